@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A folder held open, by whose descriptor everything below it is named.
+//! dir_handle: an open folder, whose descriptor names all files below it.
 //!
-//! Others may be able to write in a folder that is sealed from or into, and may swap a folder for
-//! a symlink at any moment. So a path below a [`DirHandle`] is resolved by the kernel, which
-//! refuses every symlink in it (`RESOLVE_NO_SYMLINKS`), and a file is made, renamed and removed by
-//! the descriptor of the folder it is in. Where a sandbox lets `openat2` not through, each
-//! component is opened by itself with `O_NOFOLLOW`.
+//! Other users may be able to write in a source or target folder, and may replace a folder by a
+//! symlink at any moment. So the kernel resolves each path below a [`DirHandle`] and refuses every
+//! symlink in it (`RESOLVE_NO_SYMLINKS`), and a file is made, renamed and removed by the descriptor
+//! of its folder. Where a sandbox blocks `openat2`, each component is opened alone with
+//! `O_NOFOLLOW`.
 //!
-//! Costs a path of several components one `openat2`; the descriptors of the last folders are kept,
-//! so files in one folder share one.
+//! Costs one `openat2` for a path of several components; the descriptors of the last folders are
+//! kept, so files in one folder share one.
 //!
-//! Sources: openat2(2), path_resolution(7), flock(2), proc(5) (`fd`), symlink(7).
-//! Does not do: judge who owns what is found (`trust`).
+//! Sources: openat2(2), path_resolution(7), flock(2), proc(5) (`fd`), symlink(7). Does not check
+//! the owner of a file (`trust` does).
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,20 +28,20 @@ use rustix::io::Errno;
 use crate::error::{Error, FileFault};
 use crate::manifest::ManifestDamage;
 
-/// A folder by whose descriptor others are named.
+/// An open folder; its descriptor names the files below it.
 #[derive(Debug)]
 pub struct DirHandle {
     fd: Arc<OwnedFd>,
     path: PathBuf,
-    /// Folders below it in which something was made last, the oldest first.
+    /// Folders below it that were opened last, the oldest first.
     last: Mutex<Vec<(CString, Arc<OwnedFd>)>>,
 }
 
 impl DirHandle {
-    /// Opens it. Symlinks in `path` are followed: the caller named them.
+    /// Opens the folder `path`. Symlinks in `path` are followed: the caller named them.
     ///
     /// # Errors
-    /// It is no folder, or cannot be opened.
+    /// The path is no folder, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, path, flags, Mode::empty())
@@ -49,10 +49,11 @@ impl DirHandle {
         Ok(Self::of(fd, path.to_owned()))
     }
 
-    /// Opens a path that [`Path::canonicalize`] gave: what has become a symlink since is refused.
+    /// Opens a path from [`Path::canonicalize`]; refuses a component that has become a symlink
+    /// since.
     ///
     /// # Errors
-    /// It is no folder, or cannot be opened.
+    /// The path is no folder, or cannot be opened.
     pub(crate) fn open_canonical(path: &Path) -> Result<Self, Error> {
         let top = Self::open(Path::new("/"))?;
         let below = path.strip_prefix("/").unwrap_or(path);
@@ -61,28 +62,28 @@ impl DirHandle {
         top.folder(&below).map_err(|errno| Error::host("open", path)(errno.into()))
     }
 
-    /// A folder that is open already.
+    /// Makes a handle of a folder that is already open.
     pub(crate) fn of(fd: OwnedFd, path: PathBuf) -> Self {
         Self { fd: Arc::new(fd), path, last: Mutex::default() }
     }
 
-    /// Opens a folder below it.
+    /// Opens the folder `below`.
     pub(crate) fn folder(&self, below: &CStr) -> Result<Self, Errno> {
         let fd = self.open_below(below, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(Self::of(fd, self.shown(below)))
     }
 
-    /// Its descriptor.
+    /// Returns the folder's descriptor.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Where it is, for messages.
+    /// Returns the folder's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where something below it is, for messages.
+    /// Returns the path of `below`, for messages.
     pub fn shown(&self, below: &CStr) -> PathBuf {
         match below.to_bytes() {
             b"." => self.path.clone(),
@@ -90,12 +91,12 @@ impl DirHandle {
         }
     }
 
-    /// A system call's failure on something below it.
+    /// Returns the error of a system call that failed on `below`.
     pub(crate) fn error(&self, call: &'static str, below: &CStr, errno: Errno) -> Error {
         Error::host(call, &self.shown(below))(errno.into())
     }
 
-    /// Opens something below it; no component may be a symlink.
+    /// Opens `below`; no component may be a symlink.
     pub(crate) fn open_below(
         &self,
         below: &CStr,
@@ -103,19 +104,19 @@ impl DirHandle {
         mode: Mode,
     ) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        // One component alone needs no more than NOFOLLOW, and openat is there in every sandbox.
+        // A single component needs only NOFOLLOW, and every sandbox allows openat.
         if !below.to_bytes().contains(&b'/') {
             return openat(&self.fd, below, flags, mode);
         }
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match openat2(&self.fd, below, flags, mode, resolve) {
-            // Older container runtimes do not let it through.
+            // Older container runtimes block openat2.
             Err(Errno::NOSYS | Errno::PERM) => self.open_each(below, flags, mode),
             result => result,
         }
     }
 
-    /// The same without `openat2`: component by component.
+    /// Opens `below` without `openat2`, component by component.
     fn open_each(&self, below: &CStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let mut parts = below.to_bytes().split(|&byte| byte == b'/').peekable();
         let mut folder: Option<OwnedFd> = None;
@@ -132,7 +133,7 @@ impl DirHandle {
         Err(Errno::NOENT)
     }
 
-    /// The folder that something below it is in, and its name there.
+    /// Returns the folder that contains `below`, and the name in it.
     pub(crate) fn parent<'a>(&self, below: &'a CStr) -> Result<(Arc<OwnedFd>, &'a CStr), Errno> {
         let (folder, name) = split(below);
         let Some(folder) = folder else { return Ok((self.fd.clone(), name)) };
@@ -153,13 +154,13 @@ impl DirHandle {
         statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Removes a name below it: with [`AtFlags::REMOVEDIR`] a folder's.
+    /// Removes the name `below`; a folder's with [`AtFlags::REMOVEDIR`].
     pub(crate) fn remove(&self, below: &CStr, flags: AtFlags) -> Result<(), Errno> {
         let (folder, name) = self.parent(below)?;
         unlinkat(folder, name, flags)
     }
 
-    /// Makes a folder below it; one that is there stays as it is.
+    /// Makes the folder `below`; an existing one stays as it is.
     pub(crate) fn make_folder(&self, below: &CStr, mode: Mode) -> Result<CreatedFolder, Errno> {
         let (folder, name) = self.parent(below)?;
         match rustix::fs::mkdirat(folder, name, mode) {
@@ -169,7 +170,7 @@ impl DirHandle {
         }
     }
 
-    /// Makes the folders that a file below it is in, as far as they are not there.
+    /// Makes the missing folders above the file `below`.
     pub(crate) fn make_folders_of(&self, below: &CStr, mode: Mode) -> Result<(), Error> {
         let bytes = below.to_bytes();
         let slashes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
@@ -181,16 +182,17 @@ impl DirHandle {
         Ok(())
     }
 
-    /// Changes the permissions of a folder below it.
+    /// Changes the permissions of the folder `below`.
     pub(crate) fn chmod_folder(&self, below: &CStr, mode: Mode) -> Result<(), Errno> {
         let fd = self.open_below(below, FOLDER, Mode::empty())?;
-        // fchmod(2) takes no O_PATH, and what may not be read cannot be opened otherwise.
+        // fchmod(2) does not accept O_PATH, and a folder without read permission cannot be opened
+        // otherwise.
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         chmodat(CWD, link, mode, AtFlags::empty())
     }
 
-    /// Takes it for this run alone, until it is dropped. Some network file systems have no locks;
-    /// then there is none.
+    /// Locks the folder for this run until the handle is dropped. Some network file systems have no
+    /// locks; there the call succeeds without one.
     ///
     /// # Errors
     /// [`ManifestDamage::Busy`].
@@ -204,24 +206,24 @@ impl DirHandle {
     }
 }
 
-/// Folders below a root whose descriptors are kept. Files come in the order of their inodes, which
-/// is that of a few folders at a time.
+/// Most folders below a root whose descriptors are kept. Files come in the order of their inodes,
+/// so a few folders are in use at a time.
 const FOLDERS_MAX: usize = 16;
 
-/// Who made a folder.
+/// Time of a folder's creation, relative to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreatedFolder {
-    /// This call.
+    /// The call made it.
     Now,
-    /// It, or something else of its name, was there.
+    /// A folder or another file of this name existed.
     Before,
 }
 
-/// A folder to name others by: it may be one that can be searched and not read.
+/// Flags for a folder that names files below it: search permission is enough.
 const FOLDER: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The folder of a path, unless it is one name alone, and the name.
+/// Returns the folder part of a path, `None` for a single name, and the name.
 pub(crate) fn split(below: &CStr) -> (Option<CString>, &CStr) {
     let bytes = below.to_bytes_with_nul();
     let slash = bytes.iter().rposition(|&byte| byte == b'/');
@@ -236,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder `real` with a file, a link to it, and a file outside that a link leads to.
+    /// Makes a folder `real` with a file, a link to it, and an outside file that a link leads to.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("top/real/deep")).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, in the kinds of the house: a caller's wrong option or key, a host's refusal,
-//! and what a file turned out to hold. A file's error is that file's alone; the others go on.
+//! error: errors of sealing: a caller's wrong option or key, a failed system call, and faults of a
+//! file. A fault of one file stops that file only.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,128 +10,128 @@ use crate::folder::opener::SealedFileFault;
 use crate::manifest::ManifestDamage;
 use crate::trust::Untrusted;
 
-/// Why something was not sealed, unsealed or verified.
+/// Reason why something was not sealed, unsealed or verified.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Caller: a setting, or a key that it names, is refused.
+    /// Caller: an option, or the key that it names, is refused.
     #[error("{option}: {found}; {cure}")]
     Option {
-        /// The setting: a field of the options by its name, or the name that the caller gave to the
-        /// source of a key.
+        /// The option: the name of the options' field, or the caller's name for the source of a
+        /// key.
         option: &'static str,
-        /// What was found. Never a secret.
+        /// Value found. Never a secret.
         found: String,
-        /// What to write.
+        /// Value to write instead.
         cure: String,
     },
     /// Host: a system call failed.
     #[error("{call} {}: {source}{}", object.display(), cure(call, source))]
     Host {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// On what.
+        /// Path that the call was made on.
         object: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A file cannot be taken, or not as it is.
+    /// A file is refused in its present state.
     #[error("{}: {fault}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found and what to do.
+        /// The fault, with its cure.
         fault: FileFault,
     },
 }
 
-/// What is wrong with a file, and what to do.
+/// Fault of a file, with its cure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileFault {
-    /// The source is not what it was when it was opened.
+    /// The source has changed since it was opened.
     #[error("changed while it was read; seal it again when nothing writes to it")]
     Changed,
-    /// The target is there and is not this run's to replace.
+    /// The target exists, and this run may not replace it.
     #[error("is there already; replace it by force")]
     Exists,
-    /// The target is a symlink, a pipe, a device or a folder, which nothing replaces.
+    /// The target is a symlink, a pipe, a device or a folder; force does not replace it.
     #[error("is there already and is no regular file, which force does not replace; remove it")]
     Obstructed,
-    /// The target is this program's, of what the source was before.
+    /// This program made the target from an earlier state of the source.
     #[error("was sealed from an earlier state of its source; seal it again by force")]
     Older,
-    /// Sealed files of this folder were written to since; no failure.
+    /// Sealed files of this folder were changed and are sealed again; no failure.
     #[error("{} not as sealed, such as {name}: sealed again", counted(*.count, "file"))]
     Again {
-        /// How many.
+        /// Number of files.
         count: u64,
-        /// One of them.
+        /// Name of one of them.
         name: String,
     },
-    /// A symlink.
+    /// The source is a symlink.
     #[error("a symlink, which is not followed; put what it means in its place")]
     Symlink,
-    /// A pipe, a socket, a device.
+    /// The source is a pipe, a socket or a device.
     #[error("no regular file; keep it elsewhere")]
     Special,
-    /// A name that this program needs.
+    /// The source has a name that this program reserves.
     #[error("a name of this program's own; rename it, or seal the folder that was sealed here")]
     Reserved,
-    /// A name of this program's that is not what this program made.
+    /// A file or folder with one of this program's names is not accepted as its own.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
-    /// Its journal is damaged, or not for this run.
+    /// The folder's journal is damaged, or not for this run.
     #[error(transparent)]
     Manifest(#[from] ManifestDamage),
-    /// A sealed file does not open, or to something else.
+    /// A sealed file does not open, or has other content than its record.
     #[error(transparent)]
     Sealed(#[from] SealedFileFault),
-    /// Of a film, or of what it was made into.
+    /// Fault of a film, or of its sealed folder.
     #[error(transparent)]
     Stream(#[from] Box<crate::hls::FilmFault>),
-    /// Not what the form of protection takes, and left alone. No failure.
+    /// The form of protection does not take this file and leaves it alone; no failure.
     #[error("passed over: {reason}")]
     PassedOver {
-        /// Why, and what would be taken.
+        /// The reason, with the files that the form takes.
         reason: String,
     },
-    /// Nothing that the form of protection takes.
+    /// The source has no file that the form of protection takes.
     #[error("nothing here to be worked on: no {wanted}")]
     Nothing {
-        /// What was looked for.
+        /// Kind of files that was searched for.
         wanted: &'static str,
     },
-    /// A publication that cannot be taken.
+    /// Fault of a publication.
     #[error(transparent)]
     Book(#[from] BookFault),
 }
 
 impl FileFault {
-    /// True of a film that the key at hand does not open.
+    /// Returns true for a film that this key does not open.
     pub fn is_other_key(&self) -> bool {
         matches!(self, FileFault::Stream(fault) if **fault == crate::hls::FilmFault::OtherKey)
     }
 }
 
 impl Error {
-    /// True when the command line is at fault (exit status 2).
+    /// Returns true when the command line is at fault (exit status 2).
     pub fn is_caller(&self) -> bool {
         matches!(self, Error::Option { .. })
     }
 
-    /// A file's fault.
+    /// Returns the error for a file's fault.
     pub fn file(path: &Path, fault: FileFault) -> Self {
         Error::File { path: path.to_owned(), fault }
     }
 
-    /// A system call's failure: for `map_err`.
+    /// Returns a function for `map_err` that makes the error of a failed system call.
     pub fn host(call: &'static str, object: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Error::Host { call, object: object.to_owned(), source }
     }
 }
 
-/// What to do about a system call's failure; empty where that cannot be said.
+/// Returns the cure of a failed system call; empty when none is known.
 fn cure(call: &str, error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound if call == "mkdir" => "; name a folder where files can be made",
@@ -156,8 +156,8 @@ fn cure(call: &str, error: &io::Error) -> &'static str {
 /// Too many open files.
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
-/// Takes symlinks and special files out of what was found and cannot be worked on: they are named
-/// and are no failures, for nothing that could have been done was left undone.
+/// Takes symlinks and special files out of `refused` and returns them as passed over: they are
+/// reported and are no failures, as no form could have sealed them.
 pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
     let is_other = |error: &mut Error| {
         matches!(error, Error::File { fault: FileFault::Symlink | FileFault::Special, .. })
@@ -171,7 +171,7 @@ pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
     refused.extract_if(.., is_other).map(pass).collect()
 }
 
-/// A count with its noun, such as `1 file` and `2 files`.
+/// Returns a count with its noun, such as `1 file` and `2 files`.
 pub fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A folder and what is below it, looked at once: regular files with sizes and times, folders, and
-//! what is neither, which is reported and never followed.
+//! folder_walk: lists all below a folder once: files with sizes and times, folders, and the rest.
 //!
-//! Everything is named relative to the [`DirHandle`], a descriptor that is held open, so paths are
-//! short and a folder that is moved meanwhile does not matter. A path that turned into a symlink is
-//! refused.
+//! Symlinks and special files are reported and never followed. All paths are relative to the
+//! [`DirHandle`], a descriptor that is held open, so they are short and stay valid when the folder
+//! is moved. A path that turned into a symlink is refused.
 //!
-//! Costs one `statx` a file, by as many threads as there are, and about 100 bytes of memory; one
-//! open and two or more `getdents64` a folder.
+//! Costs one `statx` a file, on all threads, and about 100 bytes of memory; one open and two or
+//! more `getdents64` a folder.
 //!
-//! Sources: getdents64(2), stat(2).
-//! Does not do: read files; follow anything; cross into what it cannot list (reported).
+//! Sources: getdents64(2), stat(2). Does not read files and follows no symlink; reports folders
+//! that it cannot list.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
@@ -25,75 +24,76 @@ pub use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 use crate::manifest::Time;
 
-/// A regular file, as it was when it was looked at.
+/// A regular file, as the walk saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: CString,
-    /// Its size.
+    /// Size of the file.
     pub bytes: u64,
-    /// When it was last changed.
+    /// Modification time (mtime).
     pub modified: Time,
-    /// When it or what is said of it was last changed; no program can set that back.
+    /// Time of the last change of content or metadata (ctime); no program can set it back.
     pub changed: Time,
-    /// Its permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// By which a file that took its name is told from it.
+    /// Inode number, which tells a file from a later one of the same name.
     pub inode: u64,
 }
 
 impl File {
-    /// Its path as the standard library has it.
+    /// Returns the path in the standard library's type.
     pub fn name(&self) -> &OsStr {
         OsStr::from_bytes(self.path.to_bytes())
     }
 }
 
-/// A folder.
+/// A folder, as the walk saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
-    /// Relative to the root; the root itself is `.`.
+    /// Path relative to the root; the root itself is `.`.
     pub path: CString,
-    /// When it was last changed.
+    /// Modification time (mtime).
     pub modified: Time,
-    /// Its permissions.
+    /// Permission bits.
     pub mode: u32,
 }
 
-/// What is below a root.
+/// Files and folders below a root.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// Regular files, by their inodes: on most disks the order in which they lie.
+    /// Regular files by inode number: on most disks the order of their data.
     pub files: Vec<File>,
     /// Folders, parents first; the root is the first.
     pub folders: Vec<Folder>,
-    /// What is neither, and what could not be looked at, by path.
+    /// Errors, sorted by path: symlinks, special files, and entries that the walk could not read.
     pub refused: Vec<Error>,
 }
 
-/// When a file was last changed.
+/// Returns the modification time (mtime).
 #[expect(clippy::useless_conversion, reason = "the fields' types differ by architecture")]
 pub(crate) fn modified(stat: &Stat) -> Time {
     Time { s: stat.st_mtime.into(), ns: u32::try_from(stat.st_mtime_nsec).unwrap_or_default() }
 }
 
-/// When a file, or what is said of it, was last changed.
+/// Returns the time of the last change of content or metadata (ctime).
 #[expect(clippy::useless_conversion, reason = "the fields' types differ by architecture")]
 pub(crate) fn changed(stat: &Stat) -> Time {
     Time { s: stat.st_ctime.into(), ns: u32::try_from(stat.st_ctime_nsec).unwrap_or_default() }
 }
 
-/// Permissions of a file or a folder.
+/// Returns the permission bits of a file or a folder.
 pub(crate) fn permissions(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// Looks at all that is below `root`, with `threads` where there is something for more than one.
+/// Lists all below `root`, with `threads` threads when there is more than one task.
 pub fn walk(root: &DirHandle, threads: usize) -> Tree {
     let queue = TaskQueue::default();
     queue.push(Task::List(c".".to_owned()));
     let mut tree = Tree::default();
-    // A flat folder of a few hundred files is one task, and starting threads takes longer than it.
+    // A flat folder of a few hundred files is one task, which takes less time than starting
+    // threads.
     while queue.waiting() == 1 {
         work(root, &queue, &mut tree, 1);
     }
@@ -109,7 +109,7 @@ pub fn walk(root: &DirHandle, threads: usize) -> Tree {
     tree
 }
 
-/// Does what waits, and what comes of it, by `threads`.
+/// Runs the waiting tasks, and the tasks they add, on `threads` threads.
 fn walk_together(root: &DirHandle, threads: usize, queue: &TaskQueue, tree: &mut Tree) {
     std::thread::scope(|scope| {
         let walk = || {
@@ -131,7 +131,7 @@ fn walk_together(root: &DirHandle, threads: usize, queue: &TaskQueue, tree: &mut
     });
 }
 
-/// Does tasks until there are no more, and at most so many.
+/// Runs tasks until none is left, at most `tasks_max`.
 fn work(root: &DirHandle, queue: &TaskQueue, found: &mut Tree, tasks_max: usize) {
     for _ in 0..tasks_max {
         let Some(task) = queue.take() else { return };
@@ -140,18 +140,18 @@ fn work(root: &DirHandle, queue: &TaskQueue, found: &mut Tree, tasks_max: usize)
     }
 }
 
-/// Names that are looked at as one task.
+/// Most names in one task.
 const NAMES_MAX: usize = 512;
 
-/// Something to look at.
+/// A task of the walk.
 enum Task {
-    /// A folder to be listed.
+    /// List this folder.
     List(CString),
-    /// Entries of a folder that are files or may be anything.
+    /// Stat these entries of a folder: regular files, or of unknown type.
     Look { folder: Arc<OwnedFd>, paths: Vec<CString>, prefix_bytes: usize },
 }
 
-/// Tasks that nobody has taken yet, and how many are at work and may bring more.
+/// Tasks that no thread has taken, and the number of running tasks, which may add more.
 #[derive(Default)]
 struct TaskQueue {
     state: Mutex<(Vec<Task>, usize)>,
@@ -164,12 +164,12 @@ impl TaskQueue {
         self.changed.notify_one();
     }
 
-    /// Tasks that nobody has taken.
+    /// Returns the number of tasks that no thread has taken.
     fn waiting(&self) -> usize {
         self.state.lock().expect("no walker panicked").0.len()
     }
 
-    /// The next task; `None` when there is none and nobody at work can bring one.
+    /// Returns the next task; `None` when there is none and no running task can add one.
     fn take(&self) -> Option<Task> {
         let mut state = self.state.lock().expect("no walker panicked");
         loop {
@@ -210,7 +210,7 @@ impl Task {
     }
 }
 
-/// Lists a folder: its folders are listed next, its files looked at in bunches.
+/// Lists a folder: queues its folders, and stats its files in groups.
 fn list(root: &DirHandle, path: &CStr, queue: &TaskQueue, found: &mut Tree) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let folder = Arc::new(root.open_below(path, flags, Mode::empty())?);
@@ -251,7 +251,7 @@ fn list(root: &DirHandle, path: &CStr, queue: &TaskQueue, found: &mut Tree) -> R
     Ok(())
 }
 
-/// Looks at one entry of `folder`.
+/// Stats one entry of `folder`.
 fn look(
     root: &DirHandle,
     folder: &OwnedFd,
@@ -275,7 +275,7 @@ fn look(
             FileType::Directory => queue.push(Task::List(path)),
             other => found.refused.push(refused(root, &path, other)),
         },
-        // Gone since it was listed: as if it had never been there.
+        // Removed since it was listed: it is ignored.
         Err(Errno::NOENT) => {}
         Err(errno) => found.refused.push(root.error("stat", &path, errno)),
     }

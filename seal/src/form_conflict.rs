@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Targets that another form of protection has taken already.
+//! form_conflict: refuses targets that another form of protection already uses.
 //!
-//! A folder of `seal folder` or `seal epub` says by its journal what belongs in it, and the folder
-//! of a film is replaced as a whole; what one form writes into the other's is lost or reported as
-//! foreign. So a form asks here before it makes anything.
+//! The journal of a folder of `seal folder` or `seal epub` lists its content, and the folder of a
+//! film is replaced in one step: files of one form in the other's folder would be lost, or be
+//! reported as unexpected. So each form asks here before it makes anything.
 //!
-//! Costs a `stat` for each folder above the target; of a target that is there a walk, where films
-//! are looked for.
+//! Costs one `stat` for each folder above the target; for an existing target also a walk in search
+//! of films.
 //!
-//! Does not do: follow a file's name to what wrote it. Above the target only what is this user's
-//! counts: in a shared folder a stranger may have put the name there.
+//! Does not check that this program wrote the file it finds. Above the target, only files of this
+//! user count: in a shared folder another user may have made them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,7 +20,7 @@ use crate::folder_walk::{self, DirHandle};
 use crate::hls::JOURNAL;
 use crate::manifest;
 
-/// Refuses `target` for films where it is, or lies in, a folder with a journal of sealed files.
+/// Refuses `target` for films when it is, or lies in, a folder with a journal of sealed files.
 ///
 /// # Errors
 /// [`Error::Option`].
@@ -31,8 +31,8 @@ pub(crate) fn refuse_for_films(target: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses `target` for files where it lies in the folder of a film. One that was itself sealed as
-/// files is no film where it is now.
+/// Refuses `target` for files when it lies in the folder of a film. A film's folder that was itself
+/// sealed as files counts as files.
 ///
 /// # Errors
 /// [`Error::Option`].
@@ -44,8 +44,7 @@ pub(crate) fn refuse_in_film(target: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses the folder `target`, in which nothing was sealed file by file as yet, where films are
-/// in it.
+/// Refuses the folder `target`, in which no files were sealed yet, when there are films in it.
 ///
 /// # Errors
 /// [`Error::Option`].
@@ -68,10 +67,10 @@ fn refused(target: &Path, folder: &Path, by: &str, journal: &str) -> Error {
     }
 }
 
-/// `target`, or the nearest folder above it, in which something has that name.
+/// Returns `target`, or the nearest folder above it, that contains `name`.
 fn holder(target: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
     let absolute = std::path::absolute(target).map_err(Error::host("getcwd", target))?;
-    // What is not there yet has no links in it.
+    // The part of the path that does not exist yet has no links in it.
     let there = absolute.ancestors().find_map(|path| path.canonicalize().ok());
     let Some(there) = there else { return Ok(None) };
     let is_itself = |folder: &Path| absolute.canonicalize().is_ok_and(|path| path == *folder);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Protection of libraries: whole folders, publications and streams enciphered file by file.
+//! seal: protection of libraries: enciphers folders, publications and streams file by file.
 //!
-//! CBC is serial within a message, so one file alone runs at the latency of the AES unit. Many at
-//! once run at its throughput: the [`engine`] keeps as many messages in the lanes of a core as
-//! there are, of whatever keys and lengths. A form of protection ([`folder`] and its like) says
-//! what the messages are: a [`engine::Work`] that opens a [`engine::WorkStream`].
+//! CBC is serial within a message, so a single file runs at the latency of the AES unit. Many files
+//! at once run at its throughput: the [`engine`] keeps as many messages in the lanes of a core as
+//! there are, with any keys and lengths. A form of protection (such as [`folder`]) defines the
+//! messages: a [`engine::Work`] that opens a [`engine::WorkStream`].
 //!
-//! Costs a byte of a file: one copy from the page cache into a slice that stays in the
+//! Costs of each byte of a file: one copy from the page cache into a slice that stays in the
 //! second-level cache, the cipher in place, one copy into the page cache of the target.
 //!
-//! What it does not do: the cipher itself (crate `simd`, and well-kept libraries), the network.
+//! Does not implement the cipher (crate `simd` and well-kept libraries do) and does not use the
+//! network.
 #![forbid(unsafe_code)]
 
 mod dir_handle;

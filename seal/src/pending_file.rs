@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that takes its name when it is whole.
+//! pending_file: a file that gets its final name when it is complete.
 //!
-//! Whoever looks at the target sees the old file, or none, or the whole new one. It is written
-//! beside its target and renamed; or, in a folder that nobody looks into before it is whole itself
-//! ([`PendingFile::create_unseen`]), written under its name at once: the folder's rename is then
-//! that of all its files.
+//! A reader of the target sees the old file, or none, or the complete new one. The file is written
+//! beside its target and renamed. In a folder that is itself hidden until it is complete
+//! ([`PendingFile::create_unseen`]), the file has its final name at once, and the folder's rename
+//! publishes all its files.
 //!
-//! It is made, renamed and removed by the descriptor of its folder, so a symlink that takes the
-//! place of a folder on the way leads nowhere; its name until then has random digits.
+//! The file is made, renamed and removed by the descriptor of its folder, so a symlink that
+//! replaces a folder on the way has no effect; its temporary name has random digits.
 //!
-//! Costs one `openat`, and beside its target one `renameat2` more than writing in place: 5 µs of
-//! 15 for a file of 4 KB on a RAM file system. A file without a name (`O_TMPFILE`) and `linkat`
-//! measured 5 % less of all, but many file systems have none, and it cannot replace.
+//! Costs one `openat`, and beside its target one `renameat2` more than writing in place: 5 µs of 15
+//! for a file of 4 KB on a RAM file system. A file without a name (`O_TMPFILE`) and `linkat`
+//! measured 5 % less of the total, but many file systems do not support it, and it cannot replace a
+//! file.
 //!
-//! Sources: renameat2(2) (`RENAME_NOREPLACE`), openat(2).
-//! Does not do: make anything last over a loss of power; that is the run's policy.
+//! Sources: renameat2(2) (`RENAME_NOREPLACE`), openat(2). Does not sync: durability over a power
+//! loss is the run's policy.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -33,26 +34,26 @@ use crate::dir_handle::{DirHandle, split};
 use crate::error::{Error, FileFault};
 use crate::key;
 
-/// What names of unfinished files begin with: hidden, and never served.
+/// Prefix of the names of unfinished files: hidden, and never served.
 pub(crate) const PREFIX: &str = ".pagewire-unfinished-";
 
-/// A file without its name yet. Dropped before [`PendingFile::commit`], it is removed.
+/// A file without its final name. Dropping it before [`PendingFile::commit`] removes it.
 #[derive(Debug)]
 pub struct PendingFile {
     file: Option<File>,
-    /// Below which `target` is; without one it is a path of its own.
+    /// Folder that `target` is relative to; without one, `target` is a path of its own.
     root: Option<Arc<DirHandle>>,
     target: CString,
-    /// Its folder and its name there as yet, when that is not the target's.
+    /// Its folder and its temporary name there, when that is not the target's.
     beside: Option<(Arc<OwnedFd>, CString)>,
 }
 
 impl PendingFile {
-    /// A new file in the folder of `target`, with the permissions `mode`, empty. Symlinks on the
-    /// way to that folder are followed now and not again.
+    /// Makes a new, empty file in the folder of `target`, with the permissions `mode`. Symlinks on
+    /// the way to that folder are followed now and not again.
     ///
     /// # Errors
-    /// [`Error::Host`]: the folder is not there, is full, or may not be written.
+    /// [`Error::Host`]: the folder does not exist, is full, or may not be written.
     pub fn create(target: &Path, mode: u32) -> Result<Self, Error> {
         let host = |errno: Errno| Error::host("open", target)(errno.into());
         let path = CString::new(target.as_os_str().as_bytes()).map_err(|_| host(Errno::INVAL))?;
@@ -65,20 +66,21 @@ impl PendingFile {
         Self::create_beside(None, Arc::new(folder), path, mode)
     }
 
-    /// The same for a path below `root`; no folder on the way may be a symlink.
+    /// Makes a new file for a path below `root`; no folder on the way may be a symlink.
     ///
     /// # Errors
-    /// As [`PendingFile::create`].
+    /// Errors of [`PendingFile::create`].
     pub fn create_below(root: &Arc<DirHandle>, target: CString, mode: u32) -> Result<Self, Error> {
         let folder = root.parent(&target).map(|(folder, _)| folder);
         let folder = folder.map_err(|errno| root.error("open", &target, errno))?;
         Self::create_beside(Some(root.clone()), folder, target, mode)
     }
 
-    /// The same for a `root` into which nobody looks before it is whole: under its name at once.
+    /// Makes a new file with its final name at once, in a `root` that is hidden until it is
+    /// complete.
     ///
     /// # Errors
-    /// As [`PendingFile::create`]; [`FileFault::Exists`].
+    /// Errors of [`PendingFile::create`]; [`FileFault::Exists`].
     pub fn create_unseen(root: &Arc<DirHandle>, target: CString, mode: u32) -> Result<Self, Error> {
         let file = match root.open_below(&target, NEW, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
@@ -107,23 +109,23 @@ impl PendingFile {
         }
     }
 
-    /// The file, to be written.
+    /// Returns the file, for writing.
     pub fn file(&self) -> &File {
         self.file.as_ref().expect("there until it is committed or dropped")
     }
 
-    /// Where it will be.
+    /// Returns the final path.
     pub fn target(&self) -> PathBuf {
         shown(self.root.as_deref(), &self.target)
     }
 
-    /// Its path below the root, or as it was given.
+    /// Returns the target relative to the root, or as it was given.
     pub(crate) fn below(&self) -> &CStr {
         &self.target
     }
 
-    /// Gives it its name. With `replace` a file of that name is replaced, else it is an error. A
-    /// symlink of that name is never followed.
+    /// Renames the file to its final name. With `replace` it replaces a file of that name; without,
+    /// such a file is an error. A symlink of that name is never followed.
     ///
     /// # Errors
     /// [`FileFault::Exists`], [`FileFault::Obstructed`], [`Error::Host`]; the target is as it was,
@@ -152,8 +154,8 @@ impl PendingFile {
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Nothing hangs on it: the next run removes what begins with the prefix, and in an
-            // unseen folder what has no record.
+            // The result is ignored: the next run removes files with the prefix, and in an unseen
+            // folder files without a record.
             let _ = match (&self.beside, &self.root) {
                 (Some((folder, beside)), _) => unlinkat(folder, beside, AtFlags::empty()),
                 (None, Some(root)) => root.remove(&self.target, AtFlags::empty()),
@@ -176,7 +178,7 @@ fn shown(root: Option<&DirHandle>, path: &CStr) -> PathBuf {
     }
 }
 
-/// A name of its own, which nobody who sees the process's number can make beforehand.
+/// Returns a unique name, which other users cannot predict from the process number.
 fn fresh_name() -> Result<CString, Error> {
     static RUN: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places of files and folders to be made, in folders in which others may write.
+//! target_path: paths of files and folders to be made, in folders where others may write.
 //!
-//! The folder that the caller names is opened once, and all below it is named by its descriptor. A
-//! symlink in its place is followed when this user or root made it: a stranger's would lead the run
-//! wherever the stranger likes. Symlinks further up are the caller's.
+//! The folder that the caller names is opened once, and all paths below it are relative to its
+//! descriptor. A symlink in its place is followed only when this user or root made it: another
+//! user's could lead anywhere. Symlinks further up are the caller's choice.
 //!
-//! Costs a run a few system calls.
+//! Costs a few system calls a run.
 //!
 //! Sources: symlink(7), open(2) (`O_PATH`), readlink(2); proc(5) (`protected_symlinks`) for the
 //! rule.
@@ -23,12 +23,12 @@ use crate::error::{Error, FileFault};
 use crate::pending_file::PendingFile;
 use crate::trust;
 
-/// Where a file is to be made.
+/// Path of a file to be made.
 #[derive(Clone, Debug)]
 pub enum TargetPath {
     /// A path that the caller named.
     Path(PathBuf),
-    /// A path below a folder that is open.
+    /// A path below an open folder.
     Below(Arc<DirHandle>, CString),
 }
 
@@ -39,7 +39,7 @@ impl From<&Path> for TargetPath {
 }
 
 impl TargetPath {
-    /// For messages.
+    /// Returns the path, for messages.
     pub fn shown(&self) -> PathBuf {
         match self {
             TargetPath::Path(path) => path.clone(),
@@ -47,10 +47,10 @@ impl TargetPath {
         }
     }
 
-    /// Begins the file, with the permissions `mode`.
+    /// Makes the pending file, with the permissions `mode`.
     ///
     /// # Errors
-    /// As [`PendingFile::create`].
+    /// Errors of [`PendingFile::create`].
     pub fn create(&self, mode: u32) -> Result<PendingFile, Error> {
         match self {
             TargetPath::Path(path) => PendingFile::create(path, mode),
@@ -58,7 +58,7 @@ impl TargetPath {
         }
     }
 
-    /// The same place for a file with another extension.
+    /// Returns the same path with another extension.
     pub(crate) fn with_extension(&self, extension: &str) -> Self {
         match self {
             TargetPath::Path(path) => TargetPath::Path(path.with_extension(extension)),
@@ -70,19 +70,19 @@ impl TargetPath {
     }
 }
 
-/// A path for system calls.
+/// Converts a path for system calls.
 pub(crate) fn c_string(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::host("open", path)(Errno::INVAL.into()))
 }
 
-/// A folder's path without symlinks.
+/// Returns a folder's path without symlinks.
 pub(crate) fn real(path: &Path) -> Result<PathBuf, Error> {
     std::fs::canonicalize(path).map_err(Error::host("open", path))
 }
 
-/// The folder that `path` is in, open, and its name there; `Err` of the folder itself where it has
-/// none (`..`, `/`), which is always there.
+/// Opens the folder that contains `path` and returns it with the name in it. For a path without a
+/// name (`..`, `/`), which always exists, the inner `Err` has the folder itself.
 pub(crate) fn parent(path: &Path) -> Result<Result<(Arc<DirHandle>, CString), DirHandle>, Error> {
     let Some(name) = path.file_name() else {
         return Ok(Err(DirHandle::open_canonical(&real(path)?)?));
@@ -95,8 +95,8 @@ pub(crate) fn parent(path: &Path) -> Result<Result<(Arc<DirHandle>, CString), Di
     Ok(Ok((parent, c_string(Path::new(name))?)))
 }
 
-/// Opens a folder in `parent`, or the one that a symlink there leads to, if the link is this user's
-/// or root's; none when nothing has that name.
+/// Opens the folder `name` in `parent`; follows a symlink when it is this user's or root's. Returns
+/// `None` when nothing has that name.
 pub(crate) fn folder(parent: &DirHandle, name: &CStr) -> Result<Option<DirHandle>, Error> {
     match parent.folder(name) {
         Ok(root) => Ok(Some(root)),
@@ -106,7 +106,7 @@ pub(crate) fn folder(parent: &DirHandle, name: &CStr) -> Result<Option<DirHandle
     }
 }
 
-/// Opens the folder `path`. With the folders above it, it is made where it is not there.
+/// Opens the folder `path`; makes it and the folders above it when they are missing.
 pub(crate) fn open_or_make(path: &Path) -> Result<DirHandle, Error> {
     let (parent, name) = {
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
@@ -127,10 +127,10 @@ pub(crate) fn open_or_make(path: &Path) -> Result<DirHandle, Error> {
     folder(&parent, &name)?.ok_or_else(|| parent.error("open", &name, Errno::NOENT))
 }
 
-/// The folder that a symlink in `parent` leads to.
+/// Opens the folder that a symlink in `parent` leads to.
 fn followed(parent: &DirHandle, name: &CStr) -> Result<DirHandle, Error> {
     let host = |errno| parent.error("open", name, errno);
-    // The link itself: what it leads to is read from what was looked at.
+    // The link itself is opened, so its target is read from the same link that is checked.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = openat(parent.fd(), name, flags, Mode::empty()).map_err(host)?;
     let stat = fstat(&link).map_err(host)?;
@@ -144,7 +144,7 @@ fn followed(parent: &DirHandle, name: &CStr) -> Result<DirHandle, Error> {
     DirHandle::open_canonical(&real(&path).map_err(|_| host(Errno::NOENT))?)
 }
 
-/// Of folders that are there to be seen, less the process's umask.
+/// Permissions of visible folders, before the process's umask.
 pub(crate) const FOLDER_MODE: u32 = 0o777;
 
 #[cfg(test)]

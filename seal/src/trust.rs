@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names that others may have put where this program looks for its own.
+//! trust: tests whether a file or folder with one of this program's names is this program's own.
 //!
-//! Whoever can write in a folder can plant there, under a name of this program's, a symlink to
-//! somebody else's file, a pipe that nobody writes to, a device that never ends, or a second name
-//! of a file. So a file of this program's is opened without following and without waiting, and is
-//! taken only when it is a regular file of this user, with one name and of a bounded size.
+//! A user who can write in a folder can plant there, under one of this program's names, a symlink
+//! to another user's file, a pipe without a writer, an endless device, or a hard link to a file. So
+//! this program opens its files without following symlinks and without blocking, and accepts only a
+//! regular file of bounded size. A file that it writes to, or that controls its writing, must also
+//! be this user's and have one name.
 //!
-//! Costs a file: `openat` and `fstat`; they come once a run or a film, never once a file sealed.
+//! Costs one `openat` and two stat calls a file; these are files of a run or a film, not each
+//! sealed file.
 //!
-//! Sources: open(2) (`O_NOFOLLOW`, `O_NONBLOCK`), link(2), fifo(7).
-//! Does not do: protect against this user and root, who can change everything anyway.
+//! Sources: open(2) (`O_NOFOLLOW`, `O_NONBLOCK`), link(2), fifo(7). Does not protect against this
+//! user and root, who can change everything anyway.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -22,69 +24,69 @@ use rustix::io::Errno;
 use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 
-/// Why a name is not taken for this program's own, and what to do.
+/// Reason why a name is not accepted as this program's own, with its cure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Untrusted {
-    /// A symlink.
+    /// The name is a symlink.
     #[error("a symlink under a name of this program's; it is not followed, remove it")]
     Link,
-    /// A pipe, a socket, a device, a folder where a file is expected.
+    /// The name is a pipe, a socket, a device, or a folder instead of a file.
     #[error("no regular file under a name of this program's; remove it")]
     NoFile,
-    /// A file where a folder is expected.
+    /// The name is a file instead of a folder.
     #[error("no folder under a name of this program's; remove it")]
     NoFolder,
-    /// Another user's.
+    /// It belongs to another user.
     #[error("belongs to user {found}, and this run to user {user}; run as that user or remove it")]
     Owner {
-        /// Whose it is.
+        /// User ID of its owner.
         found: u32,
-        /// Who runs this.
+        /// User ID of this run.
         user: u32,
     },
-    /// Others can write to it.
+    /// Other users can write to it.
     #[error("others can write to it (mode {mode:04o}); look at what is in it and remove it")]
     Writable {
-        /// Its permissions.
+        /// Its permission bits.
         mode: u32,
     },
-    /// It has other names.
+    /// The file has other names (hard links).
     #[error("has {names} names (hard links); remove this one")]
     Names {
-        /// How many.
+        /// Number of names.
         names: u64,
     },
-    /// Longer than any that this program writes.
+    /// The file is longer than any that this program writes.
     #[error("{bytes} bytes; this program reads {limit_bytes} at most")]
     Large {
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
         /// The limit.
         limit_bytes: u64,
     },
-    /// A folder with a name of a working folder, without the marker that names it.
+    /// The folder has the name of a working folder but lacks the marker with that name.
     #[error("not a working folder that this program made under this name; it is left as it is")]
     Unmarked,
-    /// A folder under the name that versions up to 0.1 gave to working folders.
+    /// The folder has a working folder's name of versions up to 0.1.
     #[error("a working folder's name of an earlier version; it is not used, remove it")]
     Earlier,
-    /// The working folder was exchanged.
+    /// Another folder took the working folder's name.
     #[error("another folder took this name during the run; see who else can write beside it")]
     Exchanged,
 }
 
-/// Who may have written a file.
+/// Accepted writers of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// This user: it is going to be written to, or decides what is.
+    /// Only this user: the file will be written to, or controls what is written.
     User,
-    /// Anybody: what is in it is checked by a key.
+    /// Any user: a key checks the content.
     Anybody,
 }
 
-/// Opens a file of this program's below `root`; none when there is none. `flags` add to those that
-/// make it safe.
+/// Opens one of this program's files below `root`; `None` when it does not exist. `flags` are added
+/// to the flags that make the opening safe.
 pub(crate) fn open(
     root: &DirHandle,
     below: &CStr,
@@ -93,7 +95,7 @@ pub(crate) fn open(
     limit_bytes: u64,
 ) -> Result<Option<File>, Error> {
     let planted = |planted| Error::file(&root.shown(below), FileFault::Untrusted(planted));
-    // Looked at first: opening a device may already do something.
+    // The stat comes first because opening a device may have side effects.
     match root.stat(below) {
         Ok(stat) => file(&stat, writer, limit_bytes).map_err(planted)?,
         Err(Errno::NOENT) => return Ok(None),
@@ -111,7 +113,7 @@ pub(crate) fn open(
     Ok(Some(File::from(fd)))
 }
 
-/// All of such a file.
+/// Reads the whole file after the tests of [`open`].
 pub(crate) fn read(
     root: &DirHandle,
     below: &CStr,
@@ -122,13 +124,13 @@ pub(crate) fn read(
         return Ok(None);
     };
     let mut bytes = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow during the reading.
     let read = file.take(limit_bytes).read_to_end(&mut bytes);
     read.map_err(Error::host("read", &root.shown(below)))?;
     Ok(Some(bytes))
 }
 
-/// Whether a file can be this program's.
+/// Tests whether a file can be this program's.
 fn file(stat: &Stat, writer: Writer, limit_bytes: u64) -> Result<(), Untrusted> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
@@ -149,7 +151,7 @@ fn file(stat: &Stat, writer: Writer, limit_bytes: u64) -> Result<(), Untrusted> 
     Ok(())
 }
 
-/// Whether a folder is this user's, and no other can write in it.
+/// Tests whether a folder is this user's and no other user can write in it; returns its stat.
 pub(crate) fn folder(fd: impl AsFd) -> Result<Result<Stat, Untrusted>, Errno> {
     let stat = fstat(fd)?;
     Ok(private(&stat).map(|()| stat))
@@ -167,12 +169,12 @@ fn owner(stat: &Stat) -> Result<(), Untrusted> {
     if found == user { Ok(()) } else { Err(Untrusted::Owner { found, user }) }
 }
 
-/// Whether a symlink may be followed: one of this user's or of root's.
+/// Tests whether a symlink may be followed: its owner must be this user or root.
 pub(crate) fn link(stat: &Stat) -> Result<(), Untrusted> {
     if stat.st_uid == 0 { Ok(()) } else { owner(stat) }
 }
 
-/// Permission of the group and of all others to write.
+/// Write permission of the group and of others.
 const OTHERS_WRITE: u32 = 0o022;
 
 #[cfg(test)]

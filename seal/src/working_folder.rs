@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Working folders: hidden, made fresh beside the name that they get when all is in them, and
-//! found again by the next run.
+//! working_folder: hidden folders, renamed to the target when complete and found by the next run.
 //!
-//! The folder that a working folder lies in may be one where others can write (`/tmp`, a share).
-//! So its name ends in random digits that nobody can plant beforehand, `mkdir` takes no name that
-//! is there, and the folder is this user's alone (mode 0700). A marker in it holds its name. The
-//! next run uses a folder of such a name only when it is this user's, nobody else can write in it,
-//! and its marker holds that very name: a symlink, a stranger's folder, and another folder of this
-//! user's that a stranger moved there are left as they are, and are named on standard error.
+//! Other users may be able to write in the folder above (`/tmp`, a share). So the name ends in
+//! random digits that other users cannot predict, `mkdir` refuses an existing name, and only this
+//! user can enter the folder (mode 0700). A marker in it holds its name. The next run uses a folder
+//! of such a name only when it is this user's, no other user can write in it, and its marker holds
+//! the same name. All others (a symlink, another user's folder, a folder of this user's that
+//! another user moved there) are left as they are and reported on standard error.
 //!
-//! Everything in it is reached by its descriptor. It takes its name by a rename that replaces
-//! nothing, and is looked at once more under that name.
+//! Everything in the folder is reached by its descriptor. A rename that replaces nothing gives it
+//! its final name; then a stat checks that the name leads to this folder.
 //!
 //! Costs a folder: one listing of the folder above, and about ten system calls.
 //!
-//! Sources: mkdir(2), renameat2(2) (`RENAME_NOREPLACE`), mkdtemp(3) for the idea.
-//! Does not do: decide what in a folder of an earlier run is good; its journal says that.
+//! Sources: mkdir(2), renameat2(2) (`RENAME_NOREPLACE`), mkdtemp(3) for the idea. Does not check
+//! the files that an earlier run left in the folder: their journal does.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -44,16 +43,16 @@ pub(crate) struct WorkingFolder {
     folder: Arc<DirHandle>,
 }
 
-/// What earlier runs left.
+/// Working folders of earlier runs.
 #[derive(Debug, Default)]
 pub(crate) struct LeftoverFolders {
-    /// A folder to go on in.
+    /// Folder in which this run can resume.
     pub(crate) working: Option<WorkingFolder>,
-    /// Names that look like one and are not taken, each with the reason.
+    /// Reports of names that look like a working folder's and are not accepted.
     pub(crate) notes: Vec<Error>,
 }
 
-/// What a working folder is for.
+/// Use of a working folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkingKind {
     Seal,
@@ -70,13 +69,13 @@ impl WorkingKind {
         }
     }
 
-    /// What version 0.1 put between the prefix and the name.
+    /// Returns the part of the name that version 0.1 put between the prefix and the target's name.
     fn earlier(self) -> &'static str {
         if self == WorkingKind::Film { "film-" } else { "" }
     }
 }
 
-/// Names in `parent` that begin as unfinished ones do.
+/// Returns the names in `parent` that begin with the prefix of unfinished files.
 pub(crate) fn names(parent: &DirHandle) -> Result<Vec<CString>, Error> {
     let mut names = Vec::new();
     entries(parent.fd(), |name| {
@@ -89,7 +88,7 @@ pub(crate) fn names(parent: &DirHandle) -> Result<Vec<CString>, Error> {
     Ok(names)
 }
 
-/// Looks among `names` for the working folder of an earlier run for `target`. The newest is taken.
+/// Searches `names` for the newest working folder of an earlier run for `target`.
 pub(crate) fn left(
     parent: &Arc<DirHandle>,
     names: &[CString],
@@ -119,7 +118,7 @@ pub(crate) fn left(
                 }
             }
             Err(Refused::Untrusted(planted)) => left.notes.push(note(planted)),
-            // Gone since it was listed.
+            // Removed since it was listed.
             Err(Refused::Errno(Errno::NOENT)) => {}
             Err(Refused::Errno(errno)) => left.notes.push(parent.error("open", name, errno)),
         }
@@ -138,7 +137,7 @@ impl From<Errno> for Refused {
     }
 }
 
-/// Opens a folder of an earlier run, if it is one; and when it was changed.
+/// Opens a folder of an earlier run after checking it; also returns its modification time.
 fn trusted(parent: &DirHandle, name: &CStr) -> Result<(DirHandle, (i64, u32)), Refused> {
     let fd = match open_folder(parent, name) {
         Ok(fd) => fd,
@@ -150,7 +149,7 @@ fn trusted(parent: &DirHandle, name: &CStr) -> Result<(DirHandle, (i64, u32)), R
                 _ => Refused::Untrusted(Untrusted::NoFolder),
             });
         }
-        // A stranger's that cannot be read: whose it is says more.
+        // An unreadable folder of another user: its owner is the more useful report.
         Err(Errno::ACCESS) => {
             let stat = parent.stat(name)?;
             let user = rustix::process::geteuid().as_raw();
@@ -165,7 +164,7 @@ fn trusted(parent: &DirHandle, name: &CStr) -> Result<(DirHandle, (i64, u32)), R
     let folder = DirHandle::of(fd, parent.shown(name));
     let marker = trust::read(&folder, MARKER, Writer::User, MARKER_BYTES_MAX).ok().flatten();
     let marker = marker.unwrap_or_default();
-    // A run that was killed before its marker was whole had written nothing else.
+    // A run that was killed before its marker was complete had written nothing else.
     let is_begun =
         || Ok::<_, Errno>(name.to_bytes().starts_with(&marker) && is_empty(folder.fd())?);
     if marker != name.to_bytes() && !is_begun()? {
@@ -176,7 +175,7 @@ fn trusted(parent: &DirHandle, name: &CStr) -> Result<(DirHandle, (i64, u32)), R
 }
 
 impl WorkingFolder {
-    /// Makes one for `target` in `parent`.
+    /// Makes a working folder for `target` in `parent`.
     pub(crate) fn make(
         parent: &Arc<DirHandle>,
         target: &CStr,
@@ -193,7 +192,7 @@ impl WorkingFolder {
         Err(parent.error("mkdir", target, Errno::EXIST))
     }
 
-    /// Opens the one that was just made, which must still be that one.
+    /// Opens the new folder and checks that it is still the one that was made.
     fn made(parent: &Arc<DirHandle>, name: CString) -> Result<Self, Error> {
         let exchanged =
             || Error::file(&parent.shown(&name), FileFault::Untrusted(Untrusted::Exchanged));
@@ -212,12 +211,12 @@ impl WorkingFolder {
         Ok(Self { parent: parent.clone(), name, folder })
     }
 
-    /// The folder.
+    /// Returns the open folder.
     pub(crate) fn folder(&self) -> &Arc<DirHandle> {
         &self.folder
     }
 
-    /// Takes it for this run alone and marks it, so that the next run finds it.
+    /// Locks the folder for this run and writes its marker, so that the next run finds it.
     pub(crate) fn take(&self) -> Result<(), Error> {
         self.folder.lock()?;
         let flags = OFlags::WRONLY | OFlags::CREATE;
@@ -228,13 +227,13 @@ impl WorkingFolder {
             .map_err(Error::host("write", &self.folder.shown(MARKER)))
     }
 
-    /// Removes what an earlier run left in it.
+    /// Removes all that an earlier run left in the folder, except the marker.
     pub(crate) fn clear(&self) -> Result<(), Error> {
         let emptied = empty(self.folder.fd(), Some(MARKER));
         emptied.map_err(|errno| self.folder.error("unlink", c".", errno))
     }
 
-    /// Removes files that an earlier run had not finished in it, and nothing below its folders.
+    /// Removes unfinished files of an earlier run directly in the folder, not below its subfolders.
     pub(crate) fn remove_unfinished(&self) -> Result<(), Error> {
         for name in names(&self.folder)?.iter().filter(|name| name.as_c_str() != MARKER) {
             let removed = self.folder.remove(name, AtFlags::empty());
@@ -243,8 +242,8 @@ impl WorkingFolder {
         Ok(())
     }
 
-    /// Whether another run has such a folder and holds it. Only then can two runs have begun at
-    /// the same moment; this one's is removed.
+    /// Removes this folder and returns the error when another run holds a folder for the same
+    /// target, which happens only when two runs begin at the same moment.
     pub(crate) fn yields(self, target: &CStr, kind: WorkingKind) -> Result<Self, Error> {
         let stem = stem(target, kind);
         for name in names(&self.parent)? {
@@ -254,7 +253,8 @@ impl WorkingFolder {
             }
             let Ok((other, _)) = trusted(&self.parent, &name) else { continue };
             if let Err(busy) = other.lock() {
-                // Empty but for its marker. What cannot be removed the next run finds.
+                // The folder is empty except for its marker. If the removal fails, the next run
+                // finds it.
                 let _ = self.folder.remove(MARKER, AtFlags::empty());
                 let _ = unlinkat(self.parent.fd(), &self.name, AtFlags::REMOVEDIR);
                 return Err(busy);
@@ -263,13 +263,13 @@ impl WorkingFolder {
         Ok(self)
     }
 
-    /// Gives it its name, if nothing has that name. The caller syncs the folder above.
+    /// Renames the folder to `target`, if nothing has that name. The caller syncs the folder above.
     pub(crate) fn publish(&self, target: &CStr) -> Result<(), Error> {
         let parent = self.parent.fd();
         match renameat_with(parent, &self.name, parent, target, RenameFlags::NOREPLACE) {
             Ok(()) => {}
-            // Older file systems have no such flag. A plain rename replaces an empty folder, never
-            // a file, a symlink or a folder with something in it.
+            // Older file systems lack the flag. A plain rename replaces only an empty folder, never
+            // a file, a symlink or a folder with content.
             Err(Errno::INVAL) => renameat(parent, &self.name, parent, target)
                 .map_err(|errno| self.parent.error("rename", target, errno))?,
             Err(Errno::EXIST) => {
@@ -280,7 +280,7 @@ impl WorkingFolder {
         self.published(target)
     }
 
-    /// Gives it its name and what had that name its own, and removes that.
+    /// Exchanges the names of this folder and the folder `target`, and removes the old one.
     pub(crate) fn exchange(&self, target: &CStr, old: &DirHandle) -> Result<(), Error> {
         let parent = self.parent.fd();
         renameat_with(parent, &self.name, parent, target, RenameFlags::EXCHANGE)
@@ -295,7 +295,7 @@ impl WorkingFolder {
             .map_err(|errno| self.parent.error("rmdir", &self.name, errno))
     }
 
-    /// Whether the name is now this folder's, and not another's that a stranger put there.
+    /// Checks that the name is now this folder's, not another user's folder; removes the marker.
     fn published(&self, target: &CStr) -> Result<(), Error> {
         if !self.is_at(target, &self.folder)? {
             let path = self.parent.shown(target);
@@ -317,13 +317,13 @@ impl WorkingFolder {
         Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
     }
 
-    /// The folder that it lies in.
+    /// Returns the folder that contains it.
     pub(crate) fn parent(&self) -> &DirHandle {
         &self.parent
     }
 }
 
-/// Removes all that is below a folder but the file `kept` in it, and follows nothing.
+/// Removes everything in a folder except the file `kept`; follows no symlink.
 fn empty(folder: &OwnedFd, kept: Option<&CStr>) -> Result<(), Errno> {
     let mut found = Vec::new();
     entries(folder, |name| found.push(name.to_owned()))?;
@@ -342,7 +342,7 @@ fn empty(folder: &OwnedFd, kept: Option<&CStr>) -> Result<(), Errno> {
 
 /// Calls `each` with every name in a folder.
 fn entries(folder: &OwnedFd, mut each: impl FnMut(&CStr)) -> Result<(), Errno> {
-    // A descriptor of its own: they share the place that was read up to.
+    // A new descriptor: duplicates would share the position of the listing.
     let own = openat(folder, c".", FOLDER, Mode::empty())?;
     let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
     let mut entries = RawDir::new(&own, &mut buffer);
@@ -355,7 +355,7 @@ fn entries(folder: &OwnedFd, mut each: impl FnMut(&CStr)) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether nothing but the marker is in a folder.
+/// Returns true when a folder has nothing but the marker.
 fn is_empty(folder: &OwnedFd) -> Result<bool, Errno> {
     let mut is_empty = true;
     entries(folder, |name| is_empty &= name == MARKER)?;
@@ -366,12 +366,12 @@ fn open_folder(parent: &DirHandle, name: &CStr) -> Result<OwnedFd, Errno> {
     openat(parent.fd(), name, FOLDER, Mode::empty())
 }
 
-/// The beginning of the names of working folders for `target`.
+/// Returns the beginning of the names of working folders for `target`.
 fn stem(target: &CStr, kind: WorkingKind) -> Vec<u8> {
     let front = format!("{PREFIX}{}-", kind.name());
     let target = target.to_bytes();
     let fits = front.len() + target.len() + 1 + RANDOM_DIGITS <= NAME_BYTES_MAX;
-    // A name that leaves no room for the digits is told from others by its hash.
+    // A target's name that leaves no room for the digits is replaced by its hash.
     let target = match fits {
         true => target.to_vec(),
         false => blake3::hash(target).to_hex().as_bytes()[..32].to_vec(),
@@ -391,15 +391,15 @@ fn is_random(digits: &[u8]) -> bool {
     digits.len() == RANDOM_DIGITS && digits.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// In a working folder, its name. The prefix hides it, and a run into the folder that it became
-/// removes it should this one be killed before it does.
+/// Name of the marker file, whose content is the working folder's name. The prefix hides it, and if
+/// the run is killed before it removes the marker, the next run into the published folder does.
 pub(crate) const MARKER: &CStr = c".pagewire-unfinished-folder";
 const MARKER_BYTES_MAX: u64 = 255;
-/// 64 bits: nobody makes that many names beforehand.
+/// 64 bits: nobody can make that many names in advance.
 const RANDOM_DIGITS: usize = 16;
-/// Names that are tried; a second one is needed once in 2⁶⁴ runs.
+/// Most names that are tried; a second one is needed once in 2⁶⁴ runs.
 const ATTEMPTS: usize = 8;
-/// NAME_MAX.
+/// NAME_MAX of Linux.
 const NAME_BYTES_MAX: usize = 255;
 const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -469,8 +469,8 @@ mod tests {
         std::fs::create_dir(name('2')).unwrap();
         std::fs::set_permissions(name('2'), PermissionsExt::from_mode(0o777)).unwrap();
         symlink(&victim, place.path().join(format!("{PREFIX}out"))).unwrap();
-        // This user's own, moved there by somebody who can write beside it; one with the marker of
-        // another name.
+        // The first is this user's own, moved there by a user who can write in the parent; the
+        // second has the marker of another name.
         std::fs::create_dir(name('3')).unwrap();
         std::fs::write(name('3').join("dear"), b"dear").unwrap();
         let other = made(&parent);
@@ -502,7 +502,7 @@ mod tests {
         std::fs::create_dir(working.folder().path()).unwrap();
         let error = working.publish(c"out").unwrap_err().to_string();
         assert!(error.contains("another folder took this name"), "{error}");
-        // And a symlink in the way of the name is not replaced.
+        // A symlink of the target's name is not replaced either.
         let working = made(&parent);
         symlink("taken", place.path().join("second")).unwrap();
         let error = working.publish(c"second").unwrap_err().to_string();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Films whose folders are not whole: `verify` and `unseal` name them, the next run of `seal` makes
-//! them anew.
+//! Tests of films with incomplete folders: `verify` and `unseal` name them, the next run of `seal`
+//! makes them anew.
 //!
 //! The film is the demo's clip, 14 s of H.264 and AAC.
 
@@ -50,7 +50,7 @@ fn text(errors: &[Error]) -> Vec<String> {
     errors.iter().map(Error::to_string).collect()
 }
 
-/// Two films and where they are sealed.
+/// Two films and the folder they are sealed to.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -68,7 +68,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Seals; segments made, films done before and remarks.
+    /// Seals the films; returns segments made, films done before and remarks.
     fn sealed(&self, force: bool) -> (u64, u64, Vec<String>) {
         let (planned, seen) = (HlsProgress::default(), SealProgress::default());
         let (films, target) = (self.path("films"), self.path("t"));
@@ -83,7 +83,7 @@ impl Place {
         verify(&target, source, &keys, &settings(), &SealProgress::default()).expect("films")
     }
 
-    /// Files of the films but their journals.
+    /// Returns the files of the films, without their journals.
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let films = ["t/a", "t/b"].map(|film| fs::read_dir(self.path(film)).expect("a film"));
         let paths = films.into_iter().flatten().map(|entry| entry.expect("an entry").path());
@@ -105,7 +105,7 @@ fn films_without_a_playlist_that_can_be_read_are_named_by_verify_and_unseal() {
         }),
     ];
     for (at, (words, harm)) in harms.iter().enumerate() {
-        // What the case before left.
+        // Left by the case before.
         let _ = fs::remove_file(&media);
         harm();
         let back = place.path(&format!("back-{at}"));
@@ -168,7 +168,7 @@ fn the_next_run_makes_again_what_is_gone_resized_or_newer_and_looks_at_the_rest(
     let segment = place.path("t/a/00002.ts");
     let write = |bytes: &[u8]| {
         fs::write(&segment, bytes).expect("written");
-        // Whatever the clock of the file system: later than the journal.
+        // A time after the journal's, whatever the clock of the file system.
         let later = SystemTime::now() + Duration::from_secs(5);
         let file = fs::File::options().write(true).open(&segment).expect("there");
         file.set_modified(later).expect("set");
@@ -191,7 +191,7 @@ fn the_next_run_makes_again_what_is_gone_resized_or_newer_and_looks_at_the_rest(
         assert!(remarks.len() == 1 && remarks[0].contains(words), "{remarks:?}");
         assert!(place.files() == whole, "{words}");
     }
-    // Nothing tells of this one but its content, and --force.
+    // Only its content shows this change; --force repairs it.
     write(&changed);
     let file = fs::File::options().write(true).open(&segment).expect("there");
     file.set_modified(SystemTime::UNIX_EPOCH).expect("set");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Folders and films sealed by version 0.1 stay readable: they verify, unseal, and count as done;
-//! the runs of 0.1 that were interrupted are resumed.
+//! interrupted runs of 0.1 are resumed.
 //!
 //! `tests/fixtures/0.1` was written once by [`write_fixtures`] with the code of 0.1 and is never
 //! rewritten: a format that changes needs a second set beside it. The film is the demo's clip
@@ -29,12 +29,12 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/0.1")
 }
 
-/// The time of all sources, and of everything that was sealed of them.
+/// Returns the time of all sources and of their sealed files.
 fn then() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789)
 }
 
-/// Files of the sealed folders: path and content.
+/// Returns path and content of the files in the sealed folders.
 fn sources() -> [(&'static str, Vec<u8>); 4] {
     let long = (0..1000_u32).map(|at| ((at * 7) >> 2) as u8).collect();
     [
@@ -45,7 +45,7 @@ fn sources() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// Tables once, then the packets that begin pictures: each key frame, and each fifth of the others.
+/// Returns the tables once, and packets that begin pictures: key frames, and each fifth other one.
 fn film() -> Vec<u8> {
     let mut film = Vec::new();
     let (mut tables, mut pictures) = (0, 0);
@@ -69,7 +69,7 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::File::options().write(true).open(path).unwrap().set_modified(then()).unwrap();
 }
 
-/// Copies a folder: folders for this user alone, and the time of the sources on each file.
+/// Copies a folder: folders for this user only, every file with the time of the sources.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     fs::set_permissions(to, PermissionsExt::from_mode(0o700)).unwrap();
@@ -88,7 +88,7 @@ fn secret() -> Secret {
     Secret::new(bytes, Origin::new("key", "test")).unwrap()
 }
 
-/// The key of the folder whose run was interrupted: from a passphrase, at a cost for tests.
+/// Derives the key of the interrupted run's folder from a passphrase, at a low cost for tests.
 fn stretched(stretch: &Stretch) -> Secret {
     let text = Zeroizing::new(b"an old passphrase".to_vec());
     Passphrase::new(text, Origin::new("passphrase", "")).unwrap().stretched(stretch, 32).unwrap()
@@ -102,7 +102,7 @@ fn failures(outcome: &SealOutcome) -> Vec<String> {
     outcome.failed.iter().map(ToString::to_string).collect()
 }
 
-/// A scratch folder with a copy of the fixtures and the sources they were made of.
+/// A scratch folder with a copy of the fixtures, and with their sources.
 struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -211,7 +211,7 @@ fn interrupted_folder_run_of_0_1_is_resumed() {
     let outcome =
         folder::plan(options, 1).unwrap().seal(&settings(), &SealProgress::default()).unwrap();
     assert_eq!(failures(&outcome), [""; 0]);
-    // Three were done by the interrupted run; the fixture lacks the fourth.
+    // The interrupted run sealed three files; the fixture lacks the fourth.
     assert_eq!((outcome.done, outcome.skipped), (1, 3));
     assert_eq!(fs::read_dir(scratch.path("sealed/interrupted")).unwrap().count(), 1);
     assert!(target.join(manifest::NAME).is_file());
@@ -268,7 +268,7 @@ fn write_fixtures() {
     assert_eq!(failures(&plan.seal(&settings(), &SealProgress::default()).unwrap()), [""; 0]);
     assert_eq!(failures(&scratch.seal_film(&folder.join("films"), None).0), [""; 0]);
 
-    // Interrupted as its last step begins: the key cannot be written where another key is.
+    // Interrupted before its last step: the key cannot be written where another key exists.
     let keys_at = scratch.path("keys");
     write(&keys_at.join("film/0.key"), &[0; 16]);
     let target = folder.join("interrupted-films");
@@ -277,7 +277,7 @@ fn write_fixtures() {
     let working = fs::read_dir(&target).unwrap().next().unwrap().unwrap().path();
     fs::remove_file(working.join("00001.ts")).unwrap();
 
-    // Interrupted while its largest file is sealed; the next run finds another file in its place.
+    // Interrupted while its largest file is sealed; the next run finds another file at that path.
     fs::remove_file(scratch.path("source/empty")).unwrap();
     let large = fs::File::create(scratch.path("source/large")).unwrap();
     large.set_len(512 << 20).unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Films become folders of segments and films again; others' tools open the segments; runs that
-//! were stopped are gone on with; what goes wrong with one film is that film's alone.
+//! Films become folders of segments and films again; other programs open the segments; stopped runs
+//! are continued; a fault of one film affects no other.
 //!
-//! The film is the demo's clip, 14 s of H.264 and AAC. What needs openssl(1) is skipped, with the
-//! reason printed, where it is missing.
+//! The film is the demo's clip, 14 s of H.264 and AAC. Tests that need openssl(1) are skipped, with
+//! the reason printed, where it is missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ fn settings() -> Settings {
     Settings::here(Some(2))
 }
 
-/// Seals and returns what failed, as text.
+/// Seals and returns the failures as text.
 fn run(source: &Path, target: &Path, options: &HlsOptions) -> Vec<String> {
     let failed = seal(
         source,
@@ -80,7 +80,7 @@ fn derived() -> SegmentKeySource {
     SegmentKeySource::Derived(keys(1))
 }
 
-/// A folder with a film, and where to seal it.
+/// A folder with a film, and with room for the sealed one.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -103,7 +103,7 @@ impl Place {
     }
 }
 
-/// All files below a folder, hidden ones too, but for journals (they name the boot).
+/// Returns all files below a folder, hidden ones too, without journals (they have the boot id).
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -234,7 +234,7 @@ fn a_rerun_does_nothing_and_a_stopped_run_is_gone_on_with_to_the_same_bytes() {
     assert_eq!(planned.films_done.load(Ordering::Relaxed), 1);
     assert_eq!(planned.segments.load(Ordering::Relaxed), 0);
 
-    // As a run leaves it that is killed after some segments, one of them torn, with its line.
+    // State after a kill: some segments are done, one has a line but no file, one file is torn.
     let hidden = ".pagewire-unfinished-film-film.0123456789abcdef";
     let unfinished = place.path("t").join(hidden);
     assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
@@ -339,7 +339,7 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
         assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
         let failed = verified(&film, None, keys);
         assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
-        // From the second round on the key is right and the segment is not.
+        // In the second round the key is right and the segment is damaged.
         let mut segment = fs::read(film.join("00000.ts")).expect("there");
         segment[5000] ^= 1;
         fs::write(film.join("00000.ts"), &segment).expect("written");
@@ -389,7 +389,7 @@ fn a_wrong_key_is_refused_before_anything_is_written() {
         both.contains("test: opens none of the 2 films below ") && both.contains("give the key")
     );
 
-    // Beside one that opens, the other is that film's failure.
+    // When one film opens, the other is a failure of that film only.
     let again = change(HlsOptions { force: true, ..protected() }, |p| p.keys = keys(2));
     assert_eq!(run(&place.source("other.ts"), &place.path("t"), &again), [""; 0]);
     let failed = opened(&place.path("t"), &place.path("back"), &derived());
@@ -468,7 +468,7 @@ fn there_has_to_be_a_film() {
     assert!(error.to_string().contains("no media.m3u8"), "{error}");
 }
 
-/// The clip with its sound a second time, on PID 0x102 and in French.
+/// Returns the clip with its sound a second time, on PID 0x102 and in French.
 fn clip_of_two_sounds() -> Vec<u8> {
     const PACKET: usize = 188;
     let streams = [
@@ -478,7 +478,7 @@ fn clip_of_two_sounds() -> Vec<u8> {
     ];
     let mut map = vec![0x02, 0xb0, 0x22, 0x00, 0x01, 0xc1, 0, 0, 0xe1, 0x00, 0xf0, 0x00];
     map.extend(streams.concat());
-    // ISO/IEC 13818-1 annex A.
+    // CRC of ISO/IEC 13818-1 annex A.
     let crc = map.iter().fold(u32::MAX, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
             if crc >> 31 == 1 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 }
@@ -538,7 +538,7 @@ fn a_further_sound_has_segments_and_keys_of_its_own_and_the_film_comes_back_whol
         assert!(fs::read(place.path("back/film.ts")).expect("made") == film);
         assert_eq!(verified(&place.path("t"), Some(&place.path("source")), &derived()), [""; 0]);
 
-        // As a killed run leaves it: what is missing of both is made again, to the same bytes.
+        // State after a kill: missing files of film and sound are made again, with the same bytes.
         let hidden = ".pagewire-unfinished-film-film.0123456789abcdef";
         fs::rename(place.path("t/film"), place.path("t").join(hidden)).expect("renamed");
         let unfinished = place.path("t").join(hidden);
@@ -549,7 +549,7 @@ fn a_further_sound_has_segments_and_keys_of_its_own_and_the_film_comes_back_whol
         assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
         assert!(files(&place.path("t")) == sealed);
 
-        // Its segments are verified too.
+        // Segments of the sound are verified too.
         let damaged = place.path("t/film/audio-258-00001.ts");
         let mut bytes = fs::read(&damaged).expect("there");
         bytes[1000] ^= 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transport streams and folders made to harm whoever seals them: a film takes a bounded part of
-//! the disk, its tables are covered by the hashes, and no two forms write into one target.
+//! Hostile transport streams and folders: a film takes a bounded part of the disk, its tables are
+//! covered by the hashes, and no two forms write into one target.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (tables), annex A (CRC).
 
@@ -22,7 +22,7 @@ const PACKET: usize = 188;
 const VIDEO: (u8, u16) = (0x1b, 0x100);
 const SOUND: (u8, u16) = (0x0f, 0x101);
 
-/// A programme of a test: descriptors of its map, and the streams of that.
+/// A programme of a test: descriptors and streams of its map.
 struct Programme {
     descriptors: Vec<u8>,
     streams: Vec<(u8, u16)>,
@@ -60,7 +60,7 @@ fn packets(pid: u16, section: &[u8], counter: &mut u8, film: &mut Vec<u8>) {
     }
 }
 
-/// The clip with tables of these programmes, and its sound on further PIDs as well.
+/// Returns the clip with tables of these programmes, and with its sound on further PIDs as well.
 fn film(programmes: &[Programme], sounds: &[u16]) -> Vec<u8> {
     let map_pid = |at: usize| 0x1000 + at as u16;
     let numbers = (0..programmes.len()).map(|at| [at as u16 + 1, 0xe000 | map_pid(at)]);
@@ -137,7 +137,7 @@ impl Place {
         seal(&source, &target, options, &settings, planned, &SealProgress::default())
     }
 
-    /// Why it was refused; nothing was made.
+    /// Returns the reason of the refusal; asserts that nothing was made.
     #[track_caller]
     fn refused(&self) -> String {
         let outcome = self.sealed(&clear(), &HlsProgress::default()).expect("it can begin");
@@ -157,7 +157,7 @@ impl Place {
     }
 }
 
-/// Sizes of the files of a film's folder that are segments.
+/// Returns the sizes of the segments in a film's folder.
 fn segments(folder: &Path) -> Vec<u64> {
     let entries = fs::read_dir(folder).expect("a film").map(|entry| entry.expect("an entry"));
     let is_segment = |entry: &fs::DirEntry| entry.path().extension() == Some("ts".as_ref());
@@ -187,7 +187,7 @@ fn programmes_of_the_same_pids_share_their_segments() {
 
 #[test]
 fn programmes_that_would_fill_the_disk_are_refused_before_anything_is_written() {
-    // A stream of data of its own makes each another one.
+    // A data stream of its own makes each programme different.
     let programmes: Vec<_> =
         (0..40).map(|at| programme(&[VIDEO, SOUND, (0x06, 0x300 + at)])).collect();
     let said = Place::with(&film(&programmes, &[])).refused();
@@ -210,7 +210,7 @@ fn a_pid_that_a_map_lists_again_is_written_once() {
     let outcome = place.sealed(&clear(), &planned).expect("it can begin");
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     assert!(!place.path("t/film/audio-257.m3u8").exists());
-    // The plan's size is that of the files, in blocks.
+    // The planned size is that of the files, in blocks.
     let blocks: u64 =
         segments(&place.path("t/film")).iter().map(|b| b.next_multiple_of(4096)).sum();
     assert_eq!(planned.disk_bytes.load(Ordering::Relaxed), blocks);
@@ -242,7 +242,7 @@ fn what_is_changed_in_front_of_a_segment_or_in_its_place_is_noticed() {
         let media = fs::read_to_string(at(MEDIA)).expect("a playlist");
         assert!(media.contains("TABLES=2,CHECK="), "{media}");
 
-        // The map's first stream type, or what of it the cipher makes.
+        // The map's first stream type, or its ciphertext.
         let whole = fs::read(at("00000.ts")).expect("a segment");
         let mut changed = whole.clone();
         changed[PACKET + 17] ^= 1;
@@ -251,7 +251,7 @@ fn what_is_changed_in_front_of_a_segment_or_in_its_place_is_noticed() {
         assert!(said.len() == 1 && said[0].contains("segment 0 does not open"), "{said:?}");
         fs::write(at("00000.ts"), &whole).expect("written");
 
-        // Tables taken for the film's own, and segments in another order, keys and all.
+        // Tables counted as the film's own, and segments swapped together with their keys.
         for (from, to) in [("TABLES=2", "TABLES=0"), ("TABLES=2", "TABLES=3")] {
             fs::write(at(MEDIA), media.replacen(from, to, 1)).expect("written");
             let said = place.verified(&options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was sealed opens again, in every form, by both implementations and by other programs; and
-//! what is not as it was sealed gets no name.
+//! Sealed files open again, in every form, by both implementations and by other programs; changed
+//! files get no name.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +16,7 @@ use seal::key::{Origin, Secret};
 use seal::{Error, FileFault};
 use tempfile::TempDir;
 
-/// A source, what it is sealed to, and where it is unsealed to.
+/// Folders of a source, its sealed files and its opened files.
 struct Ground {
     _folder: TempDir,
     source: PathBuf,
@@ -24,7 +24,7 @@ struct Ground {
     opened: PathBuf,
 }
 
-/// Sizes at which a slice, a segment, a block or the first of them begins or ends.
+/// Sizes around the borders of slices, segments and blocks, and of the first of them.
 const SIZES: [usize; 16] = [
     0, 1, 15, 16, 17, 4096, 32_711, 32_712, 32_713, 32_752, 32_768, 32_769, 65_463, 65_464, 65_465,
     300_001,
@@ -91,7 +91,7 @@ impl Ground {
         verify::plan(options, 1).unwrap().verify(&settings(), &SealProgress::default()).unwrap()
     }
 
-    /// A change to one sealed file, its time kept: the manifest alone does not show it.
+    /// Changes one sealed file and keeps its time: the manifest alone does not show the change.
     fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let path = self.sealed.join(name);
         let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
@@ -128,7 +128,7 @@ fn messages(outcome: &SealOutcome) -> Vec<String> {
     outcome.failed.iter().map(ToString::to_string).collect()
 }
 
-/// The faults of sealed files, by file name.
+/// Returns the faults of sealed files, by file name.
 fn closed(outcome: &SealOutcome) -> Vec<(String, SealedFileFault)> {
     let fault = |error: &Error| match error {
         Error::File { path, fault: FileFault::Sealed(closed) } => {
@@ -139,7 +139,7 @@ fn closed(outcome: &SealOutcome) -> Vec<(String, SealedFileFault)> {
     outcome.failed.iter().map(fault).collect()
 }
 
-/// Everything below a folder: content, permissions, time.
+/// Lists everything below a folder: content, permissions, time.
 fn tree(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32, i64, i64)> {
     let mut tree = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -180,7 +180,7 @@ fn every_form_opens_to_the_same_tree_and_both_implementations_agree() {
                 assert_eq!(messages(&outcome), [""; 0], "{}", form.name);
                 assert_eq!(outcome.done as usize, SIZES.len() + 1);
             }
-            // The same without the manifest, as another program's files are.
+            // The same without the manifest, as for another program's files.
             std::fs::remove_file(ground.sealed.join(seal::manifest::NAME)).unwrap();
             std::fs::remove_dir_all(&ground.opened).unwrap();
             let how = Some(SealedForm { form, iv });
@@ -204,7 +204,7 @@ fn nothing_that_was_changed_cut_or_swapped_gets_a_name() {
         ground.change("a/b/32769", |bytes| bytes.truncate(bytes.len() - 16));
         ground.change("a/b/32768", |bytes| bytes.push(0));
         ground.change("a/b/4096", Vec::clear);
-        // One for another of the same length: authentic, and not what was there.
+        // A file swapped for another of the same length: authentic, and not the original.
         std::fs::copy(ground.sealed.join("a/b/17"), ground.sealed.join("a/17 bytes")).unwrap();
         std::fs::write(ground.source.join("a/b/17"), [7; 17]).unwrap();
         std::fs::remove_file(ground.sealed.join("a/b/16")).unwrap();
@@ -229,11 +229,11 @@ fn nothing_that_was_changed_cut_or_swapped_gets_a_name() {
         for name in expected {
             assert!(!ground.opened.join("a/b").join(name).exists(), "{name}");
         }
-        // The same bytes were sealed twice, so the one that was swapped opens to what it was.
+        // Both files had the same content, so the swapped one opens to the original.
         assert_eq!(std::fs::read(ground.opened.join("a/17 bytes")).unwrap(), content(17));
         assert_eq!(std::fs::read(ground.opened.join("a/b/17")).unwrap(), content(17));
 
-        // And by the other implementation; against the source, one more differs.
+        // The other implementation finds the same; compared with the source, one more differs.
         let verified = ground.verify(form, None, false);
         let mut names: Vec<String> = closed(&verified).into_iter().map(|(name, _)| name).collect();
         names.sort();
@@ -293,8 +293,8 @@ fn each_cut_and_each_changed_byte_of_a_small_file_is_refused() {
             assert!(opened.is_empty(), "{:?}", opened.keys());
             continue;
         }
-        // CBC without a manifest tells less: what opens are changes of the IV and of whole blocks,
-        // and no cut that is not between blocks.
+        // CBC without a manifest detects less: changes of the IV and of whole blocks open, and so
+        // do cuts between blocks.
         for (path, (content, ..)) in &opened {
             let (what, at) = path.to_str().unwrap().split_once(' ').unwrap();
             assert!(*content != self::content(17));
@@ -319,7 +319,7 @@ fn a_wrong_key_is_noticed_before_anything_is_made() {
             verify::VerifyOptions { target, source: None, how: None, secret: secret.clone() };
         assert!(verify::plan(options, 1).unwrap_err().is_caller());
 
-        // Without the manifest nothing tells, but the files do.
+        // Without the manifest a wrong key is found in the files only.
         std::fs::remove_file(ground.sealed.join(seal::manifest::NAME)).unwrap();
         let how = Some(SealedForm { form, iv: None });
         let options = unseal::UnsealOptions { secret, how, ..ground.unseal_options(form) };
@@ -327,7 +327,7 @@ fn a_wrong_key_is_noticed_before_anything_is_made() {
         assert!(closed(&outcome).iter().all(|(_, closed)| *closed == SealedFileFault::Sealed));
         let expected = tree(&ground.source);
         for (path, (content, ..)) in tree(&ground.opened) {
-            // One in 256 of CBC has a right padding by chance.
+            // One CBC file in 256 has a right padding by chance.
             assert!(form.takes_iv || content.is_empty(), "{path:?}");
             assert!(content.is_empty() || content != expected[&path].0, "{path:?}");
         }
@@ -407,7 +407,7 @@ fn files_of_openssl_enc_open() {
     }
 }
 
-/// Where scripts/setup.sh puts Tink, or else the Python that is there.
+/// Returns the Python that scripts/setup.sh installs with Tink, or else the system's.
 fn python_with_tink() -> PathBuf {
     let installed = concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools/python/bin/python3");
     let installed = Some(PathBuf::from(installed)).filter(|path| path.exists());

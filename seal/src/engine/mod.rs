@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine: every core keeps many files open at once and enciphers a slice of each together.
+//! engine: runs sealing works on all cores; each worker enciphers slices of many files together.
 //!
-//! A worker a core takes works from a queue, largest first, opens their streams, and goes in
-//! rounds: fill a slice of every stream (one read), encipher all slices in the lanes, drain them
-//! (one write). A stream that has ended makes room for the next work in the same round, so small
-//! files share lanes and a huge one does not starve them. What ended in a round is finished
-//! together: a form that keeps a journal writes it once a round.
+//! By default each core has one worker. A worker takes works from a queue, largest first, opens
+//! their streams, and runs rounds: fill a slice of every stream (one read), encipher all slices in
+//! the lanes, drain them (one write). When a stream ends, the next work joins the same round, so
+//! small files share lanes and a huge file does not starve them. Streams that ended in one round
+//! are finished together: a form with a journal writes it once a round.
 //!
-//! Costs: slices of one round stay in the second-level cache ([`ROUND_BYTES`]), so a byte is
-//! copied twice (in, out) whatever the size of the file; no crossings besides the streams' own; a
-//! clock read a stream, slice and stage. Memory: [`WORKER_BYTES`] a worker and what streams say
-//! they hold ([`Work::held_bytes`]), whatever the sizes of files.
+//! Costs: the slices of one round stay in the second-level cache ([`ROUND_BYTES`]), so each byte is
+//! copied twice (in, out) at any file size; no system calls besides those of the streams; one clock
+//! read per stream, slice and stage. Memory: [`WORKER_BYTES`] a worker plus what its streams report
+//! ([`Work::held_bytes`]), at any file size.
 //!
-//! Plain reads and writes by a thread a core. Against 64 KiB reads from the page cache (fio, 0.11
-//! processor seconds a GB) io_uring took 0.12 with one and 0.16 with sixteen in flight, and what
-//! small files cost most, to be made and closed, it hands to threads of its own. Files that are not
-//! in the page cache are asked for while others are worked on ([`Filled`]): 100 cold files of 4 MB
-//! took 1.3 times as long as hot ones with two workers on two cores, and eight workers no more than
-//! a tenth less.
+//! Reads and writes are plain system calls, one thread a core. Against 64 KiB reads from the page
+//! cache (fio, 0.11 processor seconds a GB) io_uring took 0.12 with one and 0.16 with sixteen in
+//! flight, and it hands open and close, the largest cost of small files, to threads of its own.
+//! Files outside the page cache are prefetched while other files are worked on ([`Filled`]): 100
+//! cold files of 4 MB took 1.3 times as long as hot ones with two workers on two cores, and eight
+//! workers took at most a tenth less.
 //!
-//! Does not do: open, read, write or name files; works and streams do.
+//! Does not open, read, write or name files: works and streams do.
 
 mod outcome;
 pub mod stage;
@@ -38,49 +38,49 @@ use work_queue::WorkQueue;
 pub use outcome::SealOutcome;
 pub use stage::{STAGES, SealStage, Stages};
 
-/// Something to be worked on: a file, a publication, a segment. It is small and opens nothing
-/// until [`Work::open`].
+/// One unit of work: a file, a publication, a segment. It is small and opens nothing until
+/// [`Work::open`].
 pub trait Work: Send {
-    /// What it becomes when its turn comes.
+    /// Stream that [`Work::open`] makes of the work.
     type Stream: WorkStream;
-    /// Bytes to be read, for the order, the size of slices and the progress.
+    /// Returns the number of bytes to read, which sets the order, the slice sizes and the progress.
     fn bytes(&self) -> u64;
-    /// Memory that its stream holds besides the slices it is given.
+    /// Returns the bytes of memory that its stream holds besides its slices.
     fn held_bytes(&self) -> usize {
         0
     }
-    /// Opens it.
+    /// Opens the source and the target.
     ///
     /// # Errors
-    /// What it is that cannot be opened; the others go on.
+    /// The file that cannot be opened; the other works go on.
     fn open(self) -> Result<Self::Stream, Error>;
 }
 
-/// A work in progress. The engine calls `fill`, enciphers, calls `drain`, and so on until a slice
-/// was the last, then `finish`. A stream that is dropped before `finish` leaves nothing behind.
+/// A work in progress. The engine calls `fill`, enciphers, calls `drain`, and so on up to the last
+/// slice, then `finish`. A stream that is dropped before `finish` leaves nothing behind.
 pub trait WorkStream {
-    /// Puts the next bytes into `buffer` from its beginning. Not called again after the last. The
-    /// buffer has [`SLICE_BYTES`] and [`SLACK_BYTES`] more, or as much less as the work is shorter;
-    /// never less than [`SLICE_BYTES_MIN`]. Nothing filled and not the last: not ready, others
-    /// first.
+    /// Puts the next bytes at the beginning of `buffer`. It is not called again after the last
+    /// slice. The buffer has [`SLICE_BYTES`] and [`SLACK_BYTES`] more, or as much less as the work
+    /// is shorter; never less than [`SLICE_BYTES_MIN`]. An empty slice that is not the last means
+    /// that the source is not ready: the engine works on other streams first.
     ///
     /// # Errors
     /// The work fails; the others go on.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error>;
-    /// The key and the chaining value for what was filled last. Called only when its
-    /// [`Filled::cipher`] is not empty.
+    /// Returns the key and the chaining value for the last filled slice. It is called only when
+    /// that slice's [`Filled::cipher`] is not empty.
     fn chain(&mut self) -> (&AesKey, &mut [u8; 16]);
-    /// Takes what was filled, now enciphered where it was to be.
+    /// Writes the last filled slice, its cipher range now enciphered.
     ///
     /// # Errors
     /// The work fails; the others go on.
     fn drain(&mut self, bytes: &[u8]) -> Result<(), Error>;
-    /// All is drained: makes the result last and visible.
+    /// Makes the result durable and visible, after the last `drain`.
     ///
     /// # Errors
     /// The work fails; the others go on.
     fn finish(self) -> Result<(), Error>;
-    /// Finishes those that ended in one round and says what came of each.
+    /// Finishes the streams that ended in one round and passes each result to `came`.
     fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>))
     where
         Self: Sized,
@@ -89,35 +89,36 @@ pub trait WorkStream {
     }
 }
 
-/// What a stream put into its buffer.
+/// Contents of a buffer after [`WorkStream::fill`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     /// Bytes to be drained, from the buffer's beginning.
     pub bytes: usize,
-    /// Which of them the lanes shall encipher first: whole blocks of 16 bytes.
+    /// Range that the lanes encipher before the drain: whole blocks of 16 bytes.
     pub cipher: Range<usize>,
-    /// Bytes of the source that were taken for it, for the progress.
+    /// Bytes of the source that were read for it, for the progress.
     pub source_bytes: u64,
-    /// Nothing comes after it.
+    /// True when no slice follows.
     pub is_last: bool,
 }
 
-/// How to run.
+/// Settings of a run.
 #[derive(Clone)]
 pub struct Settings {
     /// Workers; one a core.
     pub threads: usize,
-    /// Memory for slices and what streams hold, of all workers together.
+    /// Bytes of memory for slices and streams, all workers together.
     pub memory_bytes: usize,
-    /// The lanes.
+    /// Kernel that enciphers in lanes.
     pub cbc: Cbc,
 }
 
-/// Memory for slices and streams when nothing else is said.
+/// Default memory for slices and streams, in bytes.
 pub const MEMORY_BYTES: usize = 256 << 20;
 
 impl Settings {
-    /// With the widest lanes of this processor; a worker for each core it may use, or `threads`.
+    /// Makes settings with the widest lanes of this processor and `threads` workers, by default one
+    /// a core.
     pub fn here(threads: Option<usize>) -> Self {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -127,10 +128,10 @@ impl Settings {
         }
     }
 
-    /// With `memory_bytes`: fewer workers when it is not enough for all.
+    /// Sets the memory; lowers the number of workers when it is not enough for all.
     ///
     /// # Errors
-    /// [`Error::Option`]: it is not enough for one.
+    /// [`Error::Option`]: the memory is not enough for one worker.
     pub fn within(mut self, memory_bytes: usize) -> Result<Self, Error> {
         if memory_bytes < WORKER_BYTES {
             let mib = |bytes: usize| bytes.div_ceil(1 << 20);
@@ -146,35 +147,36 @@ impl Settings {
     }
 }
 
-/// What a run is doing, to be looked at from another thread.
+/// Progress of a run, readable from another thread.
 #[derive(Debug, Default)]
 pub struct SealProgress {
-    /// Bytes of sources taken so far.
+    /// Bytes of sources read so far.
     pub bytes: AtomicU64,
-    /// Works done.
+    /// Number of works done.
     pub done: AtomicU64,
-    /// Works failed.
+    /// Number of works failed.
     pub failed: AtomicU64,
-    /// Set from outside to stop: what is in progress is left undone, nothing half is left.
+    /// Set by another thread to stop the run: works in progress are dropped and leave no partial
+    /// target.
     pub stop: AtomicBool,
 }
 
-/// Bytes of a source that a slice holds when there is more: long enough that a read or a write
-/// costs little besides its copy, short enough that the slices of all lanes fit the cache. Against
-/// 32 KiB, 64 measured 5 % less processor time a byte; 128 no less.
+/// Source bytes in one slice of a long file: long enough that a read or a write costs little
+/// besides its copy, short enough that the slices of all lanes fit the cache. 64 KiB measured 5 %
+/// less processor time a byte than 32 KiB; 128 KiB measured no less than 64 KiB.
 pub const SLICE_BYTES: usize = 64 * 1024;
-/// What a slice has more, for what a form puts before and after.
+/// Bytes of a slice beyond [`SLICE_BYTES`], for what a form puts before and after.
 pub const SLACK_BYTES: usize = 64;
-/// No slice is shorter.
+/// Bytes of the shortest slice.
 pub const SLICE_BYTES_MIN: usize = 1024;
-/// Bytes that the slices of one worker have together: what stays in a second-level cache.
+/// Bytes of one worker's slices together: they stay in a second-level cache.
 pub const ROUND_BYTES: usize = 16 * (SLICE_BYTES + SLACK_BYTES);
-/// Streams a worker has open at once: of small files, whose slices are short.
+/// Most streams a worker has open at once: small files have short slices.
 pub const STREAMS_MAX: usize = 64;
-/// Memory of one worker: a round, one slice more, and what a stream is itself.
+/// Bytes of memory of one worker: a round, one slice more, and the streams' own structures.
 pub const WORKER_BYTES: usize = ROUND_BYTES + SLICE_BYTES + SLACK_BYTES + STREAMS_MAX * 4096;
 
-/// Works all of `works`.
+/// Runs all `works` and returns their results and times.
 pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &SealProgress) -> SealOutcome {
     let began = Instant::now();
     let cpu = outcome::cpu_time();
@@ -199,8 +201,8 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &SealProgress) -> 
     outcome
 }
 
-/// Streams that a worker may have open: as many as there are descriptors for, three each (source,
-/// target, the target's folder), and some left for the rest of the program.
+/// Returns the most streams that a worker may have open: each needs three descriptors (source,
+/// target, the target's folder), and some are left for the rest of the program.
 fn streams_max(threads: usize) -> usize {
     const OTHERS: u64 = 128;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of a run, and what it cost.
+//! outcome: results, wall time and CPU time of a sealing run.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,33 @@ use rustix::time::{ClockId, clock_gettime};
 use super::stage::Stages;
 use crate::error::Error;
 
-/// What came of a run.
+/// Results and times of a sealing run.
 #[derive(Debug, Default)]
 pub struct SealOutcome {
-    /// Works done.
+    /// Number of works done.
     pub done: u64,
-    /// Why the others were not, in no order.
+    /// Errors of the works that failed, in no order.
     pub failed: Vec<Error>,
-    /// Works that were done before.
+    /// Number of works that an earlier run had done.
     pub skipped: u64,
-    /// Files found that are none of the form's, with the reason; no failures.
+    /// Files that the form does not seal, with the reason; they are no failures.
     pub passed_over: Vec<Error>,
-    /// What was done and is not all that its owner may expect of it; no failures.
+    /// Remarks for the owner about finished works; they are no failures.
     pub remarks: Vec<Error>,
-    /// Bytes of sources that were taken.
+    /// Bytes of sources that were read.
     pub bytes: u64,
-    /// It was stopped from outside: there may be works that are neither done nor failed.
+    /// True when the run was stopped from outside: some works may be neither done nor failed.
     pub is_stopped: bool,
-    /// From beginning to end.
+    /// Wall time of the run.
     pub wall: Duration,
-    /// Processor time of the whole process meanwhile.
+    /// Processor time of the whole process during the run.
     pub cpu: Duration,
-    /// Where the workers' time went.
+    /// Time of the workers in each stage.
     pub stages: Stages,
-    /// At the end: time in which fewer than all workers had something to do.
+    /// Time between the end of the first worker and the end of the last.
     pub tail: Duration,
-    /// Messages in the lanes, on average over the bytes enciphered: bytes of a round by the bytes
-    /// of its longest message. 0 when the lanes had nothing to do.
+    /// Average number of messages in the lanes, weighted by bytes: bytes of a round divided by the
+    /// bytes of its longest message. 0 when the lanes had nothing to do.
     pub lanes: f64,
 }
 
@@ -64,7 +64,7 @@ impl SealOutcome {
     }
 }
 
-/// What a worker says at its end.
+/// Counts and times of one worker.
 #[derive(Debug)]
 pub(super) struct WorkerReport {
     pub(super) done: u64,
@@ -76,7 +76,7 @@ pub(super) struct WorkerReport {
     pub(super) ended: Instant,
 }
 
-/// Processor time of this process, all threads.
+/// Returns the processor time of this process, all threads.
 pub(super) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)

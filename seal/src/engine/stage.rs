@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a worker's time goes into, stage by stage.
+//! stage: the time that each worker spends in each stage of sealing.
 //!
-//! A worker is always in one stage; who begins another thing says so ([`enter`]), from however deep
-//! in a form, and the time since is the stage's. The account is the thread's own, so streams need
-//! no handle for it and nothing is shared.
+//! A worker is always in one stage. Code that begins another stage calls [`enter`], from any depth
+//! in a form, and the time up to then is added to the stage before. The account is thread-local, so
+//! streams need no handle for it and threads share nothing.
 //!
-//! Costs one clock read an entry. On threads that are no workers it does nothing.
+//! Costs one clock read an entry. Does nothing on threads that are not workers.
 
 use std::cell::Cell;
 use std::ops::Index;
 use std::time::{Duration, Instant};
 
-/// What a worker can be doing.
+/// Activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealStage {
-    /// Taking works and opening sources and targets.
+    /// Takes works; opens sources and targets.
     Open,
-    /// Source to slice.
+    /// Reads from the source into the slice.
     Read,
-    /// Hashes of content.
+    /// Hashes content.
     Hash,
-    /// Comparing with what is known.
+    /// Compares with known records.
     Check,
-    /// Compression.
+    /// Compresses.
     Deflate,
-    /// Ciphers, in lanes or not.
+    /// Enciphers, in lanes or not.
     Cipher,
-    /// Slice to target.
+    /// Writes from the slice to the target.
     Write,
-    /// Times, journal, names, syncing.
+    /// Sets times, writes the journal, renames, syncs.
     Commit,
 }
 
-/// All stages, in the order in which a byte meets them.
+/// All stages, in the order in which a byte passes them.
 pub const STAGES: [(SealStage, &str); 8] = [
     (SealStage::Open, "open"),
     (SealStage::Read, "read"),
@@ -44,22 +44,22 @@ pub const STAGES: [(SealStage, &str); 8] = [
     (SealStage::Commit, "commit"),
 ];
 
-/// Time spent in each stage, of all workers together.
+/// Time in each stage, of all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages([Duration; STAGES.len()]);
 
 impl Stages {
-    /// All of them together.
+    /// Returns the sum over all stages.
     pub fn sum(&self) -> Duration {
         self.0.iter().sum()
     }
 
-    /// Adds those of another worker.
+    /// Adds the times of another worker.
     pub fn add(&mut self, other: &Stages) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
     }
 
-    /// Every stage by its name, with its share of all.
+    /// Returns each stage's name and its share of the sum.
     pub fn shares(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let sum = self.sum().as_secs_f64().max(f64::MIN_POSITIVE);
         let share = move |spent: Duration| spent.as_secs_f64() / sum;
@@ -79,7 +79,7 @@ thread_local! {
     static SPENT: Cell<Stages> = const { Cell::new(Stages([Duration::ZERO; STAGES.len()])) };
 }
 
-/// Says what this thread does from now on.
+/// Ends the current stage of this thread and enters `stage`.
 pub fn enter(stage: SealStage) {
     let Some((before, since)) = NOW.get() else { return };
     if before != stage {
@@ -95,13 +95,13 @@ fn spend(stage: SealStage, time: Duration) {
     SPENT.set(spent);
 }
 
-/// This thread is a worker now.
+/// Makes this thread a worker, in [`SealStage::Open`].
 pub(super) fn begin() {
     SPENT.set(Stages::default());
     NOW.set(Some((SealStage::Open, Instant::now())));
 }
 
-/// It is none any more: what it spent.
+/// Ends the account of this thread and returns its times.
 pub(super) fn end() -> Stages {
     if let Some((stage, since)) = NOW.take() {
         spend(stage, since.elapsed());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claims of the engine, over works in memory.
+//! Tests of the engine over works in memory.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::FileFault;
 use crate::key::Secret;
 
-/// A message of noise; what comes of it goes to `out`.
+/// A work whose message is noise; its result goes to `out`.
 struct Memory<'a> {
     number: usize,
     bytes: usize,
@@ -64,7 +64,7 @@ impl<'a> Work for Memory<'a> {
 impl WorkStream for Open<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         assert!((SLICE_BYTES_MIN..=SLICE_BYTES + SLACK_BYTES).contains(&buffer.len()));
-        // Every other time it is not ready.
+        // Every other call returns an empty slice that is not the last.
         self.is_ready = !self.is_ready;
         if !self.is_ready {
             return Ok(Filled::default());
@@ -103,7 +103,7 @@ fn key() -> AesKey {
     AesKey::new(Secret::random(16).unwrap().bytes()).unwrap()
 }
 
-/// Lengths about every border there is, and many small ones.
+/// Lengths around every limit, and many small ones.
 fn lengths() -> Vec<usize> {
     let mut lengths = vec![0, 1, 15, 16, 17, 3 * SLICE_BYTES + 5, 40 * SLICE_BYTES];
     for border in [SLICE_BYTES_MIN, SLICE_BYTES, 2 * SLICE_BYTES] {
@@ -143,7 +143,7 @@ fn every_work_is_done_once_and_right_by_any_number_of_workers() {
             assert_eq!(*number, at);
             let mut right: Vec<u8> = (0..bytes).map(|byte| noise(at, byte)).collect();
             let mut iv = [at as u8; 16];
-            // SLICE_BYTES are whole blocks: the slices' ciphers meet without a gap.
+            // SLICE_BYTES is a multiple of 16: ciphers of consecutive slices join without a gap.
             let whole = &mut right[..bytes / 16 * 16];
             cbc.encrypt(&mut [simd::cbc::Message { key: &key, iv: &mut iv, bytes: whole }]);
             assert!(*done == right, "{bytes} bytes");
@@ -216,7 +216,7 @@ fn too_little_memory_is_named_with_the_least_that_works() {
     assert_eq!(settings(4).within(1 << 30).unwrap().threads, 4);
 }
 
-/// The first of two workers asks again and again before the second has started.
+/// The first of two workers takes works several times before the second has started.
 #[test]
 fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     let key = AesKey::new(&[7; 32]).expect("a length of AES");
@@ -241,11 +241,11 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     assert_eq!((taken.len(), first.streams), (5, 5), "half of nine, and not one by one the rest");
     queue.take(1, &mut second, &mut taken);
     assert_eq!((taken.len(), second.streams), (9, 4));
-    // One that has finished all of its own takes no more than there is.
+    // A worker that has finished its own streams takes no more than the queue has.
     let mut idle = work_queue::WorkerLoad::default();
     queue.take(0, &mut idle, &mut taken);
     assert_eq!((taken.len(), idle.streams), (9, 0));
-    // Ten workers of two cores: lanes are filled as two workers would.
+    // Ten workers on two cores fill their lanes as two workers would.
     let (queue, mut taken) = (nine((10, 2)), Vec::new());
     queue.take(7, &mut work_queue::WorkerLoad::default(), &mut taken);
     assert_eq!(taken.len(), 5);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker: rounds over the streams it has open.
+//! worker: one thread that runs rounds over its open streams.
 //!
-//! Its slices are cut anew each round from one buffer that is allocated once: nothing is kept in it
-//! from round to round, so a short stream takes little of it and many fit.
+//! Each round cuts its slices from one buffer, allocated once. Nothing stays in the buffer between
+//! rounds, so a short stream uses little of it and many streams fit.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// A stream and what it has in this round.
+/// An open stream and its state in this round.
 struct Active<S> {
     stream: S,
     left_bytes: u64,
@@ -32,7 +32,7 @@ impl<S> Active<S> {
     }
 }
 
-/// Works as worker `number` until the queue is empty and all that was taken is finished.
+/// Runs worker `number` until the queue is empty and all its works are finished.
 pub(super) fn work<W: Work>(
     number: usize,
     queue: &WorkQueue<W>,
@@ -68,7 +68,7 @@ pub(super) fn work<W: Work>(
         worker.drain();
         worker.finish();
     }
-    // What a stop left undone is dropped here, and leaves nothing behind.
+    // Streams that a stop left unfinished are dropped here and leave nothing behind.
     worker.active.clear();
     worker.report.stages = stage::end();
     worker.report.ended = Instant::now();
@@ -76,7 +76,7 @@ pub(super) fn work<W: Work>(
 }
 
 struct Worker<'a, S> {
-    /// Which of the workers it is, from 0.
+    /// Index of this worker, from 0.
     number: usize,
     seen: &'a SealProgress,
     cbc: Cbc,
@@ -87,7 +87,7 @@ struct Worker<'a, S> {
 }
 
 impl<S: WorkStream> Worker<'_, S> {
-    /// Takes and opens works while the round has room. Works that cannot be opened make room again.
+    /// Takes and opens works while the round has room; each work that fails to open frees its room.
     fn admit<W: Work<Stream = S>>(&mut self, queue: &WorkQueue<W>, taken: &mut Vec<W>) {
         loop {
             let mut load = WorkerLoad::default();

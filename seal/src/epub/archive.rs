@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The zip archive that a publication is, read by somebody who trusts nothing in it.
+//! Reader of a publication's zip archive, which may be hostile.
 //!
-//! The central directory is taken as the truth and every claim of it is bounded before it is
-//! used: names, counts, sizes, growth. Where the data of an entry begins is read from its local
-//! header when its turn comes, and it must end before the next entry begins, so no two entries
-//! share bytes (the overlap that makes the strongest zip bombs). Costs a `pread` for each 32 KiB
-//! of the directory, one for each local header; memory for the names and 64 bytes an entry.
+//! Entries are those of the central directory, and each of its values is checked before use:
+//! names, counts, sizes, growth. An entry's data offset is read from its local header when the
+//! entry is opened. The data must end before the next entry begins, so no two entries share bytes
+//! (the overlap that makes the strongest zip bombs). Costs a `pread` for each 32 KiB of the
+//! directory and one for each local header; memory for the names and 64 bytes an entry.
 //!
 //! Sources: PKWARE APPNOTE 6.3.10 §4.3, §4.4; EPUB 3.3 §4.2 (OCF ZIP Container); D. Fifield, "A
 //! better zip bomb", WOOT 2019.
 //!
-//! Does not: repair archives, nor read those of several disks, encrypted by zip itself, or
+//! Does not repair archives. Does not read archives of several disks, encrypted by zip itself, or
 //! compressed by anything but deflate (OCF allows no other).
 
 use std::collections::HashSet;
@@ -26,29 +26,29 @@ use super::fault::BookFault;
 use crate::error::{Error, FileFault, counted};
 use crate::manifest::Time;
 
-/// Entries of a publication.
+/// Most entries of a publication.
 pub const ENTRIES_MAX: u64 = 65_536;
-/// Bytes of the central directory: names and what is said about them.
+/// Most bytes of the central directory: names and the other fields of entries.
 pub const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of all entries together, inflated.
+/// Most bytes of all entries together, inflated.
 pub const BYTES_MAX: u64 = 64 << 30;
-/// How many times larger than in the archive an entry may be, if it is over
-/// [`GROWTH_EXEMPT_BYTES`]. Text grows 3 to 20 times, a blank bitmap more.
+/// Largest growth factor of an entry over [`GROWTH_EXEMPT_BYTES`] when inflated. Text grows 3 to 20
+/// times, a blank bitmap more.
 pub const GROWTH_MAX: u64 = 250;
 /// Entries up to this size may grow as deflate allows (1032 times).
 pub const GROWTH_EXEMPT_BYTES: u64 = 4 << 20;
 
-/// How an entry is in the archive.
+/// Compression of an entry in the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// As it is.
+    /// Not compressed.
     Stored,
-    /// By deflate.
+    /// Compressed by deflate.
     Deflated,
 }
 
 impl Method {
-    /// The number that zip (APPNOTE §4.4.5) and OCF's `Compression` element have for it.
+    /// Returns the number of the method in zip (APPNOTE §4.4.5) and OCF's `Compression` element.
     pub(super) fn number(self) -> u16 {
         match self {
             Method::Stored => 0,
@@ -57,7 +57,7 @@ impl Method {
     }
 }
 
-/// An entry as the central directory has it. Folders are none.
+/// Entry of the central directory. Folders are left out.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: Box<str>,
@@ -70,20 +70,20 @@ pub(super) struct Entry {
     pub(super) crc: u32,
     /// Time and date in the form of MS-DOS, time in the lower half.
     pub(super) modified: u32,
-    /// Where its local header begins.
+    /// Offset of its local header.
     header: u64,
-    /// Where the next local header or the central directory begins.
+    /// Offset of the next local header or of the central directory.
     end: u64,
 }
 
-/// An archive that is open.
+/// An open archive.
 #[derive(Debug)]
 pub(super) struct Archive {
     source: Source,
     pub(super) entries: Vec<Entry>,
 }
 
-/// The file, and what it was when it was opened.
+/// The file, and its state when it was opened.
 #[derive(Debug)]
 struct Source {
     file: File,
@@ -91,7 +91,7 @@ struct Source {
     stamp: Stamp,
 }
 
-/// What tells that a file was written to: size, modification and change time.
+/// State that shows a write to the file: size, modification and change time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     bytes: u64,
@@ -106,7 +106,7 @@ impl ReaderAt for Source {
 }
 
 impl Archive {
-    /// Opens the archive at `path`. A symbolic link is not followed.
+    /// Opens the archive at `path`; does not follow a symbolic link.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(CWD, path, flags, Mode::empty())
@@ -126,27 +126,27 @@ impl Archive {
         &self.source.path
     }
 
-    /// Bytes of the whole file.
+    /// Returns the bytes of the whole file.
     pub(super) fn bytes(&self) -> u64 {
         self.source.stamp.bytes
     }
 
-    /// When it was last changed, as far as was known when it was opened.
+    /// Returns the modification time that the file had when it was opened.
     pub(super) fn modified(&self) -> Time {
         self.source.stamp.modified
     }
 
-    /// An error that names this file.
+    /// Makes an error that names this file.
     pub(super) fn fault(&self, fault: BookFault) -> Error {
         Error::file(&self.source.path, FileFault::Book(fault))
     }
 
-    /// An entry that is not what the directory says.
+    /// Makes an error for an entry that differs from the directory's record.
     pub(super) fn broken(&self, entry: &Entry, found: impl Into<String>) -> Error {
         self.fault(BookFault::Entry { name: entry.name.to_string(), found: found.into() })
     }
 
-    /// Which entry has this name.
+    /// Returns the entry of this name.
     pub(super) fn find(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| &*entry.name == name)
     }
@@ -155,7 +155,7 @@ impl Archive {
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
         match self.source.file.read_exact_at(buffer, offset) {
             Ok(()) => Ok(()),
-            // It was longer when the directory was read.
+            // The file was longer when the directory was read.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(Error::file(&self.source.path, FileFault::Changed))
             }
@@ -163,7 +163,7 @@ impl Archive {
         }
     }
 
-    /// Where the bytes of `entry` begin, from its local header, which must say the same.
+    /// Returns the offset of the data of `entry`; its local header must agree with the directory.
     pub(super) fn data_start(&self, entry: &Entry) -> Result<u64, Error> {
         let mut buffer = [0; LOCAL_HEADER_BYTES + NAME_BYTES_MAX];
         let name = entry.name.as_bytes();
@@ -187,7 +187,7 @@ impl Archive {
         Ok(start)
     }
 
-    /// An error when the file was written to since it was opened.
+    /// Returns an error when the file was changed since it was opened.
     pub(super) fn unchanged(&self) -> Result<(), Error> {
         let path = &self.source.path;
         let metadata = self.source.file.metadata().map_err(Error::host("fstat", path))?;
@@ -210,10 +210,10 @@ impl Stamp {
     }
 }
 
-/// All entries, in the order of the directory.
+/// Reads all entries, in the order of the directory.
 fn read_directory(source: &Source) -> Result<Vec<Entry>, BookFault> {
     let not_zip = |error: rawzip::Error| BookFault::NotZip { found: error.to_string() };
-    // Long enough for any record (APPNOTE has 16-bit lengths), so none is refused for its size.
+    // Long enough for the largest record (APPNOTE has 16-bit lengths), so none is refused.
     let mut buffer = vec![0; DIRECTORY_BUFFER_BYTES];
     let archive = ZipLocator::new()
         .locate_in_reader(source, &mut buffer, source.stamp.bytes)
@@ -252,7 +252,7 @@ fn read_directory(source: &Source) -> Result<Vec<Entry>, BookFault> {
     Ok(entries)
 }
 
-/// One entry, or none for a folder.
+/// Reads one entry; `None` for a folder.
 fn read_record(
     record: &ZipFileHeaderRecord<'_>,
     directory: u64,
@@ -300,7 +300,7 @@ fn read_record(
     }))
 }
 
-/// Date and time as zip has them (APPNOTE §4.4.6).
+/// Packs date and time as zip does (APPNOTE §4.4.6).
 fn packed(time: &DosDateTime) -> u32 {
     let date =
         (u32::from(time.year()) - 1980) << 9 | u32::from(time.month()) << 5 | u32::from(time.day());
@@ -308,7 +308,7 @@ fn packed(time: &DosDateTime) -> u32 {
     date << 16 | u32::from(time.hour()) << 11 | u32::from(time.minute()) << 5 | seconds
 }
 
-/// A relative path of plain components in UTF-8 (OCF 3.3 §4.2.3), or what is wrong with it.
+/// Accepts a relative path of plain components in UTF-8 (OCF 3.3 §4.2.3); else returns the fault.
 fn check_name(raw: &[u8]) -> Result<&str, &'static str> {
     let name = std::str::from_utf8(raw).map_err(|_| "no UTF-8")?;
     if name.len() > NAME_BYTES_MAX {
@@ -338,7 +338,7 @@ fn names_once(entries: &[Entry]) -> Result<(), BookFault> {
     }
 }
 
-/// Sets where each entry must have ended, and refuses those that begin in one another.
+/// Sets the offset where each entry must have ended; refuses entries that overlap.
 fn bound_data(entries: &mut [Entry], directory: u64) -> Result<(), BookFault> {
     let mut order: Vec<usize> = (0..entries.len()).collect();
     order.sort_unstable_by_key(|&at| entries[at].header);
@@ -359,6 +359,6 @@ fn bound_data(entries: &mut [Entry], directory: u64) -> Result<(), BookFault> {
 const LOCAL_SIGNATURE: &[u8; 4] = b"PK\x03\x04";
 const LOCAL_HEADER_BYTES: usize = 30;
 const FLAG_ENCRYPTED: u16 = 1;
-/// OCF bounds a path at 65535 bytes; no file system of ours has longer ones than this.
+/// OCF bounds a path at 65535 bytes; Linux accepts none longer than this (PATH_MAX).
 const NAME_BYTES_MAX: usize = 4096;
 const DIRECTORY_BUFFER_BYTES: usize = 256 * 1024;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a book of a folder is noted when it is sealed: a line of the folder's journal.
+//! Record of a sealed book: a line of its folder's journal.
 //!
-//! Costs one write a book; books end far enough apart that nothing is gained by gathering lines.
-//! Does not: read journals; the catalogue does.
+//! Costs one write a book; books end too far apart for batching to gain anything.
+//! Does not read journals; the catalogue does.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use super::content_hash::Content;
 use crate::error::Error;
 use crate::manifest::{Journal, ManifestRecord};
 
-/// The journal of a folder and the name of a book in it.
+/// The journal of a folder, and the name of a book in it.
 #[derive(Clone, Debug)]
 pub struct BookJournal {
     journal: Arc<Mutex<Journal>>,
@@ -22,7 +22,7 @@ pub struct BookJournal {
 }
 
 impl BookJournal {
-    /// `name` is the book's path relative to the folder.
+    /// Makes the record of a book; `name` is its path relative to the folder.
     pub(super) fn new(
         journal: &Arc<Mutex<Journal>>,
         name: &OsStr,
@@ -31,12 +31,12 @@ impl BookJournal {
         Self { journal: journal.clone(), name: name.to_owned(), content_key: content_key.clone() }
     }
 
-    /// For the hash of what is in the book.
+    /// Starts the hash of the book's content.
     pub(super) fn content(&self) -> Content {
         Content::new(&self.content_key)
     }
 
-    /// The line of the book, before it takes its name.
+    /// Writes the line of the book, before the book gets its name.
     pub(super) fn note(&self, record: &ManifestRecord, sync: bool) -> Result<(), Error> {
         let mut journal = self.journal.lock().expect("no worker panicked");
         journal.push_file(&self.name, record);
@@ -44,12 +44,12 @@ impl BookJournal {
         if sync { journal.sync() } else { Ok(()) }
     }
 
-    /// It could not take its name after all.
+    /// Revokes the line of a book that could not get its name.
     pub(super) fn undo(&self) {
         let mut journal = self.journal.lock().expect("no worker panicked");
         journal.push_undone(&self.name);
-        // What made the book fail is said; that this failed, too, leaves a line whose sealed size
-        // is compared with what is there.
+        // The book's own fault is reported. If this write fails too, a line stays whose sealed size
+        // is compared with the existing file.
         let _ = journal.write();
     }
 }

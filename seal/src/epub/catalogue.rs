@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A book, or all books below a folder, into another place.
+//! Run over a book, or all books below a folder: seals, unseals or verifies them.
 //!
-//! One book needs nothing but its target. A folder's run keeps a journal in the target
-//! ([`crate::manifest`]): each book has its line before it takes its name, so the same command run
-//! again, after a kill at any moment, skips what is done and does the rest. The journal's key is
-//! the user key: another passphrase for the same target is noticed before anything is touched.
-//! The hash in it is of what is inside the cipher, not of the source: that is what can be compared
-//! with a sealed book when the source is gone.
+//! One book needs only its target. A folder's run keeps a journal in the target
+//! ([`crate::manifest`]): each book has its line before it gets its name. So the same command, run
+//! again after a kill at any moment, skips finished books and does the rest. The journal's key is
+//! the user key: another passphrase for the same target is refused before any change. The journal's
+//! hash covers the bytes inside the cipher, not the source's: it can be compared with a sealed book
+//! when the source is gone.
 //!
-//! At the end of a folder's run what was written is synced (`syncfs`) and the journal says so;
-//! until then its lines count only while the machine is not started again.
+//! At the end of a folder's run its files are synced (`syncfs`) and the journal records it; until
+//! then the journal's lines are believed only until the next boot.
 //!
-//! Costs a `statx` a book; BLAKE3 of what is sealed.
+//! Costs a `statx` a book; BLAKE3 of the sealed content.
 //!
 //! Sources: syncfs(2).
-//! Does not: follow symbolic links, take files of other names than `*.epub` from a folder, or
-//! remove books whose source is gone.
+//! Does not follow symbolic links, take files of other names than `*.epub` from a folder, or remove
+//! books whose source is gone.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -48,47 +48,47 @@ use crate::manifest::{self, Journal, Manifest, ManifestHeader, Time, Writer};
 use crate::pending_file::PREFIX;
 use crate::target_path::{self, TargetPath};
 
-/// As the journal has it.
+/// Name of the form in the journal.
 pub const FORM: &str = "lcp-basic";
 
 const FOLDER_MODE: Mode = Mode::from_raw_mode(target_path::FOLDER_MODE);
 
-/// From where to where.
+/// Source and target of a run.
 #[derive(Clone, Debug)]
 pub struct CataloguePaths {
     /// A book, or a folder of books.
     pub source: PathBuf,
-    /// Its new place: of a book its file or the folder it goes into, of a folder a folder.
+    /// Target: for a book a file or the folder it goes into, for a folder a folder.
     pub target: PathBuf,
-    /// Files that are there are replaced.
+    /// True: existing files are replaced.
     pub force: bool,
-    /// When it reaches the disk.
+    /// When files reach the disk.
     pub sync: Durability,
 }
 
-/// How books are sealed.
+/// Settings of a sealing run.
 #[derive(Clone, Debug)]
 pub struct SealSettings {
-    /// What their licences say.
+    /// Terms of the licences.
     pub terms: Arc<Terms>,
-    /// Who can open them.
+    /// Key made from the passphrase that opens the books.
     pub user_key: Arc<UserKey>,
-    /// Writes each licence also beside its book.
+    /// True: each licence is also written beside its book.
     pub licence_beside: bool,
 }
 
-/// How sealed books are opened.
+/// Settings of a run that opens sealed books.
 #[derive(Clone, Debug)]
 pub struct OpenSettings {
-    /// What opens their licences.
+    /// Key that opens the licences.
     pub user_key: Arc<UserKey>,
-    /// With them each licence must be signed by whom they trust.
+    /// Root certificates; with them each licence must have a signature that they certify.
     pub roots: Option<Arc<RootCertificates>>,
-    /// Deciphers.
+    /// The CBC implementation that deciphers.
     pub cbc: Cbc,
 }
 
-/// Books that are to be worked.
+/// Work of a run over books.
 #[derive(Debug)]
 pub struct CataloguePlan<W> {
     works: Vec<W>,
@@ -97,14 +97,14 @@ pub struct CataloguePlan<W> {
     passed_over: Vec<Error>,
     journal: Option<Arc<Mutex<Journal>>>,
     sync: Durability,
-    /// On the file system that is synced at the end.
+    /// A folder on the file system that is synced at the end.
     folder: PathBuf,
 }
 
-/// A book that was found.
+/// A book found in the source.
 #[derive(Debug)]
 struct FoundBook {
-    /// Relative to the folder, or its own.
+    /// Path relative to the folder, or the book's own name.
     name: OsString,
     source: PathBuf,
     target: PathBuf,
@@ -113,10 +113,10 @@ struct FoundBook {
     mode: u32,
 }
 
-/// Looks at what is to be sealed, and in a folder at what was.
+/// Finds the books to be sealed, and in a folder those sealed before.
 ///
 /// # Errors
-/// Something is not there, cannot be made, or is another run's: nothing was sealed.
+/// A path that is missing, cannot be made, or is locked by another run: nothing was sealed.
 pub fn seal(places: &CataloguePaths, how: &SealSettings) -> Result<CataloguePlan<Book>, Error> {
     check_link(places, &how.terms.publication_url)?;
     let BookSelection { books, mut failed, mut passed_over } = find(places)?;
@@ -175,7 +175,7 @@ pub fn seal(places: &CataloguePaths, how: &SealSettings) -> Result<CataloguePlan
         Some(known) => journal.resume(known.good_bytes, each)?,
         None => journal.begin(&ManifestHeader::new(FORM, None, None, &secret)?, each)?,
     }
-    // Nobody else works here: the journal is locked.
+    // No other run writes here: the journal is locked.
     failed.extend(remove_unfinished(&root));
     let journal = Arc::new(Mutex::new(journal));
     let content_key = secret.derive(Purpose::Content);
@@ -204,10 +204,10 @@ pub fn seal(places: &CataloguePaths, how: &SealSettings) -> Result<CataloguePlan
     Ok(CataloguePlan { works, skipped, failed, passed_over, journal, sync, folder })
 }
 
-/// Looks at what is to be opened.
+/// Finds the books to be opened.
 ///
 /// # Errors
-/// Something is not there or cannot be made: nothing was opened.
+/// A path that is missing or cannot be made: nothing was opened.
 pub fn unseal(
     places: &CataloguePaths,
     how: &OpenSettings,
@@ -256,11 +256,11 @@ pub fn unseal(
     })
 }
 
-/// Looks at what is to be verified by a second implementation: with `source` byte for byte, without
-/// it against the folder's journal where there is one.
+/// Finds the books to be verified by a second implementation: with `source` byte for byte, without
+/// it against the folder's journal, if there is one.
 ///
 /// # Errors
-/// Something is not there, or the folder was sealed with another passphrase.
+/// A path that is missing, or a folder sealed with another passphrase.
 pub fn verify(
     sealed: &Path,
     source: Option<&Path>,
@@ -334,7 +334,7 @@ impl Work for SecondLook {
 }
 
 impl WorkStream for SecondLook {
-    /// The whole book at once: nothing is left for the lanes, which are what is verified.
+    /// Verifies the whole book in one call, without the lanes: they are what is verified.
     fn fill(&mut self, _: &mut [u8]) -> Result<Filled, Error> {
         enter(SealStage::Check);
         let (user_key, roots) = (&self.how.user_key, self.how.roots.as_deref());
@@ -357,7 +357,7 @@ impl WorkStream for SecondLook {
 }
 
 impl<W: Work> CataloguePlan<W> {
-    /// One for a source without books: that is a failure, and no target is made.
+    /// Makes the plan of a source without books: a failure, and no target is made.
     fn of_nothing(source: &Path, mut failed: Vec<Error>, passed_over: Vec<Error>) -> Self {
         let wanted = "EPUB publication (.epub)";
         failed.push(Error::file(source, FileFault::Nothing { wanted }));
@@ -372,17 +372,17 @@ impl<W: Work> CataloguePlan<W> {
         }
     }
 
-    /// Books that are to be worked.
+    /// Counts the books to be processed.
     pub fn files(&self) -> u64 {
         self.works.len() as u64
     }
 
-    /// Bytes of them.
+    /// Sums the bytes of those books.
     pub fn bytes(&self) -> u64 {
         self.works.iter().map(Work::bytes).sum()
     }
 
-    /// Works them.
+    /// Processes the books.
     pub fn run(self, settings: &Settings, seen: &SealProgress) -> SealOutcome {
         let Self { works, skipped, failed, passed_over, journal, sync, folder } = self;
         let failures = failed.len() as u64;
@@ -402,14 +402,14 @@ impl<W: Work> CataloguePlan<W> {
     }
 }
 
-/// All that was written to the file system of `path` reaches the disk.
+/// Syncs the file system of `path`.
 fn sync_all(path: &Path) -> Result<(), Error> {
     let opened = std::fs::File::open(path).map_err(Error::host("open", path))?;
     rustix::fs::syncfs(&opened).map_err(|errno| Error::host("syncfs", path)(errno.into()))
 }
 
 impl CataloguePaths {
-    /// The folder that is written to.
+    /// Returns the folder that is written to.
     fn folder(&self) -> PathBuf {
         match self.target.parent() {
             _ if self.target.is_dir() => self.target.clone(),
@@ -419,11 +419,11 @@ impl CataloguePaths {
     }
 }
 
-/// What is to become of a book in a folder's run.
+/// Status of a book in a folder's run.
 enum BookStatus {
-    /// Sealed before, as it is now.
+    /// Sealed before, and unchanged since.
     Done,
-    /// Something is there that is not to be replaced.
+    /// A file exists that must not be replaced.
     Taken(FileFault),
     /// To be sealed.
     Open { replace: bool },
@@ -436,14 +436,14 @@ fn standing(
     force: bool,
 ) -> BookStatus {
     let Ok(there) = there else { return BookStatus::Open { replace: false } };
-    // A symlink of the right length is nothing that was sealed.
+    // A symlink of the right length is not a sealed book.
     let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
     let there_bytes = if is_file { there.st_size.unsigned_abs() } else { u64::MAX };
     let done = known.and_then(|known| known.is_done(&found.name, found.bytes, found.modified));
     if done.is_some_and(|record| record.sealed_bytes == there_bytes) {
         return BookStatus::Done;
     }
-    // A loss of power may have left it half; it was this program's.
+    // This program's file, possibly incomplete after a loss of power.
     let record = known.and_then(|known| known.records.get(&*found.name));
     let is_lost = record.is_some_and(|kept| !kept.is_believed);
     if force || is_lost {
@@ -453,16 +453,16 @@ fn standing(
     BookStatus::Taken(if is_ours { FileFault::Older } else { FileFault::Exists })
 }
 
-/// What was found at or below a source.
+/// Books found at or below a source.
 #[derive(Default)]
 struct BookSelection {
     books: Vec<FoundBook>,
-    /// What cannot be looked at.
+    /// Errors of entries that cannot be read.
     failed: Vec<Error>,
     passed_over: Vec<Error>,
 }
 
-/// The books, in no order, and what is none.
+/// Finds the books, in the order of their names, and the files that are none.
 fn find(places: &CataloguePaths) -> Result<BookSelection, Error> {
     let CataloguePaths { source, target, .. } = places;
     let metadata = source.metadata().map_err(Error::host("stat", source))?;
@@ -518,7 +518,7 @@ fn is_called(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }
 
-/// Whether this program put it beside books.
+/// True for names that this program puts beside books.
 fn is_own(name: &OsStr) -> bool {
     let is_unfinished = name.as_bytes().starts_with(PREFIX.as_bytes());
     is_unfinished || name == manifest::NAME || is_called(name.as_ref(), "lcpl")
@@ -542,8 +542,8 @@ impl FoundBook {
     }
 }
 
-/// A folder's licences need a link each. Also where it holds one book today: the next run would
-/// give the second book the link of the first.
+/// Requires one link a book for a folder's licences, even if it has only one book today: the next
+/// run would give a second book the link of the first.
 fn check_link(places: &CataloguePaths, link: &str) -> Result<(), Error> {
     if !places.source.is_dir() || link.contains("{name}") {
         return Ok(());
@@ -555,7 +555,7 @@ fn check_link(places: &CataloguePaths, link: &str) -> Result<(), Error> {
     Err(Error::Option { option: "publication_url", found, cure })
 }
 
-/// A target within the source would be sealed by the next run.
+/// Refuses a target inside the source: the next run would seal it.
 fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
     let real = |path: &Path| path.canonicalize();
     let (Ok(from), Ok(to)) = (real(source), real(target)) else { return Ok(()) };
@@ -567,7 +567,7 @@ fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what a run that was killed left behind.
+/// Removes unfinished files of a killed run.
 fn remove_unfinished(root: &DirHandle) -> Vec<Error> {
     let mut failed = Vec::new();
     for file in folder_walk::walk(root, 1).files {
@@ -581,7 +581,7 @@ fn remove_unfinished(root: &DirHandle) -> Vec<Error> {
     failed
 }
 
-/// The journal of a folder is checked and keyed by what opens its licences.
+/// Makes the key of a folder's journal from the user key.
 fn journal_key(user_key: &UserKey) -> Secret {
     let bytes = Zeroizing::new(user_key.bytes().to_vec());
     Secret::new(bytes, Origin::new("passphrase", "")).expect("32 bytes")

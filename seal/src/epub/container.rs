@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a publication says of its parts: which must stay readable without a key, and which are
-//! media that deflate presses nothing out of.
+//! Parts of a publication: entries that must stay readable without a key, and media that deflate
+//! cannot shrink.
 //!
-//! A reading system must find out what a book is, show its cover and its contents and ask for the
-//! passphrase before it has one. So these stay clear: all below META-INF, `mimetype`, the package
-//! documents, navigation documents, NCX, cover images. Costs three small documents in memory,
-//! each bounded, while a book is opened.
+//! A reading system identifies a book, shows its cover and its contents and asks for the passphrase
+//! before it has one. So these stay clear: all below META-INF, `mimetype`, the package documents,
+//! navigation documents, NCX, cover images. Costs three small documents in memory, each bounded,
+//! while a book is opened.
 //!
 //! Sources: EPUB 3.3 §4.2 (OCF), §5.6 (manifest, properties `nav` and `cover-image`); EPUB 2.0.1
 //! OPF §2.4 (`meta name="cover"` is the custom of its time); Readium LCP 1.0.4 §2.1, §2.2.
 //!
-//! Does not: validate. A book that readers take is taken. Elements are known by their local
-//! names, whatever the prefix.
+//! Does not validate. A book that readers accept is accepted. Elements are matched by their local
+//! names, with any prefix.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -26,19 +26,19 @@ use super::archive::{Archive, Entry, Method};
 use super::fault::BookFault;
 use crate::error::{Error, counted};
 
-/// What readers look for first.
+/// The entry that readers look for first.
 pub(super) const MIMETYPE: &str = "mimetype";
-/// What it says.
+/// Its content.
 pub(super) const MEDIA_TYPE: &[u8] = b"application/epub+zip";
 pub(super) const CONTAINER: &str = "META-INF/container.xml";
 pub(super) const ENCRYPTION: &str = "META-INF/encryption.xml";
 pub(super) const LICENCE: &str = "META-INF/license.lcpl";
-/// Package documents and encryption.xml are read whole, up to this size.
+/// Most bytes of a package document or encryption.xml, which are read whole.
 pub(super) const DOCUMENT_BYTES_MAX: u64 = 48 << 20;
-/// Renditions of one publication.
+/// Most renditions of one publication.
 const PACKAGES_MAX: usize = 64;
 
-/// The parts of a publication by what is done to them.
+/// Parts of a publication, by how they are sealed.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     clear: HashSet<String>,
@@ -84,12 +84,12 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Whether this entry stays as it is.
+    /// True when this entry stays clear.
     pub(super) fn is_clear(&self, name: &str) -> bool {
         name == MIMETYPE || name.starts_with("META-INF/") || self.clear.contains(name)
     }
 
-    /// Whether this entry is a medium with a compression of its own.
+    /// True when this entry is a medium with a compression of its own.
     pub(super) fn is_compressed(&self, name: &str) -> bool {
         match self.media_types.get(name) {
             Some(media_type) => is_codec(media_type),
@@ -130,7 +130,8 @@ impl Parts {
                 _ => {}
             }
         })?;
-        // EPUB 2: the metadata name the cover's item. Only an image: a cover page is text.
+        // EPUB 2: the metadata name the cover's item. Only an image stays clear: a cover page is
+        // text.
         if let Some(path) = cover.and_then(|id| by_id.remove(&id)) {
             let media_type = self.media_types.get(&path);
             if media_type.is_some_and(|media_type| media_type.starts_with("image/")) {
@@ -141,7 +142,7 @@ impl Parts {
     }
 }
 
-/// All of a small entry, checked.
+/// Reads all of a small entry and checks it.
 pub(super) fn document(archive: &Archive, entry: &Entry, bytes_max: u64) -> Result<Vec<u8>, Error> {
     if entry.bytes > bytes_max || entry.stored > bytes_max {
         let found = format!("{}, over the limit of {bytes_max}", counted(entry.bytes, "byte"));
@@ -204,7 +205,7 @@ pub(super) fn each_element(
     }
 }
 
-/// An attribute without its prefix, its character references resolved.
+/// Returns an attribute without its prefix, with its character references resolved.
 pub(super) fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
     element
         .attributes()
@@ -215,8 +216,8 @@ pub(super) fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> 
         })
 }
 
-/// UTF-8 or, by its mark, UTF-16 (EPUB 3.3 §3.2 allows both). What is neither keeps its ASCII,
-/// which is all that element and attribute names need.
+/// Decodes UTF-8 or, by its byte order mark, UTF-16 (EPUB 3.3 §3.2 allows both). Of other text only
+/// ASCII is kept, which is enough for element and attribute names.
 fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     let wide = |word: fn([u8; 2]) -> u16| {
         let words = bytes[2..].chunks_exact(2).map(|two| word([two[0], two[1]]));
@@ -231,7 +232,7 @@ fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The entry that `href` in the document `base` means; none if it is elsewhere.
+/// Returns the entry that `href` in the document `base` means; `None` if it is outside the book.
 fn resolve(base: &str, href: &str) -> Option<String> {
     let path = href.split(['#', '?']).next().unwrap_or_default();
     let scheme = path.split(['/', '?', '#']).next().unwrap_or_default();
@@ -249,7 +250,7 @@ fn resolve(base: &str, href: &str) -> Option<String> {
     for part in rest.split('/') {
         match part {
             "" | "." => {}
-            // Above the root is the root (OCF 3.3 §4.2.5, URL standard).
+            // A path above the root means the root (OCF 3.3 §4.2.5, URL standard).
             ".." => drop(parts.pop()),
             part => parts.push(part),
         }
@@ -257,7 +258,7 @@ fn resolve(base: &str, href: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Whether a media type compresses by itself (LCP 1.0.4 §2.2, "Codec content types").
+/// True when a media type has its own compression (LCP 1.0.4 §2.2, "Codec content types").
 fn is_codec(media_type: &str) -> bool {
     let media_type = media_type.split(';').next().unwrap_or_default().trim();
     match media_type.split_once('/') {
@@ -274,7 +275,7 @@ fn not_epub(archive: &Archive, found: &str) -> Error {
 }
 
 const MIMETYPE_BYTES_MAX: u64 = 256;
-/// Package documents are 3 deep, encryption.xml is 6.
+/// Most nested elements. Package documents are 3 deep, encryption.xml is 6.
 const DEPTH_MAX: usize = 256;
 const CODEC_APPLICATIONS: &[&str] =
     &["pdf", "zip", "gzip", "epub+zip", "font-woff", "font-woff2", "mp4", "ogg", "x-font-woff"];

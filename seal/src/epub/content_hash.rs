@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hash of what is in a sealed book, for the journal: what a verifier without the source
-//! compares with.
+//! Hash of a sealed book's content, for the journal; a verifier without the source compares with
+//! it.
 //!
-//! Of each entry in order its name, a zero byte, and its bytes inside the cipher (deflated, if they
-//! are), and at the end of each its length. Keyed: a plain hash would tell whether a known book is
-//! sealed here.
+//! The hash covers of each entry, in order, its name, a zero byte, its bytes inside the cipher
+//! (deflated, if they are), and their length. It is keyed: a plain hash would reveal that a known
+//! book is sealed here.
 //!
 //! Source: the BLAKE3 paper §2.2 (`keyed_hash`).
 
 use crate::engine::stage::{SealStage, enter};
 
-/// The hash as far as it has got.
+/// Hash in progress.
 #[derive(Debug)]
 pub(super) struct Content {
     hasher: blake3::Hasher,
@@ -22,7 +22,7 @@ impl Content {
         Self { hasher: blake3::Hasher::new_keyed(key), bytes: 0 }
     }
 
-    /// The next entry.
+    /// Begins the next entry.
     pub(super) fn begin(&mut self, name: &str) {
         self.hasher.update(&self.bytes.to_le_bytes());
         self.hasher.update(name.as_bytes());
@@ -30,7 +30,7 @@ impl Content {
         self.bytes = 0;
     }
 
-    /// More bytes of it.
+    /// Adds bytes of the entry.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         enter(SealStage::Hash);
         self.hasher.update(bytes);

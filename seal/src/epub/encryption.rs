@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! META-INF/encryption.xml: which entries are enciphered, how, and what they were before.
+//! META-INF/encryption.xml: the enciphered entries, their cipher, and their state before.
 //!
-//! It is written element by element, as long as the book has entries, and never held whole. Paths
-//! are percent-encoded down to the characters that neither URLs nor XML give a meaning, so that
+//! The document is written element by element and never held whole: it grows with the number of
+//! entries. Paths are percent-encoded except for characters without a meaning in URLs and XML, so
 //! no second escaping is needed.
 //!
 //! Sources: EPUB 3.3 §4.2.6.3.2 (encryption.xml), §4.2.6.3.2.1 (order of compression and
 //! encryption); W3C XML Encryption §5.2; Readium LCP 1.0.4 §2.2 (KeyInfo, OriginalLength).
 //!
-//! Does not: know anything but AES-256-CBC under the licence's content key.
+//! Supports only AES-256-CBC under the licence's content key.
 
 use std::collections::HashMap;
 
@@ -22,9 +22,9 @@ use super::fault::BookFault;
 use super::payload::Codec;
 use crate::error::Error;
 
-/// AES-256 in CBC mode, its IV in front, padded as W3C XML Encryption says.
+/// AES-256 in CBC mode, its IV in front, padded as in W3C XML Encryption.
 pub(crate) const AES_256_CBC: &str = "http://www.w3.org/2001/04/xmlenc#aes256-cbc";
-/// Where the key is: a JSON pointer into the licence.
+/// Location of the key: a JSON pointer into the licence.
 const CONTENT_KEY: &str = "license.lcpl#/encryption/content_key";
 const CONTENT_KEY_TYPE: &str = "http://readium.org/2014/01/lcp#EncryptedContentKey";
 
@@ -37,16 +37,16 @@ const BEGIN: &str = concat!(
 );
 const END: &str = "</encryption>\n";
 
-/// What an enciphered entry is once it is deciphered.
+/// Properties of an enciphered entry once it is deciphered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inside {
-    /// How it was compressed before.
+    /// Compression of the entry before it was enciphered.
     pub(super) method: Method,
-    /// Bytes inflated. Foreign packagers leave it out for what is not compressed.
+    /// Bytes inflated. Other packagers leave it out for entries that are not compressed.
     pub(super) bytes: Option<u64>,
 }
 
-/// The text of encryption.xml as far as it has been made.
+/// Text of encryption.xml in progress.
 #[derive(Debug)]
 pub(super) struct Text {
     text: Vec<u8>,
@@ -62,17 +62,17 @@ impl Text {
         Self { text, at: 0, next: 0, crc: Hasher::new(), bytes: 0 }
     }
 
-    /// Checksum of what has been deflated.
+    /// Returns the checksum of the deflated text.
     pub(super) fn crc(&self) -> u32 {
         self.crc.clone().finalize()
     }
 
-    /// Its bytes.
+    /// Returns the bytes of that text.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Deflates as much of it as fits. `more` makes the text of an entry, none after the last.
+    /// Deflates as much of the text as fits. `more` returns an entry's text, `None` after the last.
     pub(super) fn fill(
         &mut self,
         codec: &mut Codec,
@@ -119,7 +119,7 @@ impl Text {
     }
 }
 
-/// The element of one entry.
+/// Returns the element of one entry.
 pub(super) fn element(name: &str, method: Method, bytes: u64) -> String {
     let (path, method) = (utf8_percent_encode(name, ESCAPED), method.number());
     format!(
@@ -132,12 +132,12 @@ pub(super) fn element(name: &str, method: Method, bytes: u64) -> String {
     )
 }
 
-/// Reads it: what is enciphered, by name. Everything in it must be for the licence's content key.
+/// Reads the enciphered entries, by name. Each must be for the licence's content key.
 pub(super) fn read(archive: &Archive, entry: &Entry) -> Result<HashMap<String, Inside>, Error> {
     let mut inside = HashMap::new();
     let mut now: Option<Reading> = None;
     let mut wrong = None;
-    // An element is told complete by the next one; the last by the end.
+    // An element is complete when the next one begins; the last at the end of the document.
     let mut end = |now: &mut Option<Reading>| match now.take().map(Reading::end) {
         Some(Ok((name, one))) => drop(inside.insert(name, one)),
         Some(Err(found)) => drop(wrong.get_or_insert(found)),
@@ -181,7 +181,7 @@ pub(super) fn read(archive: &Archive, entry: &Entry) -> Result<HashMap<String, I
     }
 }
 
-/// Whether all that is in it is the obfuscation of fonts, which is no protection.
+/// True when the document has only obfuscated fonts, which is no protection.
 pub(super) fn is_obfuscation_alone(archive: &Archive, entry: &Entry) -> Result<bool, Error> {
     let mut all = true;
     let mut any = false;
@@ -230,11 +230,11 @@ impl Reading {
     }
 }
 
-/// Text that is ready for deflate before it is called.
+/// Bytes of text that are gathered before deflate is called.
 const TEXT_BYTES_MIN: usize = 8 * 1024;
-/// RFC 3986 §2.3 and the slash stay; all else is escaped.
+/// Escapes all but the slash and the unreserved characters of RFC 3986 §2.3.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// EPUB 3.3 §4.4 (IDPF), and Adobe's of before.
+/// Algorithms of EPUB 3.3 §4.4 (IDPF), and of Adobe before it.
 const OBFUSCATIONS: [&str; 2] =
     ["http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"];

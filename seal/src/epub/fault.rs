@@ -1,70 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be wrong with a publication, each fault with what to do about it.
+//! Faults of a publication, each with its cure.
 //!
 //! The publication itself is named by [`crate::Error::File`]; an entry of it is named here, its
-//! control characters escaped, since names come from strangers and messages go to terminals.
+//! control characters escaped: names may be hostile, and messages go to terminals.
 
 use crate::lcp::SignatureFault;
 
-/// What is wrong with a publication.
+/// Fault of a publication.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BookFault {
-    /// No zip archive at all.
+    /// Not a zip archive.
     #[error("is not a zip archive: {found}; give an EPUB")]
     NotZip {
-        /// What was found instead.
+        /// Description of what was found instead.
         found: String,
     },
-    /// A zip archive, but no publication.
+    /// A zip archive, but not a publication.
     #[error("is not an EPUB: {found}; give an EPUB (OCF 3.3 §4.2)")]
     NotEpub {
-        /// What was missed.
+        /// Description of what is missing.
         found: String,
     },
-    /// Somebody has protected it already.
+    /// The publication is protected already.
     #[error("is protected already: it has {by}; give the publication before it was protected")]
     Protected {
-        /// The file of the container that says so.
+        /// The file of the container that protects it.
         by: &'static str,
     },
-    /// Its fonts are obfuscated, which a second `encryption.xml` cannot be combined with.
+    /// The fonts are obfuscated; that cannot be combined with a second `encryption.xml`.
     #[error(
         "has obfuscated fonts (META-INF/encryption.xml); \
          put the plain fonts in and take encryption.xml out"
     )]
     Obfuscated,
-    /// It is to be unsealed and nobody has sealed it.
+    /// The publication is to be unsealed and is not sealed.
     #[error("is not protected: it has no {missing}; nothing to unseal")]
     Clear {
-        /// The file of the container that should say how.
+        /// The file of the container that is missing.
         missing: &'static str,
     },
-    /// A name that would lead out of a folder, or that readers take differently.
+    /// A name that leads out of the folder, or that readers interpret differently.
     #[error("entry {name:?}: {found}; give an EPUB with plain relative names")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Fault of the name.
         found: &'static str,
     },
-    /// Two entries of one name: which one a reader shows is anybody's guess.
+    /// Two entries of one name: readers differ in which one they show.
     #[error("entry {name:?} is there twice; remove one")]
     Twice {
         /// The name.
         name: String,
     },
-    /// More than is taken from a stranger.
+    /// More than the limit for untrusted input.
     #[error("{what} {found}, over the limit of {limit}; not taken")]
     Limit {
-        /// What is limited.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// What was declared.
+        /// Declared value.
         found: u64,
-        /// What is taken.
+        /// Largest value accepted.
         limit: u64,
     },
-    /// An entry that would grow beyond measure.
+    /// An entry that would grow beyond the limit.
     #[error("entry {name:?} would grow from {stored} to {bytes} bytes; taken for a zip bomb")]
     Bomb {
         /// The entry.
@@ -74,34 +74,34 @@ pub enum BookFault {
         /// Bytes declared.
         bytes: u64,
     },
-    /// An entry is not what the archive says it is.
+    /// An entry differs from what the archive declares.
     #[error("entry {name:?}: {found}; the archive is damaged, make it again")]
     Entry {
         /// The entry.
         name: String,
-        /// What was found.
+        /// Description of the difference.
         found: String,
     },
-    /// A document of the container that cannot be understood.
+    /// A document of the container that cannot be parsed.
     #[error("{name}: {found}; the publication is damaged, make it again")]
     Document {
         /// The document.
         name: String,
-        /// What was found.
+        /// Description of the fault.
         found: String,
     },
-    /// It is protected by something else than the basic profile of LCP.
+    /// The protection is not the basic profile of LCP.
     #[error("{name}: {found}; only Readium LCP's basic profile is opened")]
     Foreign {
-        /// The document that says so.
+        /// The document that declares it.
         name: String,
-        /// What it asks for.
+        /// The protection that it declares.
         found: String,
     },
-    /// The licence is not for this passphrase.
+    /// The licence is for another passphrase.
     #[error("the passphrase does not open its licence; the hint is {hint:?}")]
     Passphrase {
-        /// What the licence says to remind the reader.
+        /// The licence's hint for the reader.
         hint: String,
     },
     /// The licence's signature does not match or is not trusted.
@@ -110,31 +110,31 @@ pub enum BookFault {
     /// The licence is not well-formed, or its key does not fit.
     #[error("its licence: {found}; not trusted")]
     Licence {
-        /// What was found.
+        /// Description of the fault.
         found: String,
     },
-    /// A book of the source has no sealed one.
+    /// A book of the source has no sealed book.
     #[error("not in {folder}; seal it")]
     NotSealed {
         /// The folder of sealed books.
         folder: String,
     },
-    /// A sealed book took the place of the one that was sealed there.
+    /// A sealed book differs from the one in the journal.
     #[error("is not what the folder's journal says was sealed; seal it again by force")]
     Exchanged,
-    /// Decrypted, an entry is not what it was before it was sealed: a changed ciphertext, or the
-    /// key of another book. One message for all of them.
+    /// A deciphered entry differs from the original: a changed ciphertext, or the key of another
+    /// book. One message for all causes.
     #[error("entry {name:?} cannot be decrypted; damaged, or sealed with another key")]
     Undecipherable {
         /// The entry.
         name: String,
     },
-    /// An entry is not that of the source.
+    /// An entry differs from that of the source.
     #[error("entry {name:?} differs from the source: {found}")]
     Differs {
         /// The entry.
         name: String,
-        /// How.
+        /// Description of the difference.
         found: String,
     },
 }

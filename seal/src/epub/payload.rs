@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of an entry as they shall be sealed, slice by slice, checked against its checksum.
+//! Bytes of an entry to be sealed, slice by slice, checked against its checksum.
 //!
-//! A deflated text needs no new deflate: its stream is what LCP wants inside the cipher. It goes
-//! from the page cache into the slice as it is and is inflated beside it only to be checked, which
-//! runs five to ten times as fast as deflating. All is bounded by what the directory declared: an
-//! entry that inflates to one byte more ends there.
+//! A deflated text is not deflated again: LCP wants its stream inside the cipher. The stream is
+//! copied from the page cache into the slice and inflated only as a check, five to ten times as
+//! fast as deflating. The directory's declared size is the limit: an entry that inflates to one
+//! byte more fails there.
 //!
 //! Costs: one `pread` a slice; 64 KiB of stack; a window of 32 KiB for a book that has an entry
 //! to inflate, 300 KiB for one that has a stored text to deflate. Nothing grows with the entry.
 //!
 //! Sources: RFC 1951; PKWARE APPNOTE 6.3.10 §4.4.7 (CRC-32 of the inflated bytes).
 //!
-//! Does not: encipher, pad, write.
+//! Does not encipher, pad or write.
 
 use crc32fast::Hasher;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
@@ -20,7 +20,7 @@ use super::archive::{Archive, Entry, Method};
 use crate::engine::stage::{SealStage, enter};
 use crate::error::{Error, counted};
 
-/// What becomes of the bytes of an entry.
+/// Change to the bytes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// They stay as they are in the archive.
@@ -31,26 +31,26 @@ pub(super) enum Change {
     Deflate,
 }
 
-/// Where the reading of an entry has got to.
+/// Progress in reading an entry.
 #[derive(Debug)]
 pub(super) struct Payload {
     change: Change,
-    /// Offset in the archive of what comes next.
+    /// Offset in the archive of the next bytes.
     at: u64,
-    /// Bytes of the archive not taken yet.
+    /// Bytes of the archive that are still to be read.
     left: u64,
     plain: Plain,
     ended: bool,
 }
 
-/// What inflated bytes there were so far.
+/// Count and checksum of the inflated bytes so far.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     pub(super) bytes: u64,
     pub(super) crc: Hasher,
 }
 
-/// The state of deflate in both directions; one for all entries of a book.
+/// State of deflate in both directions; shared by all entries of a book.
 #[derive(Debug, Default)]
 pub(super) struct Codec {
     inflate: Option<Decompress>,
@@ -58,12 +58,12 @@ pub(super) struct Codec {
 }
 
 impl Codec {
-    /// Reset before each entry.
+    /// Returns the inflater; it is reset before each entry.
     pub(super) fn inflate(&mut self) -> &mut Decompress {
         self.inflate.get_or_insert_with(|| Decompress::new(false))
     }
 
-    /// Also for documents that are no entries of the source.
+    /// Returns the deflater, also for documents that are not entries of the source.
     pub(super) fn deflate(&mut self) -> &mut Compress {
         let level = Compression::new(DEFLATE_LEVEL);
         self.deflate.get_or_insert_with(|| Compress::new(level, false))
@@ -71,7 +71,7 @@ impl Codec {
 }
 
 impl Payload {
-    /// Finds where the bytes of `entry` begin.
+    /// Finds the offset of the data of `entry`.
     pub(super) fn open(
         archive: &Archive,
         entry: &Entry,
@@ -92,8 +92,8 @@ impl Payload {
         })
     }
 
-    /// Fills `out` as far as the entry goes; whole unless it ended. Returns how many bytes and
-    /// whether they were the last. After the last one, checksum and length have been compared.
+    /// Fills all of `out`, or less at the end of the entry. Returns the bytes written, and true
+    /// after the last ones; then checksum and length have been compared.
     pub(super) fn read(
         &mut self,
         archive: &Archive,
@@ -119,7 +119,7 @@ impl Payload {
         Ok((filled, self.ended))
     }
 
-    /// Bytes of the archive not taken yet.
+    /// Returns the bytes of the archive that are still to be read.
     pub(super) fn left(&self) -> u64 {
         self.left
     }
@@ -165,8 +165,8 @@ impl Payload {
         let mut scratch = [0; SCRATCH_BYTES];
         let mut filled = 0;
         while filled < out.len() && !self.ended {
-            // What deflate has pressed nothing out of, as is usual here, fills `out` as far as it
-            // goes; what it has not consumed is read again.
+            // Data that deflate could not shrink, usual here, fill `out` in one read; bytes that
+            // inflate did not consume are read again.
             let wanted = (out.len() - filled).max(READ_BYTES_MIN).min(scratch.len());
             let taken = (wanted as u64).min(self.left) as usize;
             enter(SealStage::Read);
@@ -232,14 +232,14 @@ impl Payload {
 }
 
 impl Plain {
-    /// More of them.
+    /// Adds inflated bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.crc.update(bytes);
     }
 
-    /// What `raw` inflates to, kept by nobody. Returns whether the stream ended, which it must
-    /// with the `is_last` bytes and not before, inflated to `bytes_max` bytes at most.
+    /// Inflates `raw` and counts the result without keeping it. Returns true when the stream ended:
+    /// it must end with the `is_last` bytes, and inflate to `bytes_max` bytes at most.
     pub(super) fn add_deflated(
         &mut self,
         inflate: &mut Decompress,
@@ -264,8 +264,8 @@ impl Plain {
     }
 }
 
-/// One call of inflate: takes from `raw`, hands over what came out. Returns whether anything
-/// went in or came out.
+/// Calls inflate once: consumes from `raw`, passes the result to `inflated`. Returns the status,
+/// and true when bytes were consumed or produced.
 fn step(
     inflate: &mut Decompress,
     raw: &mut &[u8],

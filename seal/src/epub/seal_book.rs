@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A book on its way through the lanes: its entries in order, a slice at a time.
+//! Sealing of a book: its entries in order, a slice at a time.
 //!
-//! A slice holds bytes of one entry. The first of a sealed entry begins with its IV, the last ends
-//! with the padding; what is left of a block waits for the next slice. `mimetype` comes first and
-//! stored; encryption.xml and the licence come last, so that whoever replaces the licence rewrites
-//! the end of the file alone.
+//! A slice holds bytes of one entry. The first slice of a sealed entry begins with its IV, the last
+//! ends with the padding; an incomplete block waits for the next slice. `mimetype` comes first and
+//! stored; encryption.xml and the licence come last, so that replacing the licence rewrites only
+//! the end of the file.
 //!
 //! Costs an entry: two `pread`s (its local header, its bytes) and one `pwritev`, for each that fits
 //! a slice.
 //!
 //! Source: Readium LCP 1.0.4 §2.
-//! Does not: run; [`crate::engine`] does.
+//! Does not run itself; [`crate::engine`] does that.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,17 +46,17 @@ pub struct Book {
     pub bytes: u64,
     /// Permissions of the target.
     pub mode: u32,
-    /// Replaces a target that is there.
+    /// True: an existing target is replaced.
     pub replace: bool,
-    /// It reaches the disk before it takes its name.
+    /// True: the file is synced before it gets its name.
     pub sync: bool,
-    /// Writes the licence also beside the target, its extension replaced by `lcpl`.
+    /// True: the licence is also written beside the target, with the extension `lcpl`.
     pub licence_beside: bool,
-    /// What its licence says.
+    /// Terms of the licence.
     pub terms: Arc<Terms>,
-    /// Who can open it.
+    /// Key made from the passphrase that opens the book.
     pub user_key: Arc<UserKey>,
-    /// Where it is noted that it is done.
+    /// Journal that records the finished book.
     pub ledger: Option<BookJournal>,
 }
 
@@ -103,14 +103,14 @@ impl Work for Book {
     }
 }
 
-/// What becomes of an entry.
+/// Action on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryAction {
     /// Written anew, before all others.
     Mimetype,
-    /// Stays as it is.
+    /// Stays unchanged.
     Clear,
-    /// Enciphered, after a change or none.
+    /// Enciphered, after this change.
     Sealed(Change),
 }
 
@@ -125,14 +125,14 @@ impl EntryAction {
         EntryAction::Sealed(match (entry.method, parts.is_compressed(&entry.name)) {
             (Method::Deflated, false) | (Method::Stored, true) => Change::None,
             (Method::Deflated, true) => Change::Inflate,
-            // Deflate makes two bytes of nothing.
+            // Deflate makes two bytes of an empty entry.
             (Method::Stored, false) if entry.bytes == 0 => Change::None,
             (Method::Stored, false) => Change::Deflate,
         })
     }
 }
 
-/// How an entry is compressed inside the cipher.
+/// Returns the compression of an entry inside the cipher.
 fn method_inside(entry: &Entry, change: Change) -> Method {
     match change {
         Change::None => entry.method,
@@ -153,17 +153,17 @@ pub struct BookSealing {
     next: Next,
     current: Option<Current>,
     codec: Codec,
-    /// Bytes of the source that were reported as taken.
+    /// Bytes of the source that were reported as read.
     taken: u64,
     replace: bool,
     sync: bool,
-    /// Where the licence goes as well.
+    /// Second path of the licence.
     beside: Option<TargetPath>,
     ledger: Option<BookJournal>,
     content: Option<Content>,
 }
 
-/// What comes after the current part.
+/// The part after the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Mimetype,
@@ -177,7 +177,7 @@ enum Next {
 #[derive(Debug)]
 struct Current {
     what: What,
-    /// Of what was written.
+    /// Checksum of the written bytes.
     crc: Hasher,
     stored: u64,
     /// Set by the last slice.
@@ -186,9 +186,9 @@ struct Current {
 
 #[derive(Debug)]
 enum What {
-    /// An entry that stays as it is.
+    /// An entry that stays unchanged.
     Clear { at: usize, payload: Payload },
-    /// An entry that is enciphered, and what did not fill a block of it.
+    /// An entry that is enciphered, and its incomplete block.
     Sealed { at: usize, payload: Payload, begun: bool, rest: Rest },
     /// `mimetype` or the licence.
     Document { bytes: Vec<u8>, at: usize },
@@ -196,7 +196,7 @@ enum What {
     Encryption(encryption::Text),
 }
 
-/// Less than a block that waits for more.
+/// Bytes of an incomplete block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
     bytes: [u8; 16],
@@ -211,7 +211,7 @@ impl WorkStream for BookSealing {
             if filled.bytes > 0 {
                 return Ok(filled);
             }
-            // The engine drains no empty slice: an empty entry that stays clear.
+            // The engine does not drain an empty slice, as of an empty clear entry.
             self.drain(&[])?;
             if filled.is_last {
                 return Ok(filled);
@@ -226,7 +226,7 @@ impl WorkStream for BookSealing {
     fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let current = self.current.as_mut().expect("filled before it is drained");
         let crc = &mut current.crc;
-        // The checksum of a clear entry is that of its inflated bytes, and known.
+        // A clear entry's checksum is that of its inflated bytes, and known already.
         if matches!(current.what, What::Sealed { .. } | What::Document { .. }) {
             enter(SealStage::Hash);
             crc.update(bytes);
@@ -264,7 +264,7 @@ impl WorkStream for BookSealing {
 }
 
 impl BookSealing {
-    /// A slice of the current part or, when there is none, of the next.
+    /// Fills a slice from the current part or, when there is none, from the next.
     fn fill_part(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let mut current = match self.current.take() {
             Some(current) => current,
@@ -323,14 +323,14 @@ impl BookSealing {
         self.taken += filled.source_bytes;
         filled.is_last = current.ended && self.next == Next::End;
         if filled.is_last {
-            // Headers, names, and what nobody refers to.
+            // Counts headers, names and bytes that no entry refers to.
             filled.source_bytes += self.archive.bytes().saturating_sub(self.taken);
         }
         self.current = Some(current);
         Ok(filled)
     }
 
-    /// The next part. There is one: the last slice was not filled yet.
+    /// Begins the next part. One exists: the last slice was not filled yet.
     fn begin(&mut self) -> Result<Current, Error> {
         let (what, head) = loop {
             match self.next {
@@ -384,7 +384,7 @@ impl BookSealing {
         let most = match change {
             Change::None => entry.stored.max(entry.bytes),
             Change::Inflate => entry.bytes,
-            // zlib's bound is a few bytes for every 16 KiB.
+            // zlib adds at most a few bytes for every 16 KiB.
             Change::Deflate => entry.bytes + entry.bytes / 1000,
         };
         let method = if is_sealed { Method::Stored } else { entry.method };
@@ -400,7 +400,7 @@ impl BookSealing {
 }
 
 impl Current {
-    /// What the archive says of it.
+    /// Returns checksum and sizes of the part for the archive.
     fn sum(&self, archive: &Archive) -> Sum {
         let stored = self.stored;
         match &self.what {
@@ -419,8 +419,8 @@ impl Current {
 }
 
 impl Rest {
-    /// Fills whole blocks: what waited, what `read` gives, and after its last bytes the padding.
-    /// Returns their bytes and whether they were the last.
+    /// Fills whole blocks: waiting bytes, bytes from `read`, and after the last ones the padding.
+    /// Returns the bytes filled, and true after the last ones.
     fn fill_blocks(
         &mut self,
         slice: &mut [u8],
@@ -432,7 +432,7 @@ impl Rest {
         let plain = self.length + bytes;
         let whole = plain / 16 * 16;
         if ended {
-            // W3C leaves all but the last byte open; with these PKCS#7 is content, too.
+            // W3C fixes only the last byte of the padding; filled this way it is PKCS#7, too.
             slice[plain..whole + 16].fill((whole + 16 - plain) as u8);
             return Ok((whole + 16, true));
         }
@@ -442,7 +442,7 @@ impl Rest {
     }
 }
 
-/// The element of the entry `at` in encryption.xml, empty for a clear one.
+/// Returns the element of the entry `at` in encryption.xml, empty for a clear one.
 fn describe(archive: &Archive, fates: &[EntryAction], at: usize) -> Option<String> {
     let (entry, fate) = (archive.entries.get(at)?, fates[at]);
     Some(match fate {
@@ -453,7 +453,7 @@ fn describe(archive: &Archive, fates: &[EntryAction], at: usize) -> Option<Strin
     })
 }
 
-/// Bytes of the source that this part has not taken yet.
+/// Returns the bytes of the source that this part has not read yet.
 fn source_left(what: &What) -> u64 {
     match what {
         What::Clear { payload, .. } | What::Sealed { payload, .. } => payload.left(),
@@ -466,7 +466,7 @@ fn document(name: &str, bytes: Vec<u8>) -> (What, Head) {
     (What::Document { bytes, at: 0 }, head)
 }
 
-/// Of an entry of at most `bytes` bytes, in the archive and inflated.
+/// Makes the head of an entry of at most `bytes` bytes, in the archive and inflated.
 fn head(name: &str, method: Method, bytes: u64) -> Head {
     Head { name: name.into(), method, modified: DOS_EPOCH, is_large: bytes > SMALL_MAX }
 }
@@ -492,16 +492,16 @@ fn write_beside(beside: &TargetPath, licence: &[u8], replace: bool) -> Result<()
     pending.commit(replace)
 }
 
-/// LCP's licence, and what Adobe's and Apple's protections leave.
+/// LCP's licence, and the files of Adobe's and Apple's protections.
 const PROTECTIONS: [&str; 3] = [LICENCE, "META-INF/rights.xml", "META-INF/sinf.xml"];
-/// Names and what is said of them, in an ordinary book, and deflate in both directions.
+/// Bytes of an ordinary book's directory, and of deflate in both directions.
 const HELD_BYTES: usize = 512 * 1024;
 const LICENCE_EXTENSION: &str = "lcpl";
-/// An IV, a block that waited, a block, the padding.
+/// Bytes of an IV, a waiting block, a block and the padding.
 const BUFFER_BYTES_MIN: usize = 64;
-/// An IV, the padding, and what deflate adds to nothing.
+/// Bytes of an IV, the padding, and deflate's overhead for empty input.
 const SPARE_BYTES: u64 = 1024;
-/// encryption.xml is bounded by the directory and far from it.
+/// encryption.xml is bounded by the directory and far below the limit.
 const NOT_LARGE: u64 = 0;
 /// 1 January 1980, the first day of zip.
 const DOS_EPOCH: u32 = 1 << 21 | 1 << 16;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed book on its way back: the book that it was before.
+//! Unsealing of a book: deciphers its entries and restores the original.
 //!
-//! Texts keep the deflate stream that was inside the cipher; each is inflated beside it, since the
-//! directory of the book needs the checksum of what is in it. A ciphertext that was changed, the
-//! key of another book and a wrong padding all give one message.
+//! Texts keep the deflate stream that was inside the cipher; each is also inflated, since the
+//! directory of the book needs the checksum of the inflated text. A changed ciphertext, the key of
+//! another book and a wrong padding all give one message.
 //!
-//! Costs: decryption is parallel within an entry, so it is done here and not in the lanes.
+//! Decryption is parallel within an entry, so it is done here and not in the lanes.
 //!
 //! Sources: Readium LCP 1.0.4 §2.2, §5.1; W3C XML Encryption §5.2.
-//! Does not: open other profiles than the basic one; take licences from beside the book.
+//! Opens only the basic profile; does not read licences beside the book.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -40,19 +40,19 @@ pub struct SealedBook {
     pub bytes: u64,
     /// Permissions of the target.
     pub mode: u32,
-    /// Replaces a target that is there.
+    /// True: an existing target is replaced.
     pub replace: bool,
-    /// It reaches the disk before it takes its name.
+    /// True: the file is synced before it gets its name.
     pub sync: bool,
-    /// What opens its licence.
+    /// Key that opens the licence.
     pub user_key: Arc<UserKey>,
-    /// With them the licence must be signed by whom they trust; without, nobody asks.
+    /// Root certificates; with them the licence's signature is checked, without them it is not.
     pub roots: Option<Arc<RootCertificates>>,
-    /// Deciphers.
+    /// The CBC implementation that deciphers.
     pub cbc: Cbc,
 }
 
-/// The licence of a sealed book, and what is enciphered in it.
+/// Reads the licence of a sealed book, and the list of its enciphered entries.
 pub(super) fn read_protection(
     archive: &Archive,
 ) -> Result<(Licence, HashMap<String, Inside>), Error> {
@@ -110,7 +110,7 @@ pub struct BookUnsealing {
     target: ZipWriter,
     key: AesKey,
     cbc: Cbc,
-    /// The entry after the current one; before `mimetype`, none.
+    /// Index after the current entry; `None` before `mimetype`.
     next: Option<usize>,
     current: Option<Current>,
     codec: Codec,
@@ -134,16 +134,16 @@ enum What {
     Sealed(Ciphertext),
 }
 
-/// Where the deciphering of an entry has got to.
+/// Progress in deciphering an entry.
 #[derive(Debug)]
 struct Ciphertext {
     entry: usize,
     inside: Inside,
     iv: [u8; 16],
-    /// Offset in the archive of what comes next.
+    /// Offset in the archive of the next bytes.
     at: u64,
     left: u64,
-    /// Of the ciphertext.
+    /// Checksum of the ciphertext.
     crc: Hasher,
     plain: Plain,
 }
@@ -159,7 +159,7 @@ impl WorkStream for BookUnsealing {
             if filled.bytes > 0 {
                 return Ok(filled);
             }
-            // The engine drains no empty slice: an empty entry, or nothing but padding was left.
+            // The engine does not drain an empty slice: an empty entry, or only padding was left.
             self.drain(&[])?;
             if filled.is_last {
                 return Ok(filled);
@@ -190,7 +190,7 @@ impl WorkStream for BookUnsealing {
 }
 
 impl BookUnsealing {
-    /// A slice of the current entry or, when there is none, of the next.
+    /// Fills a slice from the current entry or, when there is none, from the next.
     fn fill_part(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let mut current = match self.current.take() {
             Some(current) => current,
@@ -234,7 +234,7 @@ impl BookUnsealing {
         Ok(filled)
     }
 
-    /// The index of the next entry that goes into the book.
+    /// Returns the index of the next entry that goes into the book.
     fn skip_own(&self) -> usize {
         let from = self.next.unwrap_or(0);
         let own = [MIMETYPE, ENCRYPTION, LICENCE];
@@ -293,8 +293,8 @@ impl BookUnsealing {
         Ok((What::Sealed(ciphertext), head(inside.method, is_large)))
     }
 
-    /// Deciphers the next blocks into `buffer`. Returns the bytes taken and, less the padding,
-    /// made.
+    /// Deciphers the next blocks into `buffer`. Returns the bytes read, and the bytes deciphered
+    /// without the padding.
     fn decipher(
         &mut self,
         text: &mut Ciphertext,
@@ -335,7 +335,7 @@ impl BookUnsealing {
         }
     }
 
-    /// The sums of an entry that was deciphered to its end, if it is what was sealed.
+    /// Returns the sums of an entry deciphered to its end; an error if it is not as sealed.
     fn ended(&self, text: &Ciphertext, stored: u64) -> Result<Sum, Error> {
         let entry = &self.archive.entries[text.entry];
         let bytes = text.plain.bytes;
@@ -353,8 +353,8 @@ pub(super) fn undecipherable(archive: &Archive, entry: &Entry) -> Error {
     archive.fault(BookFault::Undecipherable { name: entry.name.to_string() })
 }
 
-/// What must hold before an entry is deciphered: an IV and whole blocks, stored, and a length
-/// for what is deflated.
+/// Checks an entry before it is deciphered: an IV and whole blocks, stored, and a length for
+/// deflated content.
 pub(super) fn check_sealed(archive: &Archive, entry: &Entry, inside: Inside) -> Result<(), Error> {
     let foreign = |found: &str| {
         Err(archive.fault(BookFault::Foreign { name: entry.name.to_string(), found: found.into() }))
@@ -378,5 +378,5 @@ pub(super) fn check_sealed(archive: &Archive, entry: &Entry, inside: Inside) -> 
 }
 
 const BUFFER_BYTES_MIN: usize = 64;
-/// Names and what is said of them, in an ordinary book, and a window to inflate.
+/// Bytes of an ordinary book's directory, and of a window to inflate.
 const HELD_BYTES: usize = 128 * 1024;

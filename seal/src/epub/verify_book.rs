@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed book opened by a second implementation and compared with the book that it was.
+//! Verification of a sealed book: a second implementation opens and compares it.
 //!
 //! The licence and every entry are deciphered by OpenSSL, inflated from beginning to end and
-//! compared byte for byte with the source, if there is one; without, with the declared lengths
-//! and checksums. What must be clear is looked at, too, and that nothing is missing.
+//! compared byte for byte with the source, if there is one; without it, with the declared lengths
+//! and checksums. Entries that must be clear or must exist are checked, too.
 //!
 //! Costs: one pass over both books on one core; 128 KiB.
 //!
 //! Sources: Readium LCP 1.0.4 §2, §3.4, §5; W3C XML Encryption §5.2.
-//! Does not: use the lanes, or anything of the sealing but the reading of archives.
+//! Uses neither the lanes nor code of the sealing, except the reader of archives.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -30,22 +30,22 @@ use crate::engine::stage::{SealStage, enter};
 use crate::error::Error;
 use crate::lcp::{Licence, RootCertificates, UserKey};
 
-/// What was verified.
+/// Counts of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedBook {
-    /// Entries that were deciphered.
+    /// Enciphered entries.
     pub sealed: u64,
-    /// Entries that are clear.
+    /// Clear entries.
     pub clear: u64,
-    /// Bytes of all of them, inflated.
+    /// Bytes of all entries, inflated.
     pub bytes: u64,
 }
 
-/// Verifies the sealed book at `sealed`, with a `source` byte for byte, with `roots` also who
-/// signed its licence, with the key and the hash of a journal also that it is what was sealed.
+/// Verifies the sealed book at `sealed`: with a `source` byte for byte, with `roots` also the
+/// signature of its licence, with key and hash of a journal also its recorded content.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// The first fault found.
 pub fn verify(
     sealed: &Path,
     source: Option<&Path>,
@@ -73,7 +73,7 @@ pub fn verify(
     for entry in &archive.entries {
         let name = &*entry.name;
         let original = match source.as_ref().zip(by_name.get(name)) {
-            // `mimetype` is written anew, white space around it left out.
+            // `mimetype` is written anew, without white space around it.
             Some((source, entry)) if name != MIMETYPE => Some(plain(source, entry, &unhashed)?),
             _ => None,
         };
@@ -100,7 +100,7 @@ pub fn verify(
     Ok(verified)
 }
 
-/// How many bytes are in an enciphered entry, if they are what they should be.
+/// Verifies an enciphered entry; returns its bytes.
 fn verify_sealed(
     archive: &Archive,
     entry: &Entry,
@@ -119,7 +119,7 @@ fn verify_sealed(
     if is_whole { Ok(bytes) } else { Err(undecipherable(archive, entry)) }
 }
 
-/// The same of a clear one.
+/// Verifies a clear entry; returns its bytes.
 fn verify_clear(
     archive: &Archive,
     entry: &Entry,
@@ -136,7 +136,7 @@ fn verify_clear(
     }
 }
 
-/// The content key, by OpenSSL.
+/// Deciphers the content key with OpenSSL.
 fn open_licence(licence: &Licence, user_key: &UserKey) -> Result<Zeroizing<Vec<u8>>, BookFault> {
     let opened = |bytes: &[u8]| -> Option<Zeroizing<Vec<u8>>> {
         let (iv, blocks) = bytes.split_first_chunk::<16>()?;
@@ -156,7 +156,8 @@ fn open_licence(licence: &Licence, user_key: &UserKey) -> Result<Zeroizing<Vec<u
         .ok_or_else(|| BookFault::Licence { found: "no key of 32 bytes inside".into() })
 }
 
-/// `mimetype` is first and stored, and nothing is enciphered that readers need before.
+/// Checks that `mimetype` is first and stored, and that no entry needed without a key is
+/// enciphered.
 fn check_clear(archive: &Archive, is_sealed: impl Fn(&str) -> bool) -> Result<(), Error> {
     let parts = Parts::read(archive)?;
     let first = archive.entries.first();
@@ -175,7 +176,7 @@ fn check_clear(archive: &Archive, is_sealed: impl Fn(&str) -> bool) -> Result<()
     }
 }
 
-/// Both have the same entries, but for what sealing adds.
+/// Checks that both have the same entries, except those that sealing adds.
 fn check_complete(sealed: &Archive, source: &Archive) -> Result<(), Error> {
     let differs = |entry: &Entry, found: &str| {
         let (name, found) = (entry.name.to_string(), found.into());
@@ -197,7 +198,7 @@ fn check_complete(sealed: &Archive, source: &Archive) -> Result<(), Error> {
 
 type Bytes<'a> = Box<dyn Read + 'a>;
 
-/// An entry as it is in its book.
+/// Reads a clear entry, inflated.
 fn plain<'a>(
     archive: &'a Archive,
     entry: &Entry,
@@ -207,7 +208,7 @@ fn plain<'a>(
     Ok(inflated(Hashed { bytes: raw, hash }, entry.method))
 }
 
-/// An enciphered entry as it was in its book.
+/// Reads an enciphered entry, deciphered and inflated.
 fn deciphered<'a>(
     archive: &'a Archive,
     entry: &Entry,
@@ -237,13 +238,13 @@ fn inflated<'a>(bytes: impl Read + 'a, method: Method) -> Bytes<'a> {
 
 fn crypter(key: &[u8], iv: &[u8]) -> Result<Crypter, openssl::error::ErrorStack> {
     let mut crypter = Crypter::new(Cipher::aes_256_cbc(), Mode::Decrypt, key, Some(iv))?;
-    // OpenSSL would take PKCS#7 alone.
+    // OpenSSL would accept only PKCS#7 padding.
     crypter.pad(false);
     Ok(crypter)
 }
 
-/// Reads both to the end; how many bytes there were and their checksum. The error is none when
-/// `found` cannot be read for what it holds.
+/// Reads both to the end; returns the bytes read and their checksum. The error is `None` when the
+/// content of `found` cannot be read.
 fn compare(
     archive: &Archive,
     entry: &Entry,
@@ -292,12 +293,12 @@ fn read_full(from: &mut Bytes<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The error of ours that came through a reader; none when it is about what was read.
+/// Returns this crate's error from a reader's; `None` for a fault of the content.
 fn inner(error: io::Error) -> Option<Error> {
     error.into_inner().and_then(|inner| inner.downcast::<Error>().ok()).map(|error| *error)
 }
 
-/// Bytes of an archive.
+/// Reader of an archive's bytes.
 struct Raw<'a> {
     archive: &'a Archive,
     at: u64,
@@ -318,7 +319,7 @@ impl Read for Raw<'_> {
     }
 }
 
-/// Bytes that are hashed on their way.
+/// Reader that hashes the bytes read.
 struct Hashed<'a, R> {
     bytes: R,
     hash: &'a RefCell<Option<Content>>,
@@ -335,7 +336,7 @@ impl<R: Read> Read for Hashed<'_, R> {
     }
 }
 
-/// Blocks of an archive, deciphered; of the last the padding is taken off.
+/// Reader that deciphers blocks of an archive; removes the padding of the last.
 struct Deciphering<'a> {
     raw: Raw<'a>,
     crypter: Crypter,
@@ -367,5 +368,5 @@ impl Read for Deciphering<'_> {
     }
 }
 
-/// Whole blocks.
+/// Bytes of a buffer, in whole blocks.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The zip archive that a publication becomes, written entry after entry.
+//! Writer of a publication's zip archive, entry after entry.
 //!
-//! The checksum of a sealed entry is known when its last slice leaves the lanes. One that fits a
-//! slice is written with its header in one `pwritev`; a longer one has its header rewritten at
+//! The checksum of a sealed entry is known when its last slice leaves the lanes. An entry that fits
+//! a slice is written with its header in one `pwritev`; a longer one has its header rewritten at
 //! the end. So every local header holds true sizes and no data descriptor follows: programs that
-//! read an archive from its beginning cannot skip a stored entry that has one. Memory: the
-//! central directory, as long as that of the source and what sealing adds to it.
+//! read an archive from its beginning cannot skip a stored entry that has one. Memory: the central
+//! directory, as long as the source's and the entries that sealing adds.
 //!
 //! Sources: PKWARE APPNOTE 6.3.10 §4.3.7 to §4.3.16, §4.4, §4.5.3 (Zip64).
 //!
-//! Does not: compress or check anything, nor know what an entry is for.
+//! Does not compress or check anything; does not interpret entries.
 
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use super::archive::Method;
 use crate::error::Error;
 use crate::pending_file::PendingFile;
 
-/// An archive in the making. Dropped before [`ZipWriter::finish`], it was never there.
+/// An archive being written. Dropped before [`ZipWriter::finish`], it leaves no file.
 #[derive(Debug)]
 pub(super) struct ZipWriter {
     pending: PendingFile,
@@ -28,21 +28,21 @@ pub(super) struct ZipWriter {
     open: Option<Open>,
 }
 
-/// What is known of an entry before its first byte.
+/// Properties of an entry that are known before its first byte.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) name: Box<str>,
     pub(super) method: Method,
     /// Time and date in the form of MS-DOS, time in the lower half.
     pub(super) modified: u32,
-    /// It may have 4 GiB or more, in the archive or inflated.
+    /// True when it may have 4 GiB or more, in the archive or inflated.
     pub(super) is_large: bool,
 }
 
-/// What is known of an entry after its last byte.
+/// Properties of an entry that are known after its last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// Of the inflated bytes.
+    /// CRC-32 of the inflated bytes.
     pub(super) crc: u32,
     /// Bytes in the archive.
     pub(super) stored: u64,
@@ -53,9 +53,9 @@ pub(super) struct Sum {
 #[derive(Debug)]
 struct Open {
     head: Head,
-    /// Where its local header begins.
+    /// Offset of its local header.
     offset: u64,
-    /// Its header is written, with what was not known left zero.
+    /// True when its header is written, with unknown fields zero.
     begun: bool,
 }
 
@@ -64,13 +64,13 @@ impl ZipWriter {
         Self { pending, at: 0, entries: 0, central: Vec::new(), open: None }
     }
 
-    /// Begins the next entry. Nothing is written before its first bytes come.
+    /// Begins the next entry. Nothing is written before its first bytes.
     pub(super) fn begin(&mut self, head: Head) {
         assert!(self.open.is_none(), "one entry at a time");
         self.open = Some(Open { head, offset: self.at, begun: false });
     }
 
-    /// More bytes of the open entry; with its `sum` the last ones.
+    /// Writes more bytes of the open entry; with its `sum` the last ones.
     pub(super) fn write(&mut self, bytes: &[u8], sum: Option<Sum>) -> Result<(), Error> {
         let mut open = self.open.take().expect("begun before it is written");
         if open.begun {
@@ -93,8 +93,8 @@ impl ZipWriter {
         Ok(())
     }
 
-    /// Writes the directory and hands over the file, which has no name yet, and its length; with
-    /// `sync` it has reached the disk.
+    /// Writes the directory; returns the file, which has no name yet, and its length. With `sync`
+    /// the file has reached the disk.
     pub(super) fn finish(mut self, sync: bool) -> Result<(PendingFile, u64), Error> {
         assert!(self.open.is_none(), "the last entry was ended");
         let (start, bytes) = (self.at, self.central.len() as u64);
@@ -216,7 +216,7 @@ fn central_header(bytes: &mut Vec<u8>, open: &Open, sum: Sum) {
     }
 }
 
-/// What both headers have in the same order: flags, method, time, checksum.
+/// Writes the fields that both headers have in the same order: flags, method, time, checksum.
 fn described(bytes: &mut Vec<u8>, head: &Head, crc: u32) {
     let flags = if head.name.is_ascii() { 0 } else { FLAG_UTF8 };
     bytes.extend_from_slice(&flags.to_le_bytes());
@@ -225,24 +225,24 @@ fn described(bytes: &mut Vec<u8>, head: &Head, crc: u32) {
     bytes.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// A 32-bit field, or the mark that the value is in the extra field.
+/// Returns a 32-bit field, or the mark that the value is in the extra field.
 fn small(value: u64) -> u32 {
     if value > SMALL_MAX { u32::MAX } else { value as u32 }
 }
 
-/// A 32-bit field of an entry that was not declared large.
+/// Returns a 32-bit field of an entry that was not declared large.
 fn known(value: u64) -> u32 {
     assert!(value <= SMALL_MAX, "an entry that may be large is declared so");
     value as u32
 }
 
-/// The largest that 32 bits hold, less the mark.
+/// Largest 32-bit value, without the mark.
 pub(super) const SMALL_MAX: u64 = u32::MAX as u64 - 1;
 const ENTRIES_SMALL_MAX: u64 = u16::MAX as u64 - 1;
 const LOCAL_BYTES: usize = 30;
 const ZIP64_LOCAL_BYTES: usize = 20;
 const ZIP64_EXTRA: u16 = 1;
-/// Of the three records after the directory.
+/// Bytes of the three records after the directory.
 const ENDS_BYTES: usize = 56 + 20 + 22;
 const NEEDS: u16 = 20;
 const NEEDS_ZIP64: u16 = 45;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! AES-CBC over the files of a folder: an IV, then the ciphertext with PKCS#7 padding.
 //!
-//! With a random IV in front, or, when one is given for all, as `openssl enc -aes-N-cbc -K -iv`
-//! writes it. Nothing tells whether a file was changed: new users are better served by `gcm`.
+//! The IV is random and in front, or one IV is given for all files and a file is as
+//! `openssl enc -aes-N-cbc -K -iv` writes it. A changed file is not detected: new users should
+//! take `gcm`.
 //!
-//! Reads, hashes and writes stay on borders of slices although 16 bytes are in front: the last
-//! block of a slice waits for the next write, so no page of the target is written twice.
+//! Reads, hashes and writes stay aligned to slices although 16 bytes are in front: the last block
+//! of a slice waits for the next write, so no page of the target is written twice.
 //!
-//! Random IVs are BLAKE3 of a counter under a key of the run: unpredictable, as CBC needs them,
-//! without a crossing a file.
+//! A random IV is BLAKE3 of a counter under a key of the run: unpredictable, as CBC requires,
+//! without a system call for each file.
 //!
 //! Sources: NIST SP 800-38A §6.2, appendix C (IVs); RFC 5652 §6.3 (padding).
-//! Does not do: authenticate.
+//! Does not authenticate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +25,7 @@ use crate::engine::{self, Filled, SLICE_BYTES, SealOutcome, Work, WorkStream};
 use crate::error::Error;
 use crate::key;
 
-/// Bytes of a sealed file. `has_front`: its IV is in front of it.
+/// Returns the bytes of a sealed file. `has_front`: its IV is in front of it.
 pub(super) fn sealed_bytes(source_bytes: u64, has_front: bool) -> u64 {
     let front = if has_front { BLOCK_BYTES as u64 } else { 0 };
     (source_bytes / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64 + front
@@ -39,11 +40,11 @@ pub(super) fn seal(sealing: Sealing<'_>) -> Result<SealOutcome, Error> {
     Ok(engine::run(works, settings, seen))
 }
 
-/// The IVs of a run.
+/// IVs of a run.
 enum Ivs {
-    /// Of all files.
+    /// One IV for all files.
     Given([u8; BLOCK_BYTES]),
-    /// One for each, in front of it.
+    /// One IV for each file, in front of it.
     Random { key: Zeroizing<[u8; 32]>, next: AtomicU64 },
 }
 
@@ -57,7 +58,7 @@ impl Ivs {
         Ok(Ivs::Random { key, next: AtomicU64::new(0) })
     }
 
-    /// The next file's, and whether it goes in front.
+    /// Returns the next file's IV, and true when it goes in front.
     fn next(&self) -> ([u8; BLOCK_BYTES], bool) {
         match self {
             Ivs::Given(iv) => (*iv, false),
@@ -94,7 +95,7 @@ struct Ciphering<'a> {
     transfer: Transfer<'a>,
     key: &'a AesKey,
     iv: [u8; BLOCK_BYTES],
-    /// With an IV in front: the block before this slice, which is written with it.
+    /// When the IV is in front: the block before this slice, which is written with it.
     carried: Option<[u8; BLOCK_BYTES]>,
 }
 

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One file on its way: what every form of a folder does around its cipher.
+//! One file in progress: the work of every form of a folder around its cipher.
 //!
-//! The source is read at its offsets and hashed while the slice is hot, the target written in
-//! order. At its end the source is looked at once more: a size, a time or a file that is not what
-//! the walk saw means it was changed while it was read, and this file alone fails. The time of the
-//! last change (ctime) is among them, which no program can set back. Not noticed that way is a
-//! store through a shared mapping of a page that was dirty before the walk, and any such store on
-//! tmpfs: the kernel gives those no time before it writes the page back. [`SealContext::verify`]
-//! reads the source a second time and compares the hashes. What ends in one round gets its journal
-//! lines in one write, then its names.
+//! The source is read at its offsets and hashed while the slice is in the cache; the target is
+//! written in order. After the last byte the source is checked again: when its size, times, inode
+//! or file type differ from those of the walk, it was changed during the read, and this file alone
+//! fails. The check includes ctime, which no program can set back. It misses a store through a
+//! shared mapping of a page that was dirty before the walk, and any such store on tmpfs: the kernel
+//! changes no time for those before it writes the page back. [`SealContext::verify`] reads the
+//! source a second time and compares the hashes. Files that end in one round get their journal
+//! lines in one write, then their names.
 //!
-//! A file that is in the page cache is read without waiting (`RWF_NOWAIT`, the crossing it would
-//! take anyway). One that is not is asked for and others go first, so the disk is busy with many
-//! files while the lanes are with others; read on, it is asked for [`AHEAD_BYTES`] ahead.
+//! A file in the page cache is read without waiting (`RWF_NOWAIT`, no extra system call). For any
+//! other file, read-ahead is requested and other files go first, so the disk reads many files while
+//! the lanes work on others. Later reads of it request [`AHEAD_BYTES`] ahead.
 //!
-//! Costs a small file: open, preadv2, fstat, close of the source; open, write, utimensat, close of
-//! the target; and its rename where the folder can be seen.
+//! Cost of a small file: open, preadv2, fstat, close of the source; open, write, utimensat, close
+//! of the target; and a rename where the folder is visible.
 //!
 //! Sources: preadv2(2), posix_fadvise(2), utimensat(2), mmap(2) (`MAP_SHARED`: when times change).
-//! Does not do: ciphers.
+//! Does not encipher.
 
 use std::io::{IoSliceMut, Write};
 use std::os::fd::OwnedFd;
@@ -41,62 +41,62 @@ use crate::folder_walk::{self, DirHandle};
 use crate::manifest::{Journal, ManifestRecord, Time};
 use crate::pending_file::PendingFile;
 
-/// How far ahead a file is asked for that is not in the page cache.
+/// Bytes of read-ahead requested for a file that is not in the page cache.
 pub(crate) const AHEAD_BYTES: u64 = 2 << 20;
 
-/// A read of the second look at a source.
+/// Bytes of a read when the source is read a second time.
 const SECOND_BYTES: usize = 256 * 1024;
 
-/// Permissions that a file takes with it: ciphertext runs as nobody.
+/// Permission bits copied to the target; setuid, setgid and sticky are dropped.
 const MODE: u32 = 0o777;
 
-/// What all files of a run share.
+/// State that all files of a run share.
 #[derive(Debug)]
 pub(crate) struct SealContext {
-    /// Below which they are read.
+    /// The folder that sources are read from.
     pub(crate) source: Arc<DirHandle>,
-    /// Below which they are written.
+    /// The folder that targets are written to.
     pub(crate) target: Arc<DirHandle>,
-    /// Nobody looks into the target before all is in it.
+    /// True when the target has a hidden name until all files are in it.
     pub(crate) is_unseen: bool,
-    /// Where lines go; without one there are no records.
+    /// The journal of finished files; without it no records are kept.
     pub(crate) journal: Option<Mutex<Journal>>,
-    /// For the hashes of contents.
+    /// The key of the content hashes.
     pub(crate) content_key: Zeroizing<[u8; 32]>,
-    /// What reaches the disk when.
+    /// When files reach the disk.
     pub(crate) sync: Durability,
-    /// Permissions that the kernel takes away from a new file.
+    /// Permission bits that the kernel removes from a new file.
     pub(crate) umask: u32,
-    /// Each source is read a second time and compared.
+    /// True: each source is read a second time and compared.
     pub(crate) verify: bool,
-    /// The source's file system can say that it would have to wait.
+    /// True while the source's file system supports `RWF_NOWAIT`.
     pub(crate) can_poll: AtomicBool,
 }
 
-/// A file to be worked on.
+/// A file to be transferred.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) ground: &'a SealContext,
     pub(crate) file: folder_walk::File,
-    /// A target that is there is replaced.
+    /// True: an existing target is replaced.
     pub(crate) replaces: bool,
 }
 
-/// What a read came to.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// So many bytes: all that was asked for, or all that is left.
+    /// Bytes read: as many as requested, or all that were left.
     Bytes(usize),
-    /// It has been asked for; come again after others.
+    /// Read-ahead has been requested; call again after other files.
     NotReady,
 }
 
-/// A file being worked on.
+/// A file in progress.
 #[derive(Debug)]
 pub(crate) struct Transfer<'a> {
     ground: &'a SealContext,
     pending: PendingFile,
-    /// Closed when all is read.
+    /// Closed after the last byte.
     source: Option<OwnedFd>,
     seen: SourceState,
     replaces: bool,
@@ -116,25 +116,25 @@ struct SourceState {
     inode: u64,
 }
 
-/// The hash of the content.
+/// Hash of the content.
 #[derive(Debug)]
 enum Hash {
-    /// Nothing as yet.
+    /// Nothing hashed so far.
     Empty,
-    /// There is more to come.
+    /// More content follows.
     Part(Box<blake3::Hasher>),
-    /// Of all of it.
+    /// Hash of the whole content.
     Whole([u8; 32]),
 }
 
-/// What is known of the page cache.
+/// State of the file in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cold {
-    /// All was there as yet.
+    /// Every read so far was served from it.
     No,
-    /// Asked for just now, and up to where.
+    /// Read-ahead was just requested, up to this offset.
     Asked(u64),
-    /// Read on, asked for up to there.
+    /// Reads go on, with read-ahead requested up to this offset.
     Until(u64),
 }
 
@@ -145,7 +145,7 @@ impl<'a> Job<'a> {
     /// Either cannot be opened.
     pub(crate) fn open(self) -> Result<Transfer<'a>, Error> {
         let Self { ground, file, replaces } = self;
-        // What became a pipe since the walk must not make this wait.
+        // A file that became a pipe since the walk must not block here.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let source = ground
             .source
@@ -172,21 +172,21 @@ impl<'a> Job<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Bytes that are still to be read.
+    /// Returns the bytes that are still to be read.
     pub(crate) fn left_bytes(&self) -> u64 {
         self.seen.bytes - self.offset
     }
 
-    /// What is shared with the others.
+    /// Returns the state shared with other files.
     pub(crate) fn ground(&self) -> &'a SealContext {
         self.ground
     }
 
-    /// Fills `buffer` from the source, or as much of it as is left, and hashes that. With the last
-    /// byte the source is checked and closed.
+    /// Fills `buffer` from the source, or with all that is left, and hashes those bytes. After the
+    /// last byte the source is checked and closed.
     ///
     /// # Errors
-    /// [`FileFault::Changed`]; it cannot be read.
+    /// [`FileFault::Changed`], or the source cannot be read.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
         let read = self.take(buffer)?;
         if let Read::Bytes(bytes) = read {
@@ -198,10 +198,10 @@ impl<'a> Transfer<'a> {
         Ok(read)
     }
 
-    /// The same without the hash, for a source that is not what the hash is of.
+    /// Reads without hashing, for a source whose bytes are not the content of the hash.
     ///
     /// # Errors
-    /// As [`Transfer::read`].
+    /// The errors of [`Transfer::read`].
     pub(crate) fn read_unhashed(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
         let read = self.take(buffer)?;
         if read != Read::NotReady && self.left_bytes() == 0 {
@@ -257,7 +257,7 @@ impl<'a> Transfer<'a> {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let until = self.offset + AHEAD_BYTES;
-                    // Only asked: what cannot be fetched will say so when it is read.
+                    // Only a request: a read error is reported by the read itself.
                     let _ = fadvise(
                         source,
                         self.offset,
@@ -287,19 +287,19 @@ impl<'a> Transfer<'a> {
         Ok(Read::Bytes(filled))
     }
 
-    /// Of a file that was not in the page cache, asks for what comes next.
+    /// Requests the next read-ahead of a file that was not in the page cache.
     fn ahead(&mut self) {
         let Cold::Until(until) = self.cold else { return };
         let Some(source) = &self.source else { return };
         if until < self.seen.bytes && self.offset + AHEAD_BYTES / 2 >= until {
             let more = std::num::NonZeroU64::new(AHEAD_BYTES);
-            // As above.
+            // Only a request, as above.
             let _ = fadvise(source, until, more, Advice::WillNeed);
             self.cold = Cold::Until(until + AHEAD_BYTES);
         }
     }
 
-    /// All is read: whether it is what the walk saw.
+    /// Closes the source after the last byte; fails unless the source is as the walk saw it.
     fn check_source(&mut self) -> Result<(), Error> {
         let source = self.source.take().expect("open while there is something left");
         if let (true, Hash::Whole(content)) = (self.ground.verify, &self.hash)
@@ -316,7 +316,7 @@ impl<'a> Transfer<'a> {
         if is_same { Ok(()) } else { Err(self.changed()) }
     }
 
-    /// The hash of what is in the source now.
+    /// Returns the hash of the source's present content.
     fn second_hash(&self, source: &OwnedFd) -> Result<blake3::Hash, Error> {
         let mut hasher = blake3::Hasher::new_keyed(&self.ground.content_key);
         let mut buffer = vec![0; SECOND_BYTES];
@@ -341,14 +341,14 @@ impl<'a> Transfer<'a> {
     /// Appends to the target.
     ///
     /// # Errors
-    /// The disk is full, or refuses.
+    /// The disk is full, or the write fails.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.pending.file().write_all(bytes).map_err(|error| self.target_error("write", error))?;
         self.written += bytes.len() as u64;
         Ok(())
     }
 
-    /// Times, permissions, and with [`Durability::Each`] the disk.
+    /// Sets times and permissions; with [`Durability::Each`] syncs the file.
     fn settle(&mut self) -> Result<(), Error> {
         let file = self.pending.file();
         let Time { s, ns } = self.seen.modified;
@@ -395,7 +395,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Finishes what ended in one round: its lines in one write, then its names.
+/// Finishes files that ended in one round: writes their journal lines at once, then names them.
 pub(crate) fn finish_all<'a, S>(
     ended: &mut Vec<S>,
     transfer: impl Fn(S) -> Transfer<'a>,
@@ -411,7 +411,7 @@ pub(crate) fn finish_all<'a, S>(
     }
     let Some(ground) = whole.first().map(Transfer::ground) else { return };
     if let Err(error) = journalled(ground, &whole) {
-        // None has a record, so none takes its name; each says why.
+        // No file has a record, so none gets its name; each reports the error.
         whole.iter().for_each(|one| came(Err(again(&error, one))));
         return;
     }
@@ -444,7 +444,7 @@ fn journalled(ground: &SealContext, whole: &[Transfer<'_>]) -> Result<(), Error>
     Ok(())
 }
 
-/// The journal's error, said of a file whose line was in it.
+/// Makes the journal's error one of a file whose line was in the write.
 fn again(error: &Error, of: &Transfer<'_>) -> Error {
     let source = match error {
         Error::Host { source, .. } => match source.raw_os_error() {

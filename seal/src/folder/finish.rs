@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a run over a folder: permissions and times of folders, the disk, the folder's name.
+//! End of a run over a folder: sets folders' permissions and times, syncs, names the folder.
 //!
-//! Folders get theirs last, the innermost first: files can be written into one that is read-only in
-//! the source, and its time is not that of its last file. A run that was stopped leaves a new
+//! Folders are set last, the innermost first: files can then be written into a folder that is
+//! read-only in the source, and its time is not changed by its files. A stopped run leaves a new
 //! folder under its hidden name, for the next run.
 //!
 //! Sources: syncfs(2).
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::folder_walk::DirHandle;
 use crate::working_folder::WorkingFolder;
 
-/// Ends the run; what of that fails is returned.
+/// Ends the run; returns its errors.
 pub(super) fn end(
     ground: SealContext,
     place: &TargetDir,
@@ -40,19 +40,19 @@ pub(super) fn end(
     {
         failed.push(error);
     }
-    // Only now is the journal another run's to take.
+    // Only now may another run take the journal.
     drop(ground);
     failed
 }
 
 fn settle_folders(target: &DirHandle, place: &TargetDir, tree: &folder_walk::Tree) -> Vec<Error> {
-    // What the caller made keeps the permissions that the caller gave it.
+    // A folder that the caller made keeps its permissions.
     let own = tree.folders.iter().skip(usize::from(!place.is_unseen()));
     let mut failed = Vec::new();
     for folder in own.rev() {
         match settle_folder(target, folder) {
             Ok(()) => {}
-            // It could not be made, and that was said.
+            // The folder could not be made; that error was reported then.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => failed.push(target.error("chmod", &folder.path, errno)),
         }
@@ -69,7 +69,7 @@ fn sync(ground: &SealContext) -> Result<(), Error> {
     }
 }
 
-/// Gives a whole folder its name.
+/// Gives a finished folder its name.
 fn show(working: &WorkingFolder, name: &CStr, sync: Durability) -> Result<(), Error> {
     working.publish(name)?;
     if sync == Durability::None {

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! AES-256-GCM in authenticated segments: the streaming AEAD format of Google's Tink.
 //!
-//! A file is a header (its own length, a salt, the front of all nonces) and segments of
+//! A file is a header (its own length, a salt, the common front of the nonces) and segments of
 //! [`SEGMENT_BYTES`], the first shortened by the header, each with a tag of 16 bytes. Every file
-//! has a key of its own, derived from the folder's key and the salt. A segment's nonce says which
-//! it is and whether it is the last, so that none can be changed, moved, left out or put behind
-//! the end without its tag, or the next one's, failing. Tink opens it with an
-//! `AesGcmHkdfStreamingKey` of this segment size, SHA-256 and a derived key of 32 bytes.
+//! has a key of its own, derived from the folder's key and the salt. A segment's nonce has its
+//! number and a flag for the last segment. So a tag fails when a segment is changed, moved, left
+//! out or appended. Tink opens the file with an `AesGcmHkdfStreamingKey` of this segment size,
+//! SHA-256 and a derived key of 32 bytes.
 //!
-//! Why this and not age's format: age derives its keys from recipients, Tink's takes the key as
-//! it is, as the other forms here do; both are the STREAM construction.
+//! Why Tink's format and not age's: age derives its keys from recipients, Tink takes the key as it
+//! is, as the other forms here do; both are the STREAM construction.
 //!
-//! Why 32 KiB, where Tink's ready-made templates have 4 KiB and 1 MiB (it takes any): nothing of
-//! a segment may be used before all of it is authenticated, so a segment is the memory that each
-//! open file takes, and what a reader must decipher for one byte from the middle. This one is a
-//! slice of the engine, so that all of a round stays in the second-level cache. On a Zen 4 the
-//! cipher alone does 8.2 GB/s in segments of 4 KiB, 10.5 of 32 KiB, 10.7 of 64 KiB and more. The
-//! tags are 0.05 % of the file.
+//! Why 32 KiB, where Tink's ready-made templates have 4 KiB and 1 MiB (Tink takes any size): no
+//! byte of a segment may be used before all of it is authenticated. So the segment sets the memory
+//! of each open file, and the bytes that a reader must decipher for one byte from the middle. 32
+//! KiB is one slice of the engine, so all of a round stays in the L2 cache. On a Zen 4 the cipher
+//! alone does 8.2 GB/s in segments of 4 KiB, 10.5 of 32 KiB, 10.7 of 64 KiB and more. The tags are
+//! 0.05 % of the file.
 //!
 //! Sources: Tink's wire format, "AES-GCM-HKDF Streaming AEAD"; Hoang, Reyhanitabar, Rogaway and
 //! Vizár, "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance" (2015), §7
 //! (STREAM); RFC 5869 (HKDF); NIST SP 800-38D.
-//! Does not do: associated data, other segment sizes, shorter keys.
+//! Does not support associated data, other segment sizes or shorter keys.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
@@ -35,59 +35,59 @@ use crate::engine::{self, Filled, SLACK_BYTES, SLICE_BYTES, SealOutcome, Work, W
 use crate::error::{Error, FileFault};
 use crate::key;
 
-/// Bytes of ciphertext that are authenticated together, the tag among them.
+/// Bytes of ciphertext that are authenticated together, tag included.
 pub const SEGMENT_BYTES: usize = 32 * 1024;
 /// Bytes in front of a file's first segment; that segment is shorter by as many.
 pub const HEADER_BYTES: usize = 1 + SALT_BYTES + PREFIX_BYTES;
 /// Bytes of a segment's tag.
 pub const TAG_BYTES: usize = 16;
-/// Bytes of the key. No other length.
+/// Bytes of the key; no other length is accepted.
 pub const KEY_BYTES: usize = 32;
 /// Bytes of the salt in the header.
 pub(super) const SALT_BYTES: usize = 32;
 /// Bytes of a nonce that all segments of a file share.
 pub(super) const PREFIX_BYTES: usize = NONCE_LEN - 4 - 1;
 
-// An engine's slice holds a segment, and that of a short source all that is made of it.
+// An engine's slice holds a segment; the slice of a short source has slack for header and tag.
 const _: () = assert!(SEGMENT_BYTES <= SLICE_BYTES && HEADER_BYTES + TAG_BYTES <= SLACK_BYTES);
 
-/// How `--form` has it.
+/// Name of the form in `--form`.
 pub(super) const NAME: &str = "gcm";
 
-/// For the list of forms.
+/// Entry in the list of forms.
 pub(super) const FORM: FolderForm = FolderForm {
     name: NAME,
     summary: "AES-256-GCM in segments, recommended: says when a file was changed; Tink opens it",
     key_bytes: KEY_BYTES,
     takes_iv: false,
-    // Files have 2^63 bytes at most; what is too long for the format fails when it is opened.
+    // Files have 2^63 bytes at most; a file too long for the format fails when it is opened.
     sealed_bytes: |source_bytes, _| sealed_bytes(source_bytes).unwrap_or(u64::MAX),
     seal,
 };
 
-/// Most of the source that goes into the first segment, and into any other.
+/// Most bytes of the source in the first segment, and in any other.
 const FIRST_TEXT_BYTES: u64 = (SEGMENT_BYTES - HEADER_BYTES - TAG_BYTES) as u64;
 const TEXT_BYTES: u64 = (SEGMENT_BYTES - TAG_BYTES) as u64;
 
-/// Bytes of the sealed file for a source of `source_bytes`. `None`: more than the format's 2^32
-/// segments hold.
+/// Returns the bytes of the sealed file for a source of `source_bytes`. `None`: more than the
+/// format's 2^32 segments hold.
 pub fn sealed_bytes(source_bytes: u64) -> Option<u64> {
     let others = source_bytes.saturating_sub(FIRST_TEXT_BYTES).div_ceil(TEXT_BYTES);
     u32::try_from(others).ok()?;
     Some(source_bytes + HEADER_BYTES as u64 + (1 + others) * TAG_BYTES as u64)
 }
 
-/// Bytes of the source in a sealed file of `sealed_bytes`. `None`: no file of this format has
-/// that length.
+/// Returns the bytes of the source in a sealed file of `sealed_bytes`. `None`: no file of this
+/// format has that length.
 pub fn source_bytes(sealed_bytes: u64) -> Option<u64> {
     let overhead = |segments: u64| HEADER_BYTES as u64 + segments * TAG_BYTES as u64;
     let segments = sealed_bytes.div_ceil(SEGMENT_BYTES as u64).max(1);
     let source = sealed_bytes.checked_sub(overhead(segments))?;
-    // A last segment of nothing but its tag, where the one before it would have been the last.
+    // Refuses a last segment that is only a tag: the segment before it would have been the last.
     (self::sealed_bytes(source) == Some(sealed_bytes)).then_some(source)
 }
 
-/// A new file's header: a random salt and front of the nonces.
+/// Returns a new file's header: a random salt and front of the nonces.
 ///
 /// # Errors
 /// [`Error::Host`]: the kernel gives no random bytes.
@@ -98,7 +98,7 @@ pub fn header() -> Result<[u8; HEADER_BYTES], Error> {
     Ok(header)
 }
 
-/// The cipher over one file's segments, in their order.
+/// Cipher over one file's segments, in their order.
 pub struct GcmSegments {
     key: LessSafeKey,
     nonce: [u8; NONCE_LEN],
@@ -106,7 +106,7 @@ pub struct GcmSegments {
 }
 
 impl GcmSegments {
-    /// For the file with this header. `None`: it is no header of this format.
+    /// Sets up the cipher for the file with this header. `None`: not a header of this format.
     pub fn new(key: &[u8; KEY_BYTES], header: &[u8; HEADER_BYTES]) -> Option<Self> {
         if usize::from(header[0]) != HEADER_BYTES {
             return None;
@@ -120,13 +120,13 @@ impl GcmSegments {
         Some(Self { key: LessSafeKey::new(derived), nonce, next: 0 })
     }
 
-    /// Most bytes of ciphertext with tag that the next segment has; all but the last have them.
+    /// Returns the most bytes of the next segment, tag included; only the last may have fewer.
     pub fn next_bytes(&self) -> usize {
         if self.next == 0 { SEGMENT_BYTES - HEADER_BYTES } else { SEGMENT_BYTES }
     }
 
-    /// Enciphers the next segment where it stands; the last [`TAG_BYTES`] of `bytes` are room
-    /// for its tag. `None`: too many segments.
+    /// Enciphers the next segment in place; the last [`TAG_BYTES`] of `bytes` are room for its tag.
+    /// `None`: too many segments.
     ///
     /// # Panics
     /// `bytes` is longer than [`GcmSegments::next_bytes`], or shorter than a tag.
@@ -139,9 +139,9 @@ impl GcmSegments {
         Some(())
     }
 
-    /// Authenticates and deciphers the next segment where it stands: how many bytes of the
-    /// source it had, from the beginning of `bytes`. `None`: it is not what was sealed there, and
-    /// `bytes` hold nothing of use.
+    /// Authenticates and deciphers the next segment in place; returns the bytes of the source,
+    /// which are at the start of `bytes`. `None`: the segment is not as sealed, and `bytes` are
+    /// invalid.
     pub fn open(&mut self, bytes: &mut [u8], is_last: bool) -> Option<usize> {
         if bytes.len() > self.next_bytes() {
             return None;
@@ -150,7 +150,7 @@ impl GcmSegments {
         self.key.open_in_place(nonce, Aad::empty(), bytes).ok().map(|text| text.len())
     }
 
-    /// Prefix, number, whether it is the last.
+    /// Returns the next nonce: prefix, segment number, last-segment flag.
     fn next_nonce(&mut self, is_last: bool) -> Option<Nonce> {
         let number = u32::try_from(self.next).ok()?;
         self.next += 1;
@@ -192,11 +192,11 @@ impl<'a> Work for Gcm<'a> {
     }
 }
 
-/// A file being sealed. The lanes have nothing to do with it: a segment is sealed by its stream.
+/// A file being sealed. Its stream enciphers the segments; the lanes are not used.
 struct Segmenting<'a> {
     transfer: Transfer<'a>,
     segments: GcmSegments,
-    /// Until it is written.
+    /// Present until it is written.
     header: Option<[u8; HEADER_BYTES]>,
 }
 
@@ -253,7 +253,7 @@ mod tests {
         sealed_with(&KEY, &header().unwrap(), source)
     }
 
-    /// The straight way: all in memory.
+    /// Seals in memory, as a reference.
     fn sealed_with(key: &[u8; KEY_BYTES], header: &[u8; HEADER_BYTES], source: &[u8]) -> Vec<u8> {
         let mut segments = GcmSegments::new(key, header).unwrap();
         let mut sealed = header.to_vec();

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Folders: every regular file below one enciphered into another, tree, modes and times kept.
+//! Folders: enciphers every regular file below one folder into another; keeps tree, modes and
+//! times.
 //!
-//! [`plan`] walks the source, looks at what an earlier run has done and takes the target for this
+//! [`plan`] walks the source, reads the records of an earlier run and locks the target for this
 //! run; [`FolderPlan::seal`] does the rest. A form is a line in [`FORMS`] and a file here.
 //!
-//! A target folder that is not there yet is made under a hidden name beside it and renamed when all
-//! that can be sealed is in it: one rename for all its files (`target_dir`). In a folder that is
-//! there every file is written beside its target and renamed. A run that was stopped or killed is
-//! gone on with by the same command.
+//! A new target folder is made under a hidden name beside its path and renamed when all that can be
+//! sealed is in it: one rename for all its files (`target_dir`). In an existing folder every file
+//! is written beside its target and renamed. The same command continues a run that was stopped or
+//! killed.
 //!
-//! Memory, besides the engine's: what is known of each file, about 100 bytes, and of each that was
-//! sealed before about 300 more.
+//! Memory besides the engine's: about 100 bytes a file, and about 300 more for each file that was
+//! sealed before.
 //!
 //! Sources: openssl-enc(1); syncfs(2).
-//! Does not do: symlinks and special files (passed over and named); hard links (each name is a file
-//! of its own), extended attributes, owners.
+//! Passes over symlinks and special files and names them. Does not keep hard links (each name
+//! becomes a file of its own), extended attributes or owners.
 
 mod cbc;
 mod file_transfer;
@@ -48,20 +49,20 @@ use target_dir::{ExistingFiles, TargetDir};
 /// A way to seal files.
 #[derive(Debug)]
 pub struct FolderForm {
-    /// As `--form` has it.
+    /// Name of the form in `--form`.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Description in one line.
     pub summary: &'static str,
     /// Bytes of its key.
     pub key_bytes: usize,
-    /// An IV for all files can be given.
+    /// True when one IV for all files can be given.
     pub takes_iv: bool,
-    /// Bytes of a sealed file, from those of its source and whether its IV is in front.
+    /// Returns the bytes of a sealed file from those of its source; true when the IV is in front.
     pub sealed_bytes: fn(u64, bool) -> u64,
     seal: fn(Sealing<'_>) -> Result<SealOutcome, Error>,
 }
 
-/// All of them, the one that is taken when none is named first.
+/// All forms, the default first.
 pub static FORMS: &[FolderForm] = &[
     gcm::FORM,
     aes_cbc("aes-256-cbc", "AES-256-CBC, a random IV in front; openssl enc opens it", 32),
@@ -75,12 +76,12 @@ const fn aes_cbc(name: &'static str, summary: &'static str, key_bytes: usize) ->
 }
 
 impl FolderForm {
-    /// The one of that name.
+    /// Returns the form of that name.
     pub fn named(name: &str) -> Option<&'static FolderForm> {
         FORMS.iter().find(|form| form.name == name)
     }
 
-    /// Whether the key and the IV are for this form.
+    /// Refuses a key length or an IV that this form does not use.
     fn takes(&self, iv: Option<[u8; 16]>, secret: &Secret) -> Result<(), Error> {
         if secret.bytes().len() != self.key_bytes {
             return Err(secret.wrong_length(self.name, self.key_bytes));
@@ -96,42 +97,42 @@ impl FolderForm {
     }
 }
 
-/// When what is sealed reaches the disk.
+/// When sealed files reach the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// All at the end of the run, before a new folder takes its name.
+    /// All files at the end of the run, before a new folder gets its name.
     #[default]
     End,
-    /// Each file before it takes its name.
+    /// Each file before it gets its name.
     Each,
-    /// When the kernel likes.
+    /// When the kernel writes them back.
     None,
 }
 
-/// What to seal, and how.
+/// Options of a sealing run over a folder.
 #[derive(Clone, Debug)]
 pub struct FolderOptions {
     /// The folder to be sealed.
     pub source: PathBuf,
-    /// Where to.
+    /// The folder that the sealed files are written to.
     pub target: PathBuf,
-    /// By what.
+    /// The form of the sealed files.
     pub form: &'static FolderForm,
-    /// The IV of all files, which is then in front of none.
+    /// One IV for all files; then no file has an IV in front.
     pub iv: Option<[u8; 16]>,
     /// The key.
     pub secret: Secret,
-    /// What made it of a passphrase.
+    /// Parameters that derived the key from a passphrase.
     pub stretch: Option<Stretch>,
-    /// When it reaches the disk.
+    /// When files reach the disk.
     pub sync: Durability,
-    /// Files that are there are replaced.
+    /// True: existing files are replaced.
     pub force: bool,
-    /// Each source is read a second time and compared with what was sealed of it.
+    /// True: each source is read a second time and compared with the hash of what was sealed.
     pub verify: bool,
 }
 
-/// What a form is given.
+/// Arguments of a form's `seal`.
 struct Sealing<'a> {
     jobs: Vec<Job<'a>>,
     secret: &'a Secret,
@@ -140,16 +141,16 @@ struct Sealing<'a> {
     seen: &'a SealProgress,
 }
 
-/// What is to be done, and that nobody else does it meanwhile.
+/// Work of a sealing run; locks the target against other runs.
 #[derive(Debug)]
 pub struct FolderPlan {
     options: FolderOptions,
     place: TargetDir,
     ground: SealContext,
     tree: Tree,
-    /// Which of the tree's files replace what is there.
+    /// True for each of the tree's files that replaces an existing one.
     replaces: Vec<bool>,
-    /// What cannot be sealed, known already.
+    /// Errors of files that cannot be sealed, known before the run.
     failed: Vec<Error>,
     /// Symlinks and special files.
     passed_over: Vec<Error>,
@@ -157,10 +158,10 @@ pub struct FolderPlan {
     remarks: Vec<Error>,
 }
 
-/// Looks at source and target and takes the target for this run. `threads` look at the source.
+/// Walks source and target with `threads` threads and locks the target for this run.
 ///
 /// # Errors
-/// An option that cannot be taken, a folder that cannot be looked at or made: nothing was sealed.
+/// An unusable option, a folder that cannot be read or made: nothing was sealed.
 pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error> {
     let form = options.form;
     let source = target_path::real(&options.source)?;
@@ -174,7 +175,7 @@ pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error>
             None => form_conflict::refuse_with_films(folder, threads)?,
         }
     }
-    // Whoever goes on with another form has to learn of that, and not of its key.
+    // Checked after the form: a run with another form is refused for that, not for its key.
     form.takes(options.iv, &options.secret)?;
     let target = place.take()?;
     let mut journal = Journal::open(&target, &options.secret)?;
@@ -221,17 +222,17 @@ pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error>
     Ok(FolderPlan { options, place, ground, tree, replaces, failed, passed_over, skipped, remarks })
 }
 
-/// How an earlier run sealed into `target`, also one that did not come to its end: what makes a key
-/// of a passphrase is there.
+/// Returns the header that an earlier run, finished or not, left for `target`; it has the
+/// parameters that derive a key from a passphrase.
 ///
 /// # Errors
-/// The target cannot be looked at, or its journal is none.
+/// The target cannot be read, or its journal is not a journal.
 pub fn header(target: &Path) -> Result<Option<ManifestHeader>, Error> {
     let place = TargetDir::find(target, WorkingKind::Seal)?;
     place.folder().map_or(Ok(None), |folder| manifest::header_by(folder, Writer::User))
 }
 
-/// Whether an earlier run sealed the folder the way this one is to.
+/// Refuses a form or an IV other than that of the earlier run.
 fn fits(header: &ManifestHeader, options: &FolderOptions) -> Result<(), Error> {
     let target = options.target.display();
     if header.form != options.form.name {
@@ -255,18 +256,18 @@ fn fits(header: &ManifestHeader, options: &FolderOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tree's files, told apart.
+/// Files of the tree, sorted by what is to be done with them.
 #[derive(Default)]
 struct PendingFiles {
     replaces: Vec<bool>,
     failed: Vec<Error>,
-    /// Sealed before, and written to since.
+    /// Sealed before, and changed in the target since.
     again: Vec<std::ffi::CString>,
-    /// Done before.
+    /// Sealed before and unchanged.
     kept: std::collections::HashSet<std::ffi::CString>,
 }
 
-/// Leaves in `tree` the files that are to be sealed.
+/// Keeps in `tree` only the files that are to be sealed.
 fn sort(
     tree: &mut Tree,
     there: &ExistingFiles,
@@ -287,14 +288,15 @@ fn sort(
             return true;
         };
         let done = known.and_then(|known| known.is_done(file.name(), file.bytes, file.modified));
-        // It has the time of its source; a later one says that somebody wrote to it since.
+        // A sealed file has its source's time; a later time means that it was changed since.
         let is_as_sealed = done.is_some_and(|r| r.sealed_bytes == bytes && modified <= r.modified);
         if is_as_sealed && (is_unseen || !options.force) {
             sorted.kept.insert(file.path.clone());
             return false;
         }
-        // What is unseen is this program's, and is removed. What has a record that is not believed
-        // any more was this program's too, and so was what is damaged and has its source's record.
+        // Files in an unseen folder are this program's and are removed. A file whose record is no
+        // longer believed was this program's too, and so was a damaged file with its source's
+        // record.
         let record = known.and_then(|known| known.records.get(file.name()));
         let is_lost = record.is_some_and(|kept| !kept.is_believed);
         if is_unseen || is_lost || options.force || done.is_some() {
@@ -309,32 +311,32 @@ fn sort(
     sorted
 }
 
-/// A name that this program needs for itself.
+/// True for a name that this program reserves for itself.
 fn is_reserved(path: &[u8]) -> bool {
     path == manifest::NAME.as_bytes()
         || path.split(|&byte| byte == b'/').any(|name| name.starts_with(PREFIX.as_bytes()))
 }
 
 impl FolderPlan {
-    /// What looks like an earlier run's folder and is not used, with the reason.
+    /// Folders that look like an earlier run's and are not used, with the reasons.
     pub fn notes(&self) -> &[Error] {
         &self.place.notes
     }
 
-    /// Files that are to be sealed.
+    /// Counts the files to be sealed.
     pub fn files(&self) -> u64 {
         self.tree.files.len() as u64
     }
 
-    /// Bytes of them.
+    /// Sums the bytes of those files.
     pub fn bytes(&self) -> u64 {
         self.tree.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Seals.
+    /// Seals the files.
     ///
     /// # Errors
-    /// The run could not begin. What fails of it is in its [`SealOutcome::failed`].
+    /// The run could not begin. Faults of single files are in [`SealOutcome::failed`].
     pub fn seal(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
         let Self { options, place, ground, mut tree, replaces, failed, .. } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);

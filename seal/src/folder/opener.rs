@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed file taken apart: any form, piece by piece where it stands.
+//! Opener of sealed files of any form: deciphers piece by piece and in place.
 //!
-//! [`Opener`] is how the files of a folder are opened, [`Opening`] one file in progress. What a
-//! [`Opening`] of GCM gives is authentic, piece by piece; what one of CBC gives may be anything
-//! until a hash of the whole says otherwise, and nobody may look at it before the last piece. A
-//! wrong key, a wrong padding and a damaged file are one fault ([`SealedFileFault::Sealed`]): who
-//! could tell them apart could decipher CBC without the key (Vaudenay, 2002). The padding is
-//! compared in constant time.
+//! [`Opener`] opens the files of a folder; [`Opening`] is one file in progress. Pieces of a GCM
+//! file are authentic one by one. Pieces of a CBC file may be anything until a hash of the whole is
+//! compared, and must not be used before the last piece. A wrong key, a wrong padding and a damaged
+//! file are one fault ([`SealedFileFault::Sealed`]): an attacker who could tell them apart could
+//! decipher CBC without the key (Vaudenay, 2002). The padding is compared in constant time.
 //!
-//! Costs the cipher in place; holds no piece.
+//! Costs the cipher in place; keeps no piece.
 //!
 //! Sources: RFC 5652 §6.3 (padding); Vaudenay, "Security Flaws Induced by CBC Padding" (2002).
-//! Does not do: read, write, hash.
+//! Does not read, write or hash.
 
 use std::ops::Range;
 
@@ -22,7 +21,7 @@ use super::{FolderForm, gcm};
 use crate::error::{Error, counted};
 use crate::key::Secret;
 
-/// Why a sealed file does not open, or is not what it was. One enum for all forms.
+/// Why a sealed file does not open, or differs from its original. One enum for all forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealedFileFault {
@@ -37,7 +36,7 @@ pub enum SealedFileFault {
         /// The form.
         form: &'static str,
     },
-    /// The manifest knows another length.
+    /// The manifest has another length.
     #[error(
         "{} where {sealed_bytes} were sealed: cut off or grown; copy it again",
         counted(*.found_bytes, "byte")
@@ -54,24 +53,24 @@ pub enum SealedFileFault {
         /// Bytes of the source.
         source_bytes: u64,
     },
-    /// It does not open, and no more is said.
+    /// The file does not open; the cause is not reported.
     #[error(
         "does not open: another key or form, or damaged; take it from a copy, or seal it again"
     )]
     Sealed,
-    /// In the manifest or the source, and not in the folder.
+    /// The file is in the manifest or the source, and not in the folder.
     #[error("missing from the sealed folder; seal the source again")]
     Missing,
-    /// In the folder, and not in the manifest or the source.
+    /// The file is in the folder, and not in the manifest or the source.
     #[error("was not sealed into this folder; take it out")]
     Extra,
-    /// It opens, and is not what was sealed.
+    /// The file opens, and differs from what was sealed.
     #[error("opens to something else than what was sealed; seal the source again")]
     Other,
-    /// It opens, and is not what the source is.
+    /// The file opens, and differs from its source.
     #[error("differs from its source at byte {offset}; seal the source again")]
     Differs {
-        /// The first byte of the source that is another.
+        /// Offset of the first byte that differs.
         offset: u64,
     },
 }
@@ -79,7 +78,7 @@ pub enum SealedFileFault {
 /// Bytes of a sealed file that are opened together: a segment of GCM, a slice of CBC.
 pub const PIECE_BYTES: usize = gcm::SEGMENT_BYTES;
 
-/// How the files of a folder are opened.
+/// Opens the files of a folder.
 pub struct Opener {
     form: &'static FolderForm,
     cipher: Cipher,
@@ -89,14 +88,14 @@ enum Cipher {
     Gcm(Zeroizing<[u8; gcm::KEY_BYTES]>),
     Cbc {
         key: Box<cbc::AesKey>,
-        /// Of all files; without it, in front of each.
+        /// One IV for all files; without it, each file has its IV in front.
         iv: Option<[u8; BLOCK_BYTES]>,
         lanes: Cbc,
     },
 }
 
 impl Opener {
-    /// For files of this form. `iv` is for those of CBC that have none in front.
+    /// Makes an opener for files of this form. `iv` is for CBC files without one in front.
     ///
     /// # Errors
     /// [`Error::Option`]: the key or the IV is not for this form.
@@ -120,7 +119,7 @@ impl Opener {
     /// Begins a file of `sealed_bytes`.
     ///
     /// # Errors
-    /// No file of the form is so long.
+    /// No file of the form has this length.
     pub fn begin(&self, sealed_bytes: u64) -> Result<Opening<'_>, SealedFileFault> {
         check_length(self.form, self.prefix_bytes(), sealed_bytes)?;
         let state = State::New(&self.cipher);
@@ -141,7 +140,7 @@ impl std::fmt::Debug for Opener {
     }
 }
 
-/// Whether a file of a form can be so long. `prefix_bytes`: of an IV in front.
+/// Refuses a length that no file of a form has. `prefix_bytes`: bytes of an IV in front.
 pub(super) fn check_length(
     form: &FolderForm,
     prefix_bytes: u64,
@@ -168,17 +167,17 @@ enum State<'a> {
 }
 
 impl Opening<'_> {
-    /// Bytes of the file that [`Opening::open`] takes next, at most [`PIECE_BYTES`]. 0: that was
-    /// all.
+    /// Returns the bytes of the next piece for [`Opening::open`], at most [`PIECE_BYTES`]. 0: end
+    /// of the file.
     pub fn next_bytes(&self) -> usize {
         self.left_bytes.min(PIECE_BYTES as u64) as usize
     }
 
-    /// Deciphers the next [`Opening::next_bytes`] of the file where they stand, and says which of
-    /// them are the source's. Not called again after a fault.
+    /// Deciphers the next [`Opening::next_bytes`] of the file in place and returns the range that
+    /// is the source's. Not called again after a fault.
     ///
     /// # Errors
-    /// [`SealedFileFault::Sealed`]; what is in `piece` is of no use.
+    /// [`SealedFileFault::Sealed`]; the bytes in `piece` are invalid.
     ///
     /// # Panics
     /// `piece` has another length.
@@ -199,8 +198,8 @@ impl Opening<'_> {
         bytes.map(|bytes| front..front + bytes).ok_or(SealedFileFault::Sealed)
     }
 
-    /// What is said when all opened and is not what was sealed. Of CBC no more than of a wrong
-    /// padding, which it may well be.
+    /// Returns the fault of a file that opened and differs from what was sealed. For CBC it is the
+    /// fault of a wrong padding: that may be the cause.
     pub fn other(&self) -> SealedFileFault {
         match self.state {
             State::Gcm(_) => SealedFileFault::Other,
@@ -208,7 +207,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Reads what is in front of the first piece: so many bytes.
+    /// Reads the header or IV in front of the first piece; returns its length in bytes.
     fn start(&mut self, piece: &[u8]) -> Option<usize> {
         let State::New(cipher) = self.state else { return Some(0) };
         let (state, front) = match cipher {
@@ -229,7 +228,7 @@ impl Opening<'_> {
     }
 }
 
-/// How many bytes are left without the padding, if it is right. In constant time but for that.
+/// Returns the length without padding. Constant time, except that a wrong padding gives `None`.
 fn unpadded(bytes: &[u8]) -> Option<usize> {
     let block: &[u8; BLOCK_BYTES] = bytes.last_chunk()?;
     let padding = block[BLOCK_BYTES - 1];
@@ -253,7 +252,7 @@ mod tests {
             bytes[32 - count..].fill(padding);
             let right = (1..=16).contains(&padding);
             assert_eq!(unpadded(&bytes), right.then(|| 32 - count), "{padding}");
-            // Any byte of it that is another.
+            // Any byte of the padding changed.
             for at in 1..count {
                 let mut bytes = bytes;
                 bytes[32 - 1 - at] ^= 1;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed file taken apart by OpenSSL: nothing of what sealed it has a part in this.
+//! Opener of sealed files by OpenSSL, without any code that sealed them.
 //!
-//! The second implementation of every form of a folder: its own reading of the format, its own key
-//! derivation (HMAC), its own cipher. What both agree on is right, or twice wrong the same way.
+//! The second implementation of every form of a folder: its own parser of the format, its own key
+//! derivation (HMAC), its own cipher. An error is missed only when both implementations make it.
 //!
-//! Costs a copy more than [`super::opener`]: OpenSSL's cipher goes from one buffer into another.
-//! Sources: EVP_EncryptInit(3); RFC 5869 §2 (HKDF). What the forms are: [`super::gcm`], `cbc`.
-//! Does not do: use the lanes, or the library that seals.
+//! Costs one copy more than [`super::opener`]: OpenSSL's cipher copies from one buffer into
+//! another.
+//! Sources: EVP_EncryptInit(3); RFC 5869 §2 (HKDF). The forms are described in [`super::gcm`],
+//! `cbc`.
+//! Uses neither the lanes nor the library that seals.
 
 use openssl::cipher::{Cipher, CipherRef};
 use openssl::cipher_ctx::CipherCtx;
@@ -25,10 +27,10 @@ const BLOCK_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
 /// Bytes of a sealed file that are opened together: a segment of GCM, a slice of CBC.
 const PIECE_BYTES: usize = 32 * 1024;
-/// Room for what a piece becomes, and for a block that OpenSSL had kept back.
+/// Bytes of a deciphered piece at most, and of a block that OpenSSL had kept back.
 pub const SOURCE_BYTES: usize = PIECE_BYTES + 2 * BLOCK_BYTES;
 
-/// How the files of a folder are opened, by OpenSSL.
+/// Opens the files of a folder with OpenSSL.
 pub struct OpensslOpener {
     form: &'static FolderForm,
     key: Secret,
@@ -36,10 +38,10 @@ pub struct OpensslOpener {
 }
 
 impl OpensslOpener {
-    /// As [`super::opener::Opener::new`].
+    /// Works as [`super::opener::Opener::new`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that function.
     pub fn new(
         form: &'static FolderForm,
         iv: Option<[u8; BLOCK_BYTES]>,
@@ -49,10 +51,10 @@ impl OpensslOpener {
         Ok(Self { form, key: secret.clone(), iv })
     }
 
-    /// As [`super::opener::Opener::begin`].
+    /// Works as [`super::opener::Opener::begin`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that function.
     pub fn begin(&self, sealed_bytes: u64) -> Result<OpensslOpening<'_>, SealedFileFault> {
         let prefix_bytes = match (self.form.name, self.iv) {
             ("gcm", _) | (_, Some(_)) => 0,
@@ -69,8 +71,8 @@ impl OpensslOpener {
         })
     }
 
-    /// Sets the cipher up from what is in front of a file: how many bytes that is, and the front
-    /// of the nonces if there are any.
+    /// Sets the cipher up from the header or IV in front of a file; returns its length in bytes
+    /// and, for GCM, the front of the nonces.
     fn start(&self, context: &mut CipherCtx, piece: &[u8]) -> Result<Start, SealedFileFault> {
         let key = self.key.bytes();
         if self.form.name == "gcm" {
@@ -115,28 +117,28 @@ impl std::fmt::Debug for OpensslOpener {
 pub struct OpensslOpening<'a> {
     opener: &'a OpensslOpener,
     context: CipherCtx,
-    /// For CBC there is none.
+    /// Nonce of a GCM file; `None` for CBC.
     nonce: Option<[u8; 12]>,
-    /// Of the next piece.
+    /// Number of the next piece.
     number: u64,
     left_bytes: u64,
 }
 
 impl OpensslOpening<'_> {
-    /// As [`super::opener::Opening::next_bytes`].
+    /// Works as [`super::opener::Opening::next_bytes`].
     pub fn next_bytes(&self) -> usize {
         self.left_bytes.min(PIECE_BYTES as u64) as usize
     }
 
-    /// As [`super::opener::Opening::other`].
+    /// Works as [`super::opener::Opening::other`].
     pub fn other(&self) -> SealedFileFault {
         if self.nonce.is_some() { SealedFileFault::Other } else { SealedFileFault::Sealed }
     }
 
-    /// Deciphers the next piece into `source`: how many bytes that made.
+    /// Deciphers the next piece into `source`; returns the deciphered bytes.
     ///
     /// # Errors
-    /// [`SealedFileFault::Sealed`]; what is in `source` is of no use.
+    /// [`SealedFileFault::Sealed`]; the bytes in `source` are invalid.
     pub fn open(
         &mut self,
         piece: &[u8],
@@ -194,7 +196,7 @@ fn cbc(key: &[u8]) -> &'static CipherRef {
     }
 }
 
-/// HKDF-SHA-256 without info, of one hash.
+/// Derives a key with HKDF-SHA-256, without info, from one hash.
 fn derived(key: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, ErrorStack> {
     let hmac = |key: &[u8], text: &[u8]| {
         let mut made = Zeroizing::new([0; 32]);
@@ -206,7 +208,7 @@ fn derived(key: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, ErrorStack> {
     hmac(hmac(salt, key)?.as_ref(), &[1])
 }
 
-/// OpenSSL says why; nobody shall know ([`SealedFileFault::Sealed`]).
+/// Drops OpenSSL's reason, which must not be told ([`SealedFileFault::Sealed`]).
 fn refused(_: ErrorStack) -> SealedFileFault {
     SealedFileFault::Sealed
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed folder to be read: its form, its files, and what its manifest says of them.
+//! A sealed folder to be read: its form, its files and their records in the manifest.
 //!
-//! What the manifest and the folder do not agree on is known before anything is opened: a file
-//! that is missing, was never sealed into it, or has another length.
+//! Differences between manifest and folder are found before any file is opened: a file that is
+//! missing, was never sealed into it, or has another length.
 //!
-//! Does not do: open files.
+//! Does not open files.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::key::Secret;
 use crate::manifest::{self, Manifest, ManifestHeader, ManifestRecord};
 use crate::target_path;
 
-/// How files are sealed.
+/// Form and IV of sealed files.
 #[derive(Clone, Copy, Debug)]
 pub struct SealedForm {
-    /// By what.
+    /// Form of the files.
     pub form: &'static FolderForm,
-    /// The IV of all files, when it is in front of none.
+    /// One IV for all files, when none is in front.
     pub iv: Option<[u8; 16]>,
 }
 
@@ -32,25 +32,25 @@ pub(super) struct SealedDir {
     pub(super) path: PathBuf,
     pub(super) root: DirHandle,
     pub(super) how: SealedForm,
-    /// Without what is this program's own.
+    /// Files and folders, without this program's own files.
     pub(super) tree: Tree,
-    /// None: sealed by another program, or its manifest is lost.
+    /// `None`: sealed by another program, or the manifest is lost.
     pub(super) known: Option<Manifest>,
 }
 
-/// The tree's files, told apart.
+/// Files of the tree, sorted by their records.
 pub(super) struct ReadableFiles {
-    /// Of each file that was left in the tree; none without a manifest.
+    /// Record of each file that was left in the tree; all `None` without a manifest.
     pub(super) records: Vec<Option<ManifestRecord>>,
-    /// Those that were not.
+    /// Files that were taken out of the tree.
     pub(super) rejected: Vec<CString>,
-    /// What is wrong.
+    /// Errors of the rejected and missing files, and of the walk.
     pub(super) failed: Vec<Error>,
 }
 
 impl SealedDir {
-    /// Looks at it. `named` is what the command line says of its form; the manifest, if there is
-    /// one, must agree.
+    /// Reads the manifest and walks the folder. `named` is the form on the command line; the
+    /// manifest, if any, must agree.
     pub(super) fn look(
         path: &Path,
         named: Option<SealedForm>,
@@ -67,8 +67,8 @@ impl SealedDir {
         Ok(Self { path, root, how, tree, known })
     }
 
-    /// Leaves in the tree the files that are as they were sealed, and says what is wrong with the
-    /// others.
+    /// Keeps in the tree the files that have the lengths they were sealed with; returns errors of
+    /// the others.
     pub(super) fn sorted(&mut self) -> ReadableFiles {
         let mut failed = std::mem::take(&mut self.tree.refused);
         let mut rejected = Vec::new();
@@ -101,7 +101,7 @@ impl SealedDir {
     }
 }
 
-/// The form of a folder, from its manifest or as named.
+/// Returns the form of a folder, from its manifest or as named.
 fn how(
     path: &Path,
     named: Option<SealedForm>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claims of sealed folders: what is in them, and what is never touched.
+//! Tests of sealed folders: their contents, and the files that are never changed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ struct Folders {
 }
 
 impl Folders {
-    /// A source with files about every border, folders in folders, and names of any bytes.
+    /// Makes a source with files about every border, nested folders, and names of any bytes.
     fn new() -> Self {
         let folders = Self { folder: tempfile::tempdir().unwrap() };
         let source = folders.source();
@@ -66,7 +66,7 @@ impl Folders {
         outcome
     }
 
-    /// The name of the working folder.
+    /// Returns the name of the working folder.
     fn hidden(&self) -> String {
         let mut entries = fs::read_dir(self.folder.path()).unwrap();
         let is_hidden = |name: &str| name.starts_with(".pagewire-unfinished-seal-target.");
@@ -77,7 +77,7 @@ impl Folders {
             .expect("a working folder")
     }
 
-    /// Names beside source and target, and of those unfinished below it.
+    /// Lists names beside source and target, and unfinished names below the target.
     fn left(&self) -> Vec<String> {
         let root = DirHandle::open(self.folder.path()).unwrap();
         let tree = folder_walk::walk(&root, 1);
@@ -114,7 +114,8 @@ fn files(folder: &Path) -> Vec<folder_walk::File> {
     files
 }
 
-/// Every file of the source is in the target, opens to the same bytes, and keeps mode and time.
+/// Asserts that every file of the source is in the target, opens to the same bytes, and keeps mode
+/// and time.
 fn assert_sealed(options: &FolderOptions) {
     let expected = files(&options.source);
     let found = files(&options.target);
@@ -192,7 +193,7 @@ fn folders_keep_mode_and_time_and_may_be_read_only() {
             [&options.source, &options.target].map(|path| fs::metadata(path.join("deep")).unwrap());
         assert_eq!((one.mode(), one.mtime_nsec()), (other.mode(), other.mtime_nsec()));
         assert_sealed(&options);
-        // Once more with a file lost: into a folder that is read-only now.
+        // Repeated with one file lost, into a folder that is now read-only.
         fs::set_permissions(options.target.join("deep"), PermissionsExt::from_mode(0o755)).unwrap();
         fs::remove_file(options.target.join("deep/7")).unwrap();
         fs::set_permissions(options.target.join("deep"), PermissionsExt::from_mode(0o555)).unwrap();
@@ -212,7 +213,7 @@ fn what_is_done_is_skipped_and_what_is_there_is_not_touched() {
     assert_eq!(folders.seal(options.clone()).skipped, all);
     assert_eq!(fs::read(options.target.join("4096")).unwrap(), before);
 
-    // One lost, one new, one changed, one damaged, and one damaged that kept its size.
+    // One file lost, one new, one changed, one damaged, and one damaged that kept its size.
     fs::remove_file(options.target.join("16")).unwrap();
     write(&options.source.join("new"), 50);
     write(&options.source.join("4096"), 4095);
@@ -286,7 +287,7 @@ fn a_change_in_place_whose_time_was_set_back_is_noticed() {
     let outcome = plan.seal(&Settings::here(Some(1)), &SealProgress::default()).unwrap();
     assert_eq!((outcome.done, outcome.failed.len()), (all - 1, 1), "{:?}", outcome.failed);
     assert!(outcome.failed[0].to_string().contains("4096: changed while it was read"));
-    // A second look at what did not change finds the same.
+    // A second walk of an unchanged folder finds the same.
     fs::remove_dir_all(&options.target).unwrap();
     folders.seal(FolderOptions { verify: true, ..options.clone() });
     assert_sealed(&options);
@@ -351,7 +352,7 @@ fn films_and_sealed_files_do_not_share_a_target() {
     fs::remove_dir_all(target.join("sub")).unwrap();
     folders.seal(folders.options("gcm", None));
 
-    // A film that was sealed as files of the source is no film there.
+    // A film sealed as files of the source is not a film in the target.
     fs::create_dir(folders.source().join("film")).unwrap();
     fs::write(folders.source().join("film/.pagewire-film"), "a journal").unwrap();
     folders.seal(folders.options("gcm", None));
@@ -362,7 +363,7 @@ fn films_and_sealed_files_do_not_share_a_target() {
 fn a_run_that_ended_early_is_gone_on_with() {
     let folders = Folders::new();
     let options = folders.options("aes-256-cbc", None);
-    // As a kill leaves it: the hidden folder with some files recorded, others half written.
+    // State after a kill: the hidden folder has some files recorded, others half written.
     let plan = plan(options.clone(), 1).unwrap();
     let all = plan.files();
     let seen = SealProgress::default();
@@ -382,7 +383,7 @@ fn a_run_that_ended_early_is_gone_on_with() {
     assert!(!options.target.join("gone from the source").exists());
     assert!(folders.left().is_empty());
 
-    // In a folder that is there: what was beside its target is removed, what is done stays.
+    // In an existing folder: unfinished files beside the targets are removed, finished ones stay.
     fs::remove_file(options.target.join("4096")).unwrap();
     fs::write(options.target.join("deep/.pagewire-unfinished-1-1"), b"half of it").unwrap();
     let outcome = folders.seal(options.clone());

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed folder opened into another: every form, tree, modes and times kept.
+//! Unsealing run: opens a sealed folder of any form into another; keeps tree, modes and times.
 //!
-//! The same rules as for sealing: written where nobody looks, named when it is whole, an existing
-//! file replaced only when that is said, one file's failure its own. No byte that was not
-//! authenticated gets a name: GCM says of each segment whether it is what was sealed, and for
-//! every form the hash that the manifest keeps must be that of the whole. It is keyed, so it also
-//! authenticates CBC; only CBC without a manifest is believed for its padding alone.
+//! The rules are those of sealing: files are written under hidden names and renamed when complete,
+//! an existing file is replaced only on request, and one file's failure does not stop the others.
+//! No byte gets a name before it is authenticated: GCM authenticates each segment, and for every
+//! form the hash of the whole must be the manifest's. That hash is keyed, so it also authenticates
+//! CBC; only CBC without a manifest has no check but its padding.
 //!
-//! A file of CBC is deciphered in parallel within itself, one of GCM segment by segment; the cores
+//! A CBC file is deciphered in parallel within itself, a GCM file segment by segment; the cores
 //! take different files.
 //!
-//! Costs a byte: two copies and the cipher, as sealing, and the hash.
-//! Does not do: go on where an earlier run ended; what is there already is refused, or done again.
+//! Cost a byte: two copies and the cipher, as sealing, and the hash.
+//! Does not continue an earlier run: existing files are refused, or unsealed again.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -34,24 +34,24 @@ use crate::key::{Purpose, Secret};
 use crate::manifest::ManifestRecord;
 use crate::working_folder::WorkingKind;
 
-/// What to unseal, and how.
+/// Options of an unsealing run.
 #[derive(Clone, Debug)]
 pub struct UnsealOptions {
     /// The sealed folder.
     pub source: PathBuf,
-    /// Where to.
+    /// The folder that opened files are written to.
     pub target: PathBuf,
-    /// How it was sealed; what has a manifest says so itself.
+    /// Form of the sealed files; a manifest, if any, has it too.
     pub how: Option<SealedForm>,
     /// The key.
     pub secret: Secret,
-    /// When it reaches the disk.
+    /// When files reach the disk.
     pub sync: Durability,
-    /// Files that are there are replaced.
+    /// True: existing files are replaced.
     pub force: bool,
 }
 
-/// What is to be done, and that nobody else does it meanwhile.
+/// Work of an unsealing run; locks the target against other runs.
 #[derive(Debug)]
 pub struct UnsealPlan {
     options: UnsealOptions,
@@ -63,11 +63,10 @@ pub struct UnsealPlan {
     failed: Vec<Error>,
 }
 
-/// Looks at source and target and takes the target for this run. `threads` look.
+/// Walks source and target with `threads` threads and locks the target for this run.
 ///
 /// # Errors
-/// An option that cannot be taken, a key that is not the one, a folder that cannot be looked at or
-/// made: nothing was written.
+/// An unusable option, a wrong key, a folder that cannot be read or made: nothing was written.
 pub fn plan(options: UnsealOptions, threads: usize) -> Result<UnsealPlan, Error> {
     let mut sealed = SealedDir::look(&options.source, options.how, &options.secret, threads)?;
     let ReadableFiles { mut records, mut failed, .. } = sealed.sorted();
@@ -108,25 +107,25 @@ pub fn plan(options: UnsealOptions, threads: usize) -> Result<UnsealPlan, Error>
 }
 
 impl UnsealPlan {
-    /// What looks like an earlier run's folder and is not used, with the reason.
+    /// Folders that look like an earlier run's and are not used, with the reasons.
     pub fn notes(&self) -> &[Error] {
         &self.place.notes
     }
 
-    /// Files that are to be opened.
+    /// Counts the files to be opened.
     pub fn files(&self) -> u64 {
         self.tree.files.len() as u64
     }
 
-    /// Bytes of them, sealed.
+    /// Sums the sealed bytes of those files.
     pub fn bytes(&self) -> u64 {
         self.tree.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Unseals.
+    /// Unseals the files.
     ///
     /// # Errors
-    /// The run could not begin. What fails of it is in its [`SealOutcome::failed`].
+    /// The run could not begin. Faults of single files are in [`SealOutcome::failed`].
     pub fn unseal(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
         let Self { options, how, place, ground, mut tree, records, failed } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
@@ -173,18 +172,18 @@ impl<'a> Work for UnsealWork<'a> {
 
 /// A sealed file being opened.
 struct Unsealing<'a> {
-    /// For messages.
+    /// Path for messages.
     path: PathBuf,
     transfer: Transfer<'a>,
     opening: Opening<'a>,
-    /// The hash that its source had, and what it is as yet.
+    /// Hasher of the opened bytes, and the hash of the source in the manifest.
     expected: Option<(Box<blake3::Hasher>, blake3::Hash)>,
-    /// Where in the slice the source's bytes begin.
+    /// Offset in the slice where the source's bytes begin.
     front: usize,
 }
 
 impl Unsealing<'_> {
-    /// The source's bytes in a piece.
+    /// Deciphers and hashes a piece; returns the range that is the source's.
     fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, SealedFileFault> {
         stage::enter(SealStage::Cipher);
         let source = self.opening.open(piece)?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a sealed folder opens to what was sealed, by another implementation than sealed it.
+//! Verification run: a second implementation opens a sealed folder and compares its content.
 //!
 //! Every file is opened by OpenSSL ([`super::openssl_opener`]) and compared with its source byte
-//! for byte, or, without the source, with the hash that the manifest keeps. Files that are missing,
-//! extra or of another length are told too. Nothing is written. Whoever has the source may know at
-//! which byte it differs; without it CBC says no more than that a file does not open.
+//! for byte, or, without the source, with the hash in the manifest. Files that are missing, extra
+//! or of another length are reported too. Nothing is written. With the source, the first byte that
+//! differs is reported; without it, CBC reports only that a file does not open.
 //!
 //! Costs a read of every file (and of its source), the cipher, a comparison or a hash.
-//! Does not do: compare modes and times; trust the lanes in anything.
+//! Does not compare modes and times; does not use the lanes.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -31,20 +31,20 @@ use crate::key::{Purpose, Secret};
 use crate::manifest;
 use crate::target_path;
 
-/// What to verify, and against what.
+/// Options of a verification run.
 #[derive(Clone, Debug)]
 pub struct VerifyOptions {
     /// The sealed folder.
     pub target: PathBuf,
-    /// What it was sealed from. Without it, the manifest says what was in it.
+    /// The folder that was sealed. Without it, files are compared with the manifest's hashes.
     pub source: Option<PathBuf>,
-    /// How it was sealed; what has a manifest says so itself.
+    /// Form of the sealed files; a manifest, if any, has it too.
     pub how: Option<SealedForm>,
     /// The key.
     pub secret: Secret,
 }
 
-/// What is to be done.
+/// Work of a verification run.
 #[derive(Debug)]
 pub struct VerifyPlan {
     options: VerifyOptions,
@@ -57,19 +57,19 @@ pub struct VerifyPlan {
     passed_over: Vec<Error>,
 }
 
-/// What a file is compared with.
+/// Content that a file is compared with.
 #[derive(Clone, Copy, Debug)]
 enum Against {
-    /// A source of so many bytes.
+    /// A source of this many bytes.
     Source(u64),
     /// The keyed hash of its content.
     Content([u8; 32]),
 }
 
-/// Looks at the folder, and at its source. `threads` look.
+/// Walks the folder and its source with `threads` threads.
 ///
 /// # Errors
-/// An option that cannot be taken, a key that is not the one, a folder that cannot be looked at.
+/// An unusable option, a wrong key, a folder that cannot be read.
 pub fn plan(options: VerifyOptions, threads: usize) -> Result<VerifyPlan, Error> {
     let mut sealed = SealedDir::look(&options.target, options.how, &options.secret, threads)?;
     if options.source.is_none() && sealed.known.is_none() {
@@ -89,20 +89,20 @@ pub fn plan(options: VerifyOptions, threads: usize) -> Result<VerifyPlan, Error>
         Some(path) => {
             let source = DirHandle::open_canonical(&target_path::real(path)?)?;
             let mut sources = folder_walk::walk(&source, threads);
-            // As sealing passes them over.
+            // Sealing passes them over too.
             passed_over = error::passed_over(&mut sources.refused);
             failed.append(&mut sources.refused);
             let files = compared(&root, tree.files, &rejected, sources, &mut failed);
             (Some(source), files)
         }
     };
-    // What neither has is one failure, not two.
+    // A missing file that manifest and source both have is one failure, not two.
     failed.sort_by_cached_key(ToString::to_string);
     failed.dedup_by_key(|error| error.to_string());
     Ok(VerifyPlan { options, how, root, source, files, failed, passed_over })
 }
 
-/// The files that both have. The others fail, but for those that were `rejected` already.
+/// Returns the files that both have. All others fail, except those `rejected` already.
 fn compared(
     root: &DirHandle,
     sealed: Vec<folder_walk::File>,
@@ -128,17 +128,17 @@ fn compared(
 }
 
 impl VerifyPlan {
-    /// Files that are to be compared.
+    /// Counts the files to be compared.
     pub fn files(&self) -> u64 {
         self.files.len() as u64
     }
 
-    /// Bytes of them, sealed.
+    /// Sums the sealed bytes of those files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|(file, _)| file.bytes).sum()
     }
 
-    /// Compares; what differs is in [`SealOutcome::failed`].
+    /// Compares the files; differences are in [`SealOutcome::failed`].
     ///
     /// # Errors
     /// The run could not begin.
@@ -158,7 +158,7 @@ impl VerifyPlan {
     }
 }
 
-/// What all files of a run share.
+/// State that all files of a run share.
 struct VerifyContext<'a> {
     root: &'a DirHandle,
     source: Option<&'a DirHandle>,
@@ -209,7 +209,7 @@ impl<'a> Work for VerifyWork<'a> {
 }
 
 fn open(root: &DirHandle, file: &folder_walk::File) -> Result<File, Error> {
-    // What became a pipe since the walk must not make this wait.
+    // A file that became a pipe since the walk must not block here.
     root.open_below(&file.path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
         .map(File::from)
         .map_err(|errno| root.error("open", &file.path, errno))
@@ -224,14 +224,14 @@ struct Verifying<'a> {
     opened: Box<[u8; SOURCE_BYTES]>,
 }
 
-/// What it is compared with.
+/// Content that the opened file is compared with.
 enum Other {
     Source { path: PathBuf, file: File, bytes: u64, offset: u64, piece: Box<[u8; SOURCE_BYTES]> },
     Content { hasher: Box<blake3::Hasher>, expected: blake3::Hash },
 }
 
 impl Other {
-    /// Compares what comes next.
+    /// Compares the next opened bytes.
     fn compare(
         &mut self,
         opened: &[u8],
@@ -276,7 +276,7 @@ impl WorkStream for Verifying<'_> {
         stage::enter(SealStage::Hash);
         match self.other.compare(&self.opened[..bytes], &self.opening)? {
             Some(other) => Err(closed(other)),
-            // Nothing is to be written.
+            // Nothing to write.
             None => {
                 Ok(Filled { bytes: 0, cipher: 0..0, source_bytes: piece.len() as u64, is_last })
             }

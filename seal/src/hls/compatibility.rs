@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether keys are those of the titles in a folder, as a server asks before it hands them out, and
-//! `unseal` before it writes.
+//! Check that keys belong to the titles in a folder: run by a server before it gives out keys, and
+//! by `unseal` before it writes.
 //!
-//! Of each title the first segment is looked at: its first packets have to begin with sync bytes
-//! and its end has to be padding. A wrong key passes that once in 2²⁴ times. Costs a playlist and
-//! two reads of a few hundred bytes a title.
+//! Only the first segment of each title is checked: its first packets must begin with sync bytes
+//! and its end must be padding. A wrong key passes once in 2²⁴ times. Costs a playlist and two
+//! reads of a few hundred bytes a title.
 //!
-//! Does not do: notice damage further in, or keys after the first of a title; `seal verify hls`
-//! does. Titles whose keys are not below `/keys/` are another server's to open.
+//! Does not find damage further in, or wrong keys after the first of a title; `seal verify hls`
+//! does. Skips titles whose keys are not below `/keys/`: another server has those.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,7 +29,7 @@ use crate::error::Error;
 use crate::target_path::c_string;
 use crate::trust::{self, Writer};
 
-/// What became of looking at the titles of a folder.
+/// Result of the check of a folder's titles.
 #[derive(Debug, Default)]
 pub struct Compatibility {
     /// Titles whose first segment opens.
@@ -38,8 +38,8 @@ pub struct Compatibility {
     pub refused: Vec<Error>,
 }
 
-/// Looks at the encrypted titles at or below `folder` whose keys a server of it gives, at most
-/// `titles_max` of them. What is no title that was made here is none of them.
+/// Checks encrypted titles at or below `folder` whose keys are on the folder's own server, at most
+/// `titles_max` of them. Skips folders that are not titles made by this program.
 pub fn fit(folder: &Path, keys: &SegmentKeySource, titles_max: usize) -> Compatibility {
     let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
     let walk = WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
@@ -56,8 +56,8 @@ pub fn fit(folder: &Path, keys: &SegmentKeySource, titles_max: usize) -> Compati
     fit
 }
 
-/// Whether a playlist's first key is one that a server of the folder gives, by its beginning. What
-/// is no regular file, or longer than any playlist, is none.
+/// True when the first key in the head of the playlist is on the folder's own server. False when
+/// the playlist is no regular file, or too long.
 fn has_local_keys(folder: &DirHandle) -> bool {
     let Ok(name) = c_string(MEDIA.as_ref()) else { return false };
     let flags = OFlags::RDONLY;
@@ -72,14 +72,14 @@ fn has_local_keys(folder: &DirHandle) -> bool {
     tag.is_some_and(|tag| tag.contains("/keys/"))
 }
 
-/// Whether the title in `folder` opens; none if it is no encrypted title that was made here.
+/// Checks that the title in `folder` opens; `None` if it is no encrypted title made here.
 fn looked_at(folder: &Path, keys: &SegmentKeySource) -> Option<Result<(), Error>> {
     let root = DirHandle::open(folder).ok()?;
     has_local_keys(&root).then(|| opens(&root, keys)).flatten()
 }
 
-/// Whether the first segment of the title in `root` opens; none if it is no encrypted title that
-/// was made here.
+/// Checks that the first segment of the title in `root` opens; `None` if it is no encrypted title
+/// made here.
 pub(super) fn opens(root: &DirHandle, keys: &SegmentKeySource) -> Option<Result<(), Error>> {
     let folder = root.path();
     let playlist = read_playlist(root, "").ok()?;
@@ -103,9 +103,10 @@ pub(super) fn opens(root: &DirHandle, keys: &SegmentKeySource) -> Option<Result<
     Some(opened())
 }
 
-/// What of a playlist is looked at before all of it is: its first key stands in the first lines.
+/// Bytes of a playlist that are read first: its first key is in the first lines.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
-/// 50,000 segments and more; a server need not wait for a longer one.
+/// Most bytes of a served playlist: 50,000 segments and more; a server need not wait for longer
+/// ones.
 const SERVED_PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 
 fn is_opened(segment: &File, bytes: u64, key: &[u8; KEY_BYTES], iv: [u8; 16]) -> io::Result<bool> {
@@ -127,7 +128,7 @@ fn is_opened(segment: &File, bytes: u64, key: &[u8; KEY_BYTES], iv: [u8; 16]) ->
     Ok(is_sync(0) && is_sync(TS_PACKET_BYTES) && without_padding(&last).is_some())
 }
 
-/// Whole blocks deciphered, the padding among them.
+/// Deciphers whole blocks and keeps the padding.
 fn deciphered(bytes: &[u8], key: &[u8; KEY_BYTES], iv: &[u8]) -> io::Result<Vec<u8>> {
     let mut crypter = Crypter::new(Cipher::aes_128_cbc(), Mode::Decrypt, key, Some(iv))?;
     crypter.pad(false);

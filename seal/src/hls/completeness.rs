@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completeness of a film's folder: the files that were written into it, and one of them that is
-//! gone or changed.
+//! Completeness of a film's folder: finds a file that is missing or was changed.
 //!
-//! The journal lists them with their sizes. Journals of earlier versions do not: there the
-//! playlists tell the names, and sizes are not known.
+//! The journal lists files with their sizes. Journals of earlier versions do not: then names are
+//! those in the playlists, and sizes are unknown.
 //!
-//! Costs one `stat` a file; with an earlier journal also a read of each playlist. Does not do: read
-//! a segment (`verify_film`).
+//! Costs one `stat` a file; with an earlier journal also a read of each playlist. Does not read
+//! segments (`verify_film`).
 
 use rustix::fs::FileType;
 
@@ -19,7 +18,7 @@ use crate::folder_walk::modified;
 use crate::target_path::c_string;
 use crate::trust::{self, Writer};
 
-/// A file of a finished film that is not as it was written, and how: by name, size and time. The
+/// Describes a file of a finished film that is missing, or has another size or a newer time. The
 /// journal was written last, so no file of the film is newer.
 pub(super) fn harm(folder: &DirHandle, journal: &Journal) -> Option<String> {
     let written = modified(&folder.stat(NAME).ok()?);
@@ -50,8 +49,8 @@ pub(super) fn harm(folder: &DirHandle, journal: &Journal) -> Option<String> {
     })
 }
 
-/// Names of the playlists that a film's folder has to have: by its journal, else by its
-/// multivariant playlist.
+/// Lists the playlists that a film's folder must have: from its journal, else from its multivariant
+/// playlist.
 pub(super) fn playlists(folder: &DirHandle, journal: Option<&Journal>) -> Vec<String> {
     let listed = journal.iter().flat_map(|journal| &journal.files);
     let listed: Vec<_> =
@@ -68,7 +67,7 @@ pub(super) fn playlists(folder: &DirHandle, journal: Option<&Journal>) -> Vec<St
         false => Some(line),
     });
     let mut names = vec![MEDIA.to_owned()];
-    // Without a journal it may have been copied without its hidden file, or for its segments alone.
+    // Without a journal the folder may be a copy without hidden files, or for its segments only.
     names.extend(journal.map(|_| MASTER.to_owned()));
     names.extend(named.filter(|name| media_id(name).is_some_and(is_part)).map(str::to_owned));
     names.sort_unstable();
@@ -80,7 +79,7 @@ fn is_playlist(name: &str) -> bool {
     name.ends_with(".m3u8")
 }
 
-/// The part whose media playlist has that name; none of a multivariant playlist.
+/// Returns the part whose media playlist has that name; `None` for a multivariant playlist.
 pub(super) fn media_id(name: &str) -> Option<&str> {
     let id = if name == MEDIA { "" } else { name.strip_suffix(".m3u8")? };
     (id.is_empty() || is_part(id) && playlist_name(id) == name).then_some(id)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A film on its way to a folder: scanned, cut, and published when its last segment is there.
+//! A film in progress: scans and cuts it, and publishes its folder after the last segment.
 //!
 //! One descriptor and about 150 bytes a segment, shared by the segments that are being written.
 //!
-//! Does not do: encipher ([`super::segment_work`] does).
+//! Does not encipher ([`super::segment_work`] does).
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -35,12 +35,12 @@ use crate::pending_file::PendingFile;
 use crate::target_path::{FOLDER_MODE, c_string};
 use crate::working_folder::WorkingFolder;
 
-/// What a source was when it was opened.
+/// State of a source when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct SourceState {
     bytes: u64,
     modified: (i64, i64),
-    /// The time of the last change, which no program can set back.
+    /// Time of the last change (ctime), which no program can set back.
     changed: (i64, i64),
     inode: u64,
 }
@@ -54,50 +54,50 @@ impl SourceState {
     }
 }
 
-/// A film and where it goes.
+/// A film and its target.
 pub(super) struct Film<'a> {
     pub(super) source: PathBuf,
     pub(super) file: File,
     pub(super) options: &'a HlsOptions,
-    /// The stream as it is first, then its parts.
+    /// The whole stream first, then its parts.
     cuts: Vec<Cut>,
     titles: Vec<Title>,
     name: String,
     state: SourceState,
     editions: Editions,
-    /// The name of its folder in the one above, and where it is until it has that.
+    /// Final name of its folder in the parent; `working` is the folder until then.
     folder: CString,
     working: WorkingFolder,
     journal: File,
-    /// For each cut one for every rotation.
+    /// Keys of each cut, one for every rotation.
     keys: Vec<Vec<AesKey>>,
     left: AtomicUsize,
     checks: Mutex<Vec<Option<[u8; 16]>>>,
     has_failed: AtomicBool,
 }
 
-/// What became of looking at a film.
+/// Status of a film after the scan.
 pub(super) enum FilmStatus<'a> {
-    /// It was sealed before, as it would be now; with what its owner has to know.
+    /// Sealed before: nothing is to be made. Holds a remark for the owner, if any.
     Done(Option<Error>),
-    /// These segments are to be made.
+    /// Segments are to be made.
     Works(Works<'a>),
 }
 
-/// The segments of a film that are to be made.
+/// Segments of a film that are to be made.
 pub(super) struct Works<'a> {
     pub(super) segments: Vec<SegmentWork<'a>>,
-    /// Bytes beyond those of the film: of its parts.
+    /// Bytes of the film's parts, beyond the film's own.
     pub(super) more_bytes: u64,
     /// Bytes that all segments take on disk.
     pub(super) disk_bytes: u64,
-    /// What its owner has to know.
+    /// Remarks for the owner.
     pub(super) remarks: Vec<Error>,
 }
 
 impl<'a> Film<'a> {
-    /// Scans `source`, opened as `file`, which becomes the folder `name` below `target`, unless
-    /// that was done.
+    /// Scans `source`, opened as `file`, for the folder `name` below `target`, unless that folder
+    /// is finished already.
     pub(super) fn look(
         (file, source): (File, &Path),
         target: &HlsTarget,
@@ -155,7 +155,7 @@ impl<'a> Film<'a> {
         }))
     }
 
-    /// The cut that segment `index` of all belongs to, and its number there.
+    /// Returns the cut of segment `index` (counted over all cuts), and its number there.
     fn place(&self, mut index: usize) -> (&Cut, usize) {
         let found = self.cuts.iter().find(|cut| {
             let is_here = index < cut.segments.list().len();
@@ -170,37 +170,37 @@ impl<'a> Film<'a> {
         &cut.segments.list()[index]
     }
 
-    /// Bytes of the stream in a segment.
+    /// Returns the bytes of the stream in a segment.
     pub(super) fn bytes(&self, index: usize) -> u64 {
         let file = &self.segment(index).file;
         file.end - file.start
     }
 
-    /// The packets to put in front of a segment.
+    /// Returns the packets to put in front of a segment.
     pub(super) fn tables(&self, index: usize) -> Vec<u8> {
         let (cut, index) = self.place(index);
         cut.segments.tables(&cut.segments.list()[index])
     }
 
-    /// The number of a segment in its playlist.
+    /// Returns the number of a segment in its playlist.
     pub(super) fn number(&self, index: usize) -> u64 {
         self.place(index).1 as u64
     }
 
-    /// What reads a segment.
+    /// Returns the reader of a segment.
     pub(super) fn reader(&self, index: usize) -> Reader {
         let (cut, index) = self.place(index);
         cut.reader(index)
     }
 
-    /// Begins the file of a segment, which lies in the working folder until all are there.
+    /// Creates the file of a segment in the working folder.
     pub(super) fn create(&self, index: usize) -> Result<PendingFile, Error> {
         let (cut, index) = self.place(index);
         let name = c_string(segment_name(&cut.id, index as u64).as_ref())?;
         PendingFile::create_below(self.working.folder(), name, 0o644)
     }
 
-    /// The key and the IV of a segment; none if it stays clear.
+    /// Returns the key and the IV of a segment; `None` if it stays clear.
     pub(super) fn key_and_iv(&self, index: usize) -> Option<(&AesKey, [u8; 16])> {
         let protection = self.options.protection.as_ref()?;
         let (cut, local) = self.place(index);
@@ -211,7 +211,7 @@ impl<'a> Film<'a> {
         Some((key, iv))
     }
 
-    /// A segment's IV if it is not its number.
+    /// Returns a segment's IV; `None` if it is the segment's number.
     fn iv(&self, index: usize) -> Option<[u8; 16]> {
         let protection = self.options.protection.as_ref()?;
         let (cut, local) = self.place(index);
@@ -220,17 +220,17 @@ impl<'a> Film<'a> {
         wanted.then(|| protection.keys.iv(&name, &self.editions[0], local as u64))
     }
 
-    /// Something went wrong with a segment: whether it is the first of this film.
+    /// Marks the film as failed; returns true for its first failure.
     pub(super) fn fail(&self) -> bool {
         !self.has_failed.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether a segment of it has failed.
+    /// True when a segment of the film has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// A segment is whole, with this hash, and about to take its name.
+    /// Records the hash of a finished segment in the journal, before the segment gets its name.
     pub(super) fn record(&self, index: usize, check: [u8; 16]) -> Result<(), Error> {
         Journal::add(&self.journal, index as u64, &check).map_err(Error::host(
             "write",
@@ -240,7 +240,7 @@ impl<'a> Film<'a> {
         Ok(())
     }
 
-    /// A segment has its name: the last one publishes the film.
+    /// Counts a segment that has its name; the last one publishes the film.
     pub(super) fn done(&self) -> Result<(), Error> {
         match self.left.fetch_sub(1, Ordering::AcqRel) {
             1 => self.publish(),
@@ -283,7 +283,7 @@ impl<'a> Film<'a> {
                 files.push(self.write(master, &text)?);
             }
         }
-        // Last of all: what is newer than the journal was changed.
+        // Written last: a file newer than the journal was changed.
         Journal::add_files(&self.journal, &files).map_err(Error::host(
             "write",
             &self.working.folder().shown(super::film_journal::NAME),
@@ -291,7 +291,7 @@ impl<'a> Film<'a> {
         self.give_name()
     }
 
-    /// The media playlist of a cut whose first segment is the one of this number of all.
+    /// Makes the media playlist of a cut; `first` counts the segments before it.
     fn playlist(&self, cut: &Cut, first: usize) -> Playlist {
         let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = cut.segments.list().iter().enumerate().map(|(index, segment)| {
@@ -312,13 +312,13 @@ impl<'a> Film<'a> {
             tail_bytes: cut.segments.tail_bytes(),
             rotation: self.options.protection.as_ref().map(|p| p.rotation.map_or(0, Into::into)),
             checks_all: true,
-            // One for all of a title (RFC 8216 §6.2.4).
+            // The same value in all playlists of a title (RFC 8216 §6.2.4).
             target_s: self.cuts.iter().map(|cut| cut.segments.target_s()).max().unwrap_or(1),
             lines: lines.collect(),
         }
     }
 
-    /// Writes a playlist; its name and size.
+    /// Writes a playlist; returns its name and size.
     fn write(&self, name: &str, text: &str) -> Result<(String, u64), Error> {
         let pending =
             PendingFile::create_below(self.working.folder(), c_string(name.as_ref())?, 0o644)?;
@@ -331,11 +331,11 @@ impl<'a> Film<'a> {
         Ok((name.to_owned(), text.len() as u64))
     }
 
-    /// Whatever was at the name before is removed after the film has taken it.
+    /// Gives the folder its name; removes the folder that had it before.
     fn give_name(&self) -> Result<(), Error> {
         let (folder, parent) = (self.working.folder(), self.working.parent());
         let stat = fstat(folder.fd()).map_err(|errno| folder.error("fstat", c".", errno))?;
-        // Until now it was for this user alone; a set group bit stays.
+        // Until now only this user had access; a set-group-ID bit stays.
         let mode = FOLDER_MODE & !umask() | 0o700 | stat.st_mode & 0o2000;
         let opened = fchmod(folder.fd(), Mode::from_raw_mode(mode));
         opened.map_err(|errno| folder.error("fchmod", c".", errno))?;
@@ -356,7 +356,7 @@ impl<'a> Film<'a> {
     }
 }
 
-/// Notes in the journal of a film that it was synced.
+/// Marks the journal of a film as synced.
 pub(super) fn believe(folder: &Arc<DirHandle>) -> Result<(), Error> {
     match Journal::read(folder)? {
         Some(journal) if !journal.boot.is_empty() => {
@@ -366,15 +366,15 @@ pub(super) fn believe(folder: &Arc<DirHandle>) -> Result<(), Error> {
     }
 }
 
-/// Changes with what is made of a film: sounds and programmes have segments of their own since 2;
-/// each PID once, and hashes of whole segments, since 3. The first is made now; films of the others
-/// play and open as well.
+/// Layouts of a film's folder, the one made now first. Since 2, sounds and programmes have segments
+/// of their own; since 3, each PID occurs once and hashes are of whole segments. Films of earlier
+/// layouts play and open as well.
 const LAYOUTS: [u8; 2] = [3, 2];
 
-/// One for each layout.
+/// Edition hashes, one for each layout.
 type Editions = [[u8; 32]; LAYOUTS.len()];
 
-/// Whether the film in `folder` counts as done, and what its owner has to know.
+/// Returns true when the film in `folder` counts as done, and a remark for the owner.
 fn done_before(
     folder: &DirHandle,
     journal: &Journal,
@@ -394,7 +394,7 @@ fn done_before(
     })
 }
 
-/// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
+/// Hashes all that determines the bytes of a film's folder; keyed by the secret.
 fn edition(layout: u8, name: &str, state: SourceState, options: &HlsOptions) -> [u8; 32] {
     let clear = blake3::derive_key("pagewire hls 2026-11-21 edition without keys v1", &[]);
     let protection = options.protection.as_ref();
@@ -413,7 +413,7 @@ fn edition(layout: u8, name: &str, state: SourceState, options: &HlsOptions) -> 
     *hasher.finalize().as_bytes()
 }
 
-/// The keys of a cut.
+/// Makes the keys of a cut.
 fn keys(film: &str, cut: &Cut, options: &HlsOptions) -> Vec<AesKey> {
     let Some(protection) = &options.protection else { return Vec::new() };
     let (name, segments) = (key_name(film, &cut.id), cut.segments.list().len() as u64);
@@ -426,7 +426,7 @@ fn keys(film: &str, cut: &Cut, options: &HlsOptions) -> Vec<AesKey> {
     (0..=last).map(key).collect()
 }
 
-/// Makes the working folder ready, with what an earlier run has done in it; the hashes of that.
+/// Prepares the working folder and keeps the segments of an earlier run; returns their hashes.
 fn begin(
     working: &WorkingFolder,
     edition: &[u8; 32],
@@ -459,7 +459,7 @@ fn begin(
     Ok(checks)
 }
 
-/// Whether a regular file has that name.
+/// True when a regular file has that name.
 fn is_file(folder: &DirHandle, name: &str) -> bool {
     let stat = c_string(name.as_ref()).ok().and_then(|name| folder.stat(&name).ok());
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is done of a film, kept in its folder: which edition it is, and the segments' hashes.
+//! Journal of a film, kept in its folder: its edition, and the hashes of finished segments.
 //!
-//! The first line tells the edition, a keyed hash of all that decides about the bytes: the
-//! source's size and time, the options, the secret. A segment's line is written before the segment
-//! takes its name, so a segment with a line and the right size is done. When all are there the
-//! names and sizes of all files follow, by which a finished film is looked at. The machine's boot
-//! id is kept too: after a loss of power nothing is believed that was not synced.
+//! The first line has the edition, a keyed hash of all that determines the bytes: the source's size
+//! and time, the options, the secret. A segment's line is written before the segment gets its name,
+//! so a segment with a line and a file is done. After the last segment the names and sizes of all
+//! files follow; a finished film is checked against them. The journal also has the boot id: after a
+//! reboot only synced films are believed.
 //!
 //! Costs about 75 bytes and a write a segment, and one write at the end. A torn last line has no
-//! line feed and is dropped; one that was changed makes a segment's hash wrong, which `verify` and
-//! `unseal` notice.
+//! line feed and is dropped; a changed line makes a segment's hash wrong, which `verify` and
+//! `unseal` detect.
 //!
 //! Sources: proc(5) (`sys/kernel/random/boot_id`).
 
@@ -28,40 +28,40 @@ use crate::trust::{self, Writer};
 
 /// Name of the journal in a film's folder; hidden, so never served.
 pub(super) const NAME: &CStr = c".pagewire-film";
-/// The same as text.
+/// The same name as text.
 pub(crate) const FILE: &str = match NAME.to_str() {
     Ok(name) => name,
     Err(_) => panic!("ASCII"),
 };
-/// Longest journal: five million segments.
+/// Most bytes of a journal: five million segments.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// A film's journal.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Journal {
     pub(super) edition: [u8; 32],
-    /// The boot that wrote it; empty when it was synced.
+    /// Boot id of the writer; empty when synced.
     pub(super) boot: String,
-    /// Number and hash of segments.
+    /// Numbers and hashes of finished segments.
     pub(super) done: Vec<(u64, [u8; 16])>,
-    /// Names and sizes of all files of a finished film; none where an earlier version made it.
+    /// Names and sizes of all files of a finished film; empty in journals of an earlier version.
     pub(super) files: Vec<(String, u64)>,
 }
 
 impl Journal {
-    /// The journal in `folder`, which has to be this user's; none if there is none, or it is no
-    /// journal.
+    /// Reads the journal in `folder`, which must be this user's; `None` if there is none, or if it
+    /// is not a journal.
     ///
     /// # Errors
-    /// What is under its name is not taken, or cannot be read.
+    /// The file is not trusted, or cannot be read.
     pub(super) fn read(folder: &DirHandle) -> Result<Option<Self>, Error> {
         Self::read_by(folder, Writer::User)
     }
 
-    /// The same; with [`Writer::Anybody`] it may be another user's.
+    /// Reads the journal; with [`Writer::Anybody`] it may be another user's.
     ///
     /// # Errors
-    /// As above.
+    /// The errors of [`Journal::read`].
     pub(super) fn read_by(folder: &DirHandle, writer: Writer) -> Result<Option<Self>, Error> {
         let text = trust::read(folder, NAME, writer, BYTES_MAX)?;
         Ok(text.and_then(|text| Self::parse(&String::from_utf8_lossy(&text))))
@@ -87,12 +87,12 @@ impl Journal {
         Some(Self { edition: edition.into(), boot, done: done.collect(), files })
     }
 
-    /// Whether it tells of this edition, and of files that cannot have been lost since.
+    /// True when the edition is this one, and the files were synced or written in this boot.
     pub(super) fn is_of(&self, edition: &[u8; 32]) -> bool {
         self.edition == *edition && (self.boot.is_empty() || self.boot == boot_id())
     }
 
-    /// Writes all of it anew.
+    /// Replaces the whole journal.
     ///
     /// # Errors
     /// The folder cannot be written.
@@ -109,22 +109,22 @@ impl Journal {
         pending.commit(true)
     }
 
-    /// The file, for lines to be added.
+    /// Opens the file, for lines to be added.
     ///
     /// # Errors
-    /// It is not there.
+    /// The file does not exist.
     pub(super) fn open(folder: &DirHandle) -> Result<File, Error> {
         let flags = OFlags::WRONLY | OFlags::APPEND;
         trust::open(folder, NAME, flags, Writer::User, BYTES_MAX)?
             .ok_or_else(|| folder.error("open", NAME, Errno::NOENT))
     }
 
-    /// Adds the files of a finished film, in one write.
+    /// Adds the files of a finished film in one write.
     pub(super) fn add_files(mut file: &File, files: &[(String, u64)]) -> io::Result<()> {
         file.write_all(lines_of(files).as_bytes())
     }
 
-    /// Adds a segment's line, in one write.
+    /// Adds a segment's line in one write.
     pub(super) fn add(mut file: &File, index: u64, check: &[u8; 16]) -> io::Result<()> {
         file.write_all(line(index, check).as_bytes())
     }
@@ -138,14 +138,14 @@ fn lines_of(files: &[(String, u64)]) -> String {
     files.iter().map(|(name, bytes)| format!("{FILE_LINE}{bytes} {name}\n")).collect()
 }
 
-/// Which boot this is; empty where that is not told, and then nothing is doubted.
+/// Returns the boot id; empty if the kernel has none, and then all journals are believed.
 pub(super) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
 const HEAD: &str = "pagewire film 1 ";
-/// Versions that do not know it pass such a line over.
+/// Prefix of a file's line; earlier versions skip such lines.
 const FILE_LINE: &str = "file ";
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parts of a film that have segments of their own: a further sound, a programme among several.
 //!
-//! A part is an extract of the film's packets ([`media::Extract`]) that exists nowhere as a whole:
-//! a scan makes and cuts it once, in the same pass as the film, and each segment makes its range
-//! again from the last mark before it. Costs a mark of 24 bytes a mebibyte of film, and a segment
-//! reads what of the film lies between its packets.
+//! A part is an extract of the film's packets ([`media::Extract`]) that is never stored whole: the
+//! scan makes and cuts it once, in the same pass as the film, and each segment makes its range
+//! again from the last mark before it. Costs a mark of 24 bytes a mebibyte of film; a segment also
+//! reads the film's packets between its own.
 //!
-//! Does not do: decide what the parts are (`titles` does).
+//! Does not choose the parts (`multivariant` does).
 
 use std::fs::File;
 use std::io;
@@ -18,43 +18,43 @@ use media::{
     ContinuityCounters, Extract, Programme, Refusal, Scanner, SegmentPlan, TS_PACKET_BYTES,
 };
 
-/// What is extracted, and what its files are called.
+/// Extracted programme or track, and the name of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FilmPart {
     pub(super) id: String,
     pub(super) programme: Arc<Programme>,
-    /// Of the programme this track alone.
+    /// The only track extracted; `None` for the whole programme.
     pub(super) only: Option<u16>,
 }
 
 impl FilmPart {
-    /// Whether its segments can be those of `other`, too: the same tracks, of the same clock.
+    /// True when both extract the same tracks with the same clock, so segments can be shared.
     pub(super) fn is_alike(&self, other: &FilmPart) -> bool {
         self.only == other.only && self.programme.extracts_alike(&other.programme, self.only)
     }
 }
 
-/// The stream as it is, or a part of it, cut into segments.
+/// The whole stream, or a part of it, cut into segments.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Empty for the stream as it is.
+    /// Empty for the whole stream.
     pub(super) id: String,
     pub(super) segments: SegmentPlan,
     pub(super) bytes: u64,
-    /// None for the stream as it is.
+    /// `None` for the whole stream.
     marks: Option<Arc<(FilmPart, Vec<Mark>)>>,
 }
 
-/// Where in the film an extract can be begun.
+/// Position in the film where an extract can begin.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     file: u64,
-    /// Bytes of the extract before.
+    /// Bytes of the extract before the mark.
     at: u64,
     counters: ContinuityCounters,
 }
 
-/// Whether a part can have that name.
+/// True when a part can have that name.
 pub(super) fn is_part(id: &str) -> bool {
     let parts = id.strip_prefix("program-").map_or(Some(id), |rest| {
         let (number, part) = rest.split_once('-')?;
@@ -70,12 +70,12 @@ fn is_number(digits: &str) -> bool {
 }
 
 impl Cut {
-    /// The stream as it is.
+    /// Makes the cut of the whole stream.
     pub(super) fn whole(segments: SegmentPlan, bytes: u64) -> Self {
         Self { id: String::new(), segments, bytes, marks: None }
     }
 
-    /// What reads the film's bytes of segment `index`.
+    /// Returns the reader of segment `index`.
     pub(super) fn reader(&self, index: usize) -> Reader {
         let range = self.segments.list()[index].file.clone();
         let Some(marks) = &self.marks else {
@@ -96,7 +96,7 @@ impl Cut {
     }
 }
 
-/// A part on its way through the scan.
+/// A part during the scan.
 pub(super) struct PartScan {
     part: FilmPart,
     extract: Extract,
@@ -111,12 +111,13 @@ impl PartScan {
         Self { part, extract, scanner: Scanner::new(), marks: Vec::new(), at: 0 }
     }
 
-    /// Bytes of the part so far.
+    /// Returns the bytes of the part so far.
     pub(super) fn bytes(&self) -> u64 {
         self.at
     }
 
-    /// Takes the film's packets that begin at `offset`; `made` is room that all parts share.
+    /// Extracts from the film's packets that begin at `offset`; `made` is a buffer that all parts
+    /// share.
     pub(super) fn feed(&mut self, offset: u64, packets: &[u8], made: &mut Vec<u8>) {
         self.marks.push(Mark { file: offset, at: self.at, counters: self.extract.counters() });
         made.clear();
@@ -127,7 +128,7 @@ impl PartScan {
         self.at += made.len() as u64;
     }
 
-    /// The part cut into segments, or itself with the reason why it cannot be.
+    /// Cuts the part into segments; on failure returns the part with the reason.
     pub(super) fn finish(
         self,
         identity: RtpIdentity,
@@ -147,23 +148,23 @@ impl PartScan {
     }
 }
 
-/// Reads the film's bytes of a segment.
+/// Reader of a segment's bytes of the film.
 pub(super) enum Reader {
     Whole { at: u64, end: u64 },
     FilmPart(Box<PartReader>),
 }
 
-/// Makes a range of an extract.
+/// Reader that makes a range of an extract.
 pub(super) struct PartReader {
     extract: Extract,
-    /// Where the film is read on.
+    /// Offset in the film of the next read.
     file: u64,
     /// Bytes of the extract before the range.
     skip: u64,
-    /// Bytes of the range that were not handed over.
+    /// Bytes of the range that are still to be returned.
     left: u64,
     made: Vec<u8>,
-    /// Of what was made.
+    /// Bytes of `made` that were returned or skipped.
     taken: usize,
 }
 
@@ -175,7 +176,7 @@ impl Reader {
         }
     }
 
-    /// Reads some bytes; none where the film has become shorter.
+    /// Reads some bytes; 0 when the film has become shorter.
     pub(super) fn read(&mut self, file: &File, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Reader::Whole { at, end } => {
@@ -230,7 +231,7 @@ pub(super) fn fill(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<us
     Ok(filled)
 }
 
-/// About 64 KiB a read.
+/// Packets of a read, about 64 KiB.
 const READ_PACKETS: usize = 348;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The folder in which films become folders, held open and locked for one run.
 //!
-//! Others may be able to write in it. So folders of films are reached by descriptors, one that is
-//! there counts as made here only when it is this user's, and a film is made in a working folder
-//! ([`crate::working_folder`]) beside its name.
+//! Other users may be able to write in it. So folders of films are opened by descriptors, an
+//! existing one is accepted as made here only when it is this user's, and a film is made in a
+//! working folder ([`crate::working_folder`]) beside its name.
 //!
 //! Costs a listing of each folder in which films become folders, once a run.
-//! Does not do: look into a film's folder (`film`).
+//! Does not read a film's folder (`film`).
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -24,16 +24,16 @@ use crate::target_path::{self, FOLDER_MODE};
 use crate::trust;
 use crate::working_folder::{self, WorkingFolder, WorkingKind};
 
-/// The target of a run.
+/// Target folder of a run.
 pub(super) struct HlsTarget {
     root: Arc<DirHandle>,
-    /// Unfinished names in the folders that were looked at.
+    /// Unfinished names in the folders listed so far.
     names: Mutex<HashMap<CString, Arc<Vec<CString>>>>,
     notes: Mutex<Vec<Error>>,
 }
 
 impl HlsTarget {
-    /// Opens it, makes it where it is not there, and takes it for this run alone.
+    /// Opens or makes the folder, and locks it for this run.
     pub(super) fn take(path: &Path) -> Result<Self, Error> {
         let root = Arc::new(target_path::open_or_make(path)?);
         root.lock()?;
@@ -44,12 +44,12 @@ impl HlsTarget {
         &self.root
     }
 
-    /// The folder of a film that is there.
+    /// Returns the folder of a film, if it exists.
     pub(super) fn film(&self, below: &CStr) -> Result<Option<DirHandle>, Error> {
         film_folder(&self.root, below)
     }
 
-    /// The working folder of a film, for this run alone, and the name that it will get.
+    /// Returns the working folder of a film, locked for this run, and its final name.
     pub(super) fn working(&self, below: &CStr) -> Result<(WorkingFolder, CString), Error> {
         self.root.make_folders_of(below, Mode::from_raw_mode(FOLDER_MODE))?;
         let (above, name) = split(below);
@@ -78,7 +78,7 @@ impl HlsTarget {
         Ok(names)
     }
 
-    /// Notes in the journal of a film that is there that it was synced.
+    /// Marks the journal of a film, if it exists, as synced.
     pub(super) fn believe(&self, name: &str) -> Result<(), Error> {
         match self.film(&target_path::c_string(name.as_ref())?)? {
             Some(folder) => believe(&Arc::new(folder)),
@@ -86,20 +86,20 @@ impl HlsTarget {
         }
     }
 
-    /// Whether a film of that name is there.
+    /// True when a film of that name exists.
     pub(super) fn has(&self, name: &str) -> bool {
         let folder = target_path::c_string(name.as_ref()).and_then(|below| self.film(&below));
         folder.is_ok_and(|folder| folder.is_some())
     }
 
-    /// What looks like a working folder and is not used.
+    /// Returns remarks on folders that look like working folders and are not used.
     pub(super) fn into_notes(self) -> Vec<Error> {
         self.notes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The folder of a film below `root`, if anything has its name. What is not this user's, or no
-/// folder, was not made here.
+/// Returns the folder of a film below `root`, if the name exists. Refuses a folder that is not this
+/// user's, and anything that is not a folder.
 pub(super) fn film_folder(root: &DirHandle, below: &CStr) -> Result<Option<DirHandle>, Error> {
     let path = root.shown(below);
     let not_ours = || Error::file(&path, FilmFault::NotOurs.into());
@@ -110,7 +110,7 @@ pub(super) fn film_folder(root: &DirHandle, below: &CStr) -> Result<Option<DirHa
         Err(errno) => return Err(root.error("open", below, errno)),
     };
     match trust::folder(folder.fd()) {
-        // Whoever may write in it may do so by this user's will (umask).
+        // A folder that others may write in can be this user's choice (umask).
         Ok(Ok(_) | Err(trust::Untrusted::Writable { .. })) => Ok(Some(folder)),
         Ok(Err(planted)) => Err(Error::file(&path, FileFault::Untrusted(planted))),
         Err(errno) => Err(root.error("fstat", below, errno)),

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys of segments: derived from one secret by film and number, so that none has to be kept.
+//! Keys of segments: derived from one secret by film and number, so none has to be stored.
 //!
-//! Whoever has the secret makes key `number` of film `name` at any time: this run, a rerun, the
-//! server that hands keys to players, `unseal`. Where a server shall have no secret, the keys are
-//! written to a folder instead ([`KeyFolder`]), a file of 16 bytes each, which any web server can
-//! deliver. Random IVs are derived the same way: a rerun gives the same bytes.
+//! The secret gives key `number` of film `name` at any time: to this run, a rerun, the server that
+//! sends keys to players, `unseal`. For a server without the secret, the keys are written to a
+//! folder instead ([`KeyFolder`]), a file of 16 bytes each, which any web server can deliver.
+//! Random IVs are derived the same way: a rerun gives the same bytes.
 //!
 //! A name stands for one film: another film sealed later under the same name and secret has the
 //! same keys, and with IVs by sequence number CBC would show how far the two begin alike. Where
 //! that matters, take random IVs, which depend on the film's size and time as well.
 //!
 //! Costs one block of BLAKE3 a key. Sources: BLAKE3 paper §2.2 (`derive_key`, `keyed_hash`).
-//! Does not do: guard keys in memory beyond overwriting them.
+//! Does not guard keys in memory beyond overwriting them.
 
 use std::ffi::CString;
 use std::fs::DirBuilder;
@@ -28,21 +28,21 @@ use crate::key::{Origin, Secret};
 use crate::pending_file::PendingFile;
 use crate::trust::{self, Writer};
 
-/// Bytes of a key: HLS knows AES-128 alone (RFC 8216 §4.3.2.4).
+/// Bytes of a key: HLS has only AES-128 (RFC 8216 §4.3.2.4).
 pub const KEY_BYTES: usize = 16;
 
-/// The keys of all films under one secret.
+/// Keys of all films under one secret.
 pub struct Keys {
-    /// Where segments' keys come from, one for each use.
+    /// Keys that segments' keys, IVs, hashes and editions are derived from.
     key: Zeroizing<[u8; 32]>,
     iv: Zeroizing<[u8; 32]>,
     check: Zeroizing<[u8; 32]>,
     edition: Zeroizing<[u8; 32]>,
-    /// Of the secret, for messages.
+    /// Origin of the secret, for messages.
     origin: Origin,
 }
 
-/// Never shown.
+/// Keys are never shown.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Keys")
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Those that follow from `secret`.
+    /// Derives the keys from `secret`.
     pub fn new(secret: &Secret) -> Self {
         let derive = |context| {
             let mut hasher = blake3::Hasher::new_derive_key(context);
@@ -66,7 +66,7 @@ impl Keys {
         }
     }
 
-    /// Key `number`, from zero on, of the film `name`.
+    /// Returns key `number`, counted from 0, of the film `name`.
     pub fn key(&self, name: &str, number: u64) -> Zeroizing<[u8; KEY_BYTES]> {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&number.to_le_bytes()).update(name.as_bytes());
@@ -75,7 +75,7 @@ impl Keys {
         key
     }
 
-    /// A random-looking IV for segment `sequence` of the film `name` in this `edition`.
+    /// Returns a pseudorandom IV for segment `sequence` of the film `name` in this `edition`.
     pub(super) fn iv(&self, name: &str, edition: &[u8; 32], sequence: u64) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.iv);
         hasher.update(&sequence.to_le_bytes()).update(edition).update(name.as_bytes());
@@ -84,23 +84,23 @@ impl Keys {
         iv
     }
 
-    /// Where the secret came from.
+    /// Returns the origin of the secret.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// What editions of films are told apart by.
+    /// Returns the key of the edition hashes.
     pub(super) fn edition(&self) -> &[u8; 32] {
         &self.edition
     }
 
-    /// What segments' contents are checked by.
+    /// Returns the key of the content hashes of segments.
     pub(super) fn check(&self) -> &[u8; 32] {
         &self.check
     }
 }
 
-// Never the same for two uses, never changed.
+// A context is used for one purpose only, and never changed.
 const KEY_CONTEXT: &str = "pagewire hls 2026-11-21 AES-128 keys of segments v1";
 const IV_CONTEXT: &str = "pagewire hls 2026-11-21 initialisation vectors of segments v1";
 const EDITION_CONTEXT: &str = "pagewire hls 2026-11-21 edition of a film v1";
@@ -111,21 +111,20 @@ const CHECK_CONTEXT: &str = "pagewire hls 2026-11-21 content hash of segments v1
 pub struct KeyFolder(PathBuf);
 
 impl KeyFolder {
-    /// One at `path`, made when the first key is kept.
+    /// Names the folder at `path`; it is made when the first key is written.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Where key `number` of the film `name` lies.
+    /// Returns the path of key `number` of the film `name`.
     ///
     /// # Errors
-    /// The name leads out of the folder: it comes from a playlist, and anybody may have written
-    /// that.
+    /// The name leads out of the folder: it comes from a playlist, which may be hostile.
     pub fn file(&self, name: &str, number: u64) -> Result<PathBuf, Error> {
         let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
         if name.is_empty() || !Path::new(name).components().all(is_name) {
@@ -135,10 +134,10 @@ impl KeyFolder {
         Ok(self.0.join(name).join(format!("{number}.key")))
     }
 
-    /// Writes a key that only its owner can read. One that is there and the same stays.
+    /// Writes a key that only its owner can read. An existing equal key stays.
     ///
     /// # Errors
-    /// It is there and another one, or cannot be written.
+    /// Another key exists, or the file cannot be written.
     pub(super) fn keep(
         &self,
         name: &str,
@@ -165,7 +164,7 @@ impl KeyFolder {
     /// Reads a key.
     ///
     /// # Errors
-    /// It is not there, or is not 16 bytes.
+    /// The file does not exist, or is not 16 bytes.
     pub(super) fn read(
         &self,
         name: &str,
@@ -197,21 +196,21 @@ fn file_name(number: u64) -> CString {
     CString::new(format!("{number}.key")).expect("digits have no NUL")
 }
 
-/// Longest key file that is read. Keys have 16 bytes; longer ones are named with their length.
+/// Most bytes of a key file that are read. A key has 16; the error of a longer file has its length.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Where players find keys: a URI with `{name}` and `{number}` in it.
+/// Address of keys for players: a URI with `{name}` and `{number}` in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyUri(String);
 
 impl KeyUri {
-    /// Under the root of the server that the playlist came from, where `pagewire serve` has them.
+    /// Path on the server that the playlist came from; `pagewire serve` has keys there.
     pub const USUAL: &'static str = "/keys/{name}/{number}.key";
 
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// [`Error::Option`]: what cannot stand in a playlist, or a name in braces that is not known.
+    /// [`Error::Option`]: a character that a playlist cannot hold, or an unknown name in braces.
     pub fn parse(template: &str) -> Result<Self, Error> {
         let refuse = |found: String, cure: &str| Error::Option {
             option: "key_uri",
@@ -237,14 +236,14 @@ impl KeyUri {
         Ok(Self(template.to_owned()))
     }
 
-    /// The URI of key `number` of the film `name`.
+    /// Returns the URI of key `number` of the film `name`.
     pub fn of(&self, name: &str, number: u64) -> String {
         self.0.replace("{number}", &number.to_string()).replace("{name}", &escape(name))
     }
 }
 
-/// A name as it stands in a URI: all but letters, digits, `-._~` and `/` as percent and hex
-/// (RFC 3986 §2.1).
+/// Escapes a name for a URI: all but letters, digits, `-._~` and `/` as percent and hex (RFC 3986
+/// §2.1).
 pub(super) fn escape(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -258,7 +257,7 @@ pub(super) fn escape(name: &str) -> String {
     escaped
 }
 
-/// What [`escape`] was given; none where it cannot have been its own.
+/// Reverses [`escape`]; `None` for text that `escape` cannot have made.
 pub(super) fn unescape(escaped: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped.bytes();

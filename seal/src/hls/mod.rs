@@ -3,22 +3,21 @@
 //!
 //! A film becomes a folder with `master.m3u8`, `media.m3u8` and its segments. Each segment is a
 //! message with a key and an IV of its own, so one film alone fills the lanes of all cores. The
-//! folder is made under a hidden name and takes its own, by one rename, when the last segment is
-//! there: whoever looks finds no film or the whole one. What is done of it is kept in a journal
-//! in the folder ([`film_journal`]), so a run that was killed is gone on with, and bytes are the
-//! same.
+//! folder is made under a hidden name and renamed once, after the last segment: a reader finds no
+//! film or the whole one. A journal in the folder ([`film_journal`]) lists finished segments, so
+//! the next run continues a killed one and gives the same bytes.
 //!
 //! Costs: a film is read twice, once to find where play can start and once to be enciphered, the
 //! second time from the page cache where it fits. Films are scanned while others are sealed, one a
 //! core and [`AHEAD_SEGMENTS`] ahead, and a segment takes about 150 bytes until its film is done.
 //!
-//! Further sounds and the programmes of a stream that has several have segments of their own beside
-//! those of the whole stream (`titles`, `part`), so a player takes what it can play, and `unseal`
-//! makes the source again whatever that was.
+//! Further sounds, and the programmes of a stream that has several, have segments of their own
+//! beside those of the whole stream (`multivariant`, `film_part`). So a player chooses what it can
+//! play, and `unseal` restores the source in every case.
 //!
 //! Sources: RFC 8216 (HLS) §3.2, §4.3, §5.2 (AES-128: CBC, PKCS#7, the whole segment).
-//! Does not do: move packets, transcode, join several films into one multivariant playlist,
-//! SAMPLE-AES, protection of the playlists themselves.
+//! Does not move packets, transcode, join several films into one multivariant playlist, support
+//! SAMPLE-AES, or protect the playlists themselves.
 
 mod compatibility;
 mod completeness;
@@ -49,52 +48,52 @@ pub use verify_film::verify;
 use crate::error::{FileFault, counted};
 pub use crate::folder::Durability;
 
-/// How to make folders of films.
+/// Options of a sealing run over films.
 #[derive(Debug)]
 pub struct HlsOptions {
-    /// Seconds a segment shall last at most.
+    /// Longest duration of a segment, in seconds.
     pub target_s: u64,
-    /// None: the segments stay clear.
+    /// `None`: the segments stay clear.
     pub protection: Option<Protection>,
-    /// A film's folder that is there already, and was made here, is replaced.
+    /// True: an existing film's folder that was made here is replaced.
     pub force: bool,
-    /// When what was written is made to last.
+    /// When files reach the disk.
     pub sync: Durability,
 }
 
-/// How segments are enciphered.
+/// Encryption of segments.
 #[derive(Debug)]
 pub struct Protection {
-    /// Where the keys come from.
+    /// Keys of the segments.
     pub keys: Keys,
-    /// Where players find them.
+    /// Address of the keys for players.
     pub uri: KeyUri,
-    /// A new key every so many segments; none: one a film.
+    /// Segments a key; `None`: one key a film.
     pub rotation: Option<NonZeroU64>,
-    /// An IV for each segment in the playlist; else it is the segment's number.
+    /// True: the playlist has a random IV for each segment; false: the IV is the segment's number.
     pub has_random_iv: bool,
-    /// Where keys are written as well, for a server that has no secret.
+    /// Folder that keys are also written to, for a server without the secret.
     pub folder: Option<KeyFolder>,
 }
 
-/// What is wrong with a film, its playlist or its segments, and what to do.
+/// Fault of a film, its playlist or its segments, with its cure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilmFault {
-    /// It cannot be cut into segments.
+    /// The film cannot be cut into segments.
     #[error(transparent)]
     Refused(#[from] media::Refusal),
-    /// It has more programmes and sounds than are looked at.
+    /// The film has more programmes and sounds than are supported.
     #[error(
         "{} with more than {} parts to be made apart (programmes and further sounds); take out \
          what is wanted: ffmpeg -i FILE -map 0:p:NUMBER -c copy ONE.ts",
         counted(*.programmes, "programme"), size_limits::PARTS_MAX
     )]
     Parts {
-        /// Programmes that were found.
+        /// Programmes found.
         programmes: u64,
     },
-    /// Programmes that share tracks would fill the disk.
+    /// Programmes that share tracks would take too much disk.
     #[error(
         "its {} (programmes and further sounds) would take {bytes} bytes or more, over {} times \
          the {source_bytes} that it has; take out what is wanted: ffmpeg -i FILE -map 0:p:NUMBER \
@@ -102,14 +101,14 @@ pub enum FilmFault {
         counted(*.parts, "part"), size_limits::TIMES_MAX
     )]
     Multiplied {
-        /// What was counted so far.
+        /// Bytes counted so far.
         bytes: u64,
-        /// Of the film.
+        /// Bytes of the film.
         source_bytes: u64,
         /// Programmes and sounds with segments of their own.
         parts: u64,
     },
-    /// Segments so short that their files would fill the disk.
+    /// Segments are so short that their files would take too much disk.
     #[error(
         "its {} would take {bytes} bytes of disk, over {} times the {source_bytes} that it has; \
          take a longer target duration, or make its clock anew: ffmpeg -i FILE -map 0 -c copy \
@@ -117,14 +116,14 @@ pub enum FilmFault {
         counted(*.segments, "segment"), size_limits::TIMES_MAX
     )]
     Scattered {
-        /// In whole blocks.
+        /// Bytes on disk, in whole blocks.
         bytes: u64,
-        /// Of the film.
+        /// Bytes of the film.
         source_bytes: u64,
-        /// Of the stream as it is.
+        /// Segments of the whole stream.
         segments: u64,
     },
-    /// The name has to stand in URIs.
+    /// The name cannot stand in a URI.
     #[error("a name that is not UTF-8 cannot stand in a URI; rename it")]
     Name,
     /// A symbolic link, a pipe, a device.
@@ -135,25 +134,25 @@ pub enum FilmFault {
     Clash {
         /// The folder, below the target.
         folder: String,
-        /// The film that becomes it.
+        /// The film that becomes the folder.
         other: String,
     },
-    /// What is at the folder's name was not made here.
+    /// The existing folder was not made here.
     #[error("is there already and is no film sealed here; name another target")]
     NotOurs,
-    /// What its owner has to know, and that is no failure.
+    /// A remark for the owner; not a failure.
     #[error("{0}")]
     Remark(String),
-    /// An earlier version sealed it, and nothing of it is missing; no failure.
+    /// An earlier version sealed the film, and no file is missing; not a failure.
     #[error("sealed by an earlier version, and whole; only force seals it anew")]
     EarlierVersion,
-    /// Another segment of the film failed, and said why.
+    /// Another segment of the film failed, and reported the cause.
     #[error("given up: another segment of it failed")]
     GivenUp,
-    /// Nothing at or below it was made here.
+    /// No film made here is at or below the path.
     #[error("no media.m3u8 of pagewire at or below it; name a film's folder or one above")]
     NoFilm,
-    /// A file that its playlist or journal lists.
+    /// A file listed by the playlist or the journal is missing.
     #[error("missing from the sealed film; seal it again")]
     Missing,
     /// A film of the source has no folder.
@@ -162,22 +161,22 @@ pub enum FilmFault {
         /// The folder of sealed films.
         sealed: String,
     },
-    /// Not a media playlist that was written here, or a damaged one.
+    /// The file is damaged, or not a media playlist written here.
     #[error("line {line}: not a whole media playlist of pagewire; name the media.m3u8 of a film")]
     Playlist {
-        /// Where that was noticed.
+        /// Line of the fault.
         line: u64,
     },
-    /// A segment does not open, or not as what was sealed. One message whatever the cause.
+    /// A segment does not open, or differs from what was sealed. One message for all causes.
     #[error(
         "segment {index} does not open as what was sealed: a wrong key or a damaged file; give the \
          key that it was sealed with, or put the file back as it was"
     )]
     Segment {
-        /// Its number.
+        /// Number of the segment.
         index: u64,
     },
-    /// Its first segment does not open by the key that is made for it.
+    /// The first segment does not open with its key.
     #[error(
         "was sealed with another key, or its first segment is damaged; give the key that it was \
          sealed with, or seal it again by force"
@@ -186,16 +185,16 @@ pub enum FilmFault {
     /// The film is encrypted and no key was given.
     #[error("is encrypted; give its key or the folder of its keys")]
     KeyNeeded,
-    /// A film's name that is none.
+    /// The film's name leads out of the folder of keys.
     #[error(
         "the film's name {name:?} leads out of the folder of keys; its media.m3u8 was changed, put \
          it back as it was"
     )]
     KeyName {
-        /// As its playlist has it.
+        /// The name in the playlist.
         name: String,
     },
-    /// No such key in the folder of keys.
+    /// The folder of keys lacks this key.
     #[error("no such key; name the folder into which sealing wrote the keys")]
     NoKey,
     /// A key file of a wrong length.
@@ -205,10 +204,10 @@ pub enum FilmFault {
         counted(*.bytes, "byte")
     )]
     KeyBytes {
-        /// What was found.
+        /// Bytes of the file.
         bytes: u64,
     },
-    /// The film is not what it was when it was sealed.
+    /// The source differs from the sealed film.
     #[error("byte {offset}: the source and what was sealed of it differ")]
     Differs {
         /// The first byte that differs.
@@ -222,5 +221,5 @@ impl From<FilmFault> for FileFault {
     }
 }
 
-/// Segments that are ready to be enciphered while others are.
+/// Most segments that wait, scanned, while others are enciphered.
 const AHEAD_SEGMENTS: usize = 4096;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Titles of a film: its programmes, each with its pictures and sounds, as a player is offered
-//! them in a multivariant playlist.
+//! Titles of a film: its programmes, each with its pictures and sounds, as multivariant playlists
+//! offer them.
 //!
-//! A stream of one programme is one title. Its segments hold the stream as it is, the first sound
-//! among it; each further sound is a rendition with segments of its own. A variant names pictures
-//! and the sounds of one codec: a player leaves out the variants that it cannot play, where one
-//! list of all codecs made it refuse all. Of several programmes each is a title with segments of
-//! its own (RFC 8216 §3.2: one programme a segment), for two channels of a transponder are no
-//! variants of each other; `master.m3u8` is the first of them. Programmes of the same PIDs, such as
-//! regional ones while they show the same, share their segments.
+//! A stream of one programme is one title. Its segments hold the whole stream with its first sound;
+//! each further sound is a rendition with segments of its own. A variant names pictures and the
+//! sounds of one codec: a player leaves out variants that it cannot play, but refuses a single list
+//! of all codecs. Each of several programmes is a title with segments of its own (RFC 8216 §3.2:
+//! one programme a segment): two channels of a transponder are not variants of each other.
+//! `master.m3u8` is the first title. Programmes of the same PIDs, such as regional ones while they
+//! show the same, share their segments.
 //!
 //! Sources: RFC 8216 §4.3.4.1 (EXT-X-MEDIA), §4.3.4.2 (EXT-X-STREAM-INF), RFC 5646 §2.2.1
 //! (languages: of two and three letters the shorter).
-//! Does not do: offer pictures of several sizes; a stream has one.
+//! Does not offer pictures of several sizes; a stream has one.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -26,28 +26,28 @@ use super::size_limits::PARTS_MAX;
 /// A programme as a title.
 #[derive(Debug)]
 pub(super) struct Title {
-    /// What its multivariant playlists are called.
+    /// Names of its multivariant playlists.
     pub(super) masters: Vec<String>,
-    /// The part that its segments are; empty for the stream as it is.
+    /// The part that has its segments; empty for the whole stream.
     media: String,
     video: Option<Track>,
     sounds: Vec<Sound>,
-    /// All codecs, or why CODECS is left out.
+    /// All codecs, or the reason why CODECS is left out.
     codecs: Result<String, String>,
 }
 
 #[derive(Debug)]
 struct Sound {
     track: Track,
-    /// The part that it is; none where it is among the title's segments.
+    /// The part of the sound; `None` when the title's segments hold it.
     part: Option<String>,
 }
 
-/// Something about a film that its owner has to know, and that is no failure.
+/// Remark on a film for its owner; not a failure.
 pub(super) type Remark = String;
 
-/// The titles of `programmes`, with the parts that have to be made for them; where they are more
-/// than [`PARTS_MAX`] not all of them.
+/// Returns the titles of `programmes`, and the parts to be made for them. Stops early when there
+/// are more than [`PARTS_MAX`] parts.
 pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<FilmPart>) {
     let (mut titles, mut parts) = (Vec::new(), Vec::new());
     let is_one = programmes.len() <= 1;
@@ -99,14 +99,14 @@ pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<FilmPart>) {
 }
 
 impl Title {
-    /// Leaves out what of the title is in the part `id`, which could not be made; whether the
-    /// title is nothing without it.
+    /// Removes the part `id`, which could not be made, from the title; returns true when the title
+    /// is empty without it.
     pub(super) fn leave_out(&mut self, id: &str) -> bool {
         self.sounds.retain(|sound| sound.part.as_deref() != Some(id));
         self.media == id
     }
 
-    /// The multivariant playlist; `rates` are peak and average bits a second of a part.
+    /// Returns the multivariant playlist; `rates` returns peak and average bits a second of a part.
     pub(super) fn master(&self, rates: impl Fn(&str) -> (u64, u64)) -> String {
         let mut text = "#EXTM3U\n#EXT-X-VERSION:3\n".to_owned();
         let groups = self.groups();
@@ -144,7 +144,7 @@ impl Title {
         text
     }
 
-    /// The codecs of the sounds, each once.
+    /// Returns the codecs of the sounds, each once.
     fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for sound in &self.sounds {
@@ -155,7 +155,7 @@ impl Title {
         groups
     }
 
-    /// The sounds of a group, each with a name that no other of it has.
+    /// Writes the sounds of a group, each with a name that is unique in it.
     fn renditions(&self, text: &mut String, group: &str) {
         let mut names: Vec<String> = Vec::new();
         for sound in self.sounds.iter().filter(|sound| sound.codec() == group) {
@@ -211,7 +211,7 @@ impl Title {
         let _ = write!(text, "\n{}\n", playlist_name(media));
     }
 
-    /// What browsers cannot play of it, with the reason.
+    /// Returns remarks on tracks that browsers cannot play.
     pub(super) fn remarks(&self) -> Vec<Remark> {
         let sounds = self.sounds.iter().map(|sound| &sound.track);
         let mut remarks: Vec<_> = self.video.iter().chain(sounds).filter_map(unplayable).collect();
@@ -237,7 +237,7 @@ fn is_count(letter: char) -> bool {
     letter == ' ' || letter.is_ascii_digit()
 }
 
-/// Why browsers cannot play a track; none where they can.
+/// Returns the reason why browsers cannot play a track; `None` if they can.
 fn unplayable(track: &Track) -> Option<Remark> {
     let codec = track.format.as_ref().map_or("?", |format| &format.codec);
     let (what, why) = match track.coding {
@@ -268,12 +268,12 @@ fn unplayable(track: &Track) -> Option<Remark> {
 const NO_DECODER: &str = "browsers have no decoder for it";
 const DOLBY: &str = "Safari and Edge alone have a decoder for it";
 
-/// Tag of RFC 5646 and English name of a language of ISO 639-2, whose B codes are taken too.
+/// Returns tag (RFC 5646) and English name of an ISO 639-2 language; B codes are accepted too.
 fn language_of(code: &str) -> Option<(&'static str, &'static str)> {
     LANGUAGES.iter().find(|(codes, ..)| codes.contains(&code)).map(|&(_, tag, name)| (tag, name))
 }
 
-/// Others stand as they are: three letters are right for languages that have no two.
+/// Other codes stay: three letters are right for languages that have no code of two.
 const LANGUAGES: &[(&[&str], &str, &str)] = &[
     (&["ara"], "ar", "Arabic"),
     (&["bul"], "bg", "Bulgarian"),

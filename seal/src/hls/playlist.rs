@@ -1,66 +1,66 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Media playlists of a film and its parts, written and read again.
 //!
-//! What `unseal` needs beyond the standard stands in comments (lines that begin with `#` but not
-//! with `#EXT` are none to a player): the film's name and size, how often keys change, and for each
-//! segment how many packets of tables were put in front and a hash of its number, these tables and
-//! what follows. With keys the hash is keyed, so it tells nobody else anything. Playlists written
-//! before `CHECKS=2` have hashes of what follows the tables alone.
+//! Data for `unseal` beyond the standard are in comments (lines that begin with `#` but not with
+//! `#EXT`, which players skip): the film's name and size, how often keys change, and for each
+//! segment the count of table packets in front and a hash of its number, these tables and the data
+//! after them. With keys the hash is keyed, so it reveals nothing without them. Playlists written
+//! before `CHECKS=2` have hashes of the data after the tables only.
 //!
 //! Sources: RFC 8216 §4.1 (lines, peak bit rate), §4.3 (tags), §5.2 (IV by sequence number).
-//! Does not do: read playlists of other programs. Theirs do not say what the source was.
+//! Does not read playlists of other programs, which do not describe the source.
 
 use std::fmt::Write;
 
 use super::keys::{escape, unescape};
 
-/// Names in a film's folder.
+/// Name of the multivariant playlist in a film's folder.
 pub const MASTER: &str = "master.m3u8";
-/// The media playlist.
+/// Name of the media playlist.
 pub const MEDIA: &str = "media.m3u8";
 
-/// Longest playlist that is read: a segment a second for ten years would not fit.
+/// Most bytes of a playlist that are read: a segment a second for ten years would not fit.
 pub(super) const PLAYLIST_BYTES_MAX: u64 = 256 << 20;
 
 /// Ticks of the system clock in a microsecond.
 const TICKS_PER_US: u64 = media::TICKS_PER_SECOND / 1_000_000;
 
-/// A segment as a playlist has it.
+/// A segment in a playlist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SegmentLine {
-    /// How long it plays, of the system clock.
+    /// Duration in ticks of the system clock.
     pub(super) ticks: u64,
     /// Bytes of its file.
     pub(super) bytes: u64,
-    /// Timestamps do not go on from the one before.
+    /// True when timestamps do not continue those of the segment before.
     pub(super) is_break: bool,
     /// Packets of tables in front.
     pub(super) tables: u64,
-    /// Its hash.
+    /// Hash of the segment.
     pub(super) check: [u8; 16],
-    /// Its IV, where it is not its sequence number.
+    /// IV of the segment, where it is not the sequence number.
     pub(super) iv: Option<[u8; 16]>,
 }
 
-/// A film as a media playlist has it.
+/// A film or part in its media playlist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Playlist {
-    /// The name among those of its secret: the film's, with the part's behind it.
+    /// Name in the derivation of keys: the film's, followed by the part's.
     pub(super) name: String,
     /// The part of the film; empty for the whole stream.
     pub(super) id: String,
-    /// Bytes of the source, and how many at its end were left out.
+    /// Bytes of the source; `tail_bytes` of them, at the end, are in no segment.
     pub(super) source_bytes: u64,
     pub(super) tail_bytes: u64,
-    /// Segments a key; 0 when one is for all. None without encryption.
+    /// Segments a key; 0 when all have one key. `None` without encryption.
     pub(super) rotation: Option<u64>,
-    /// Hashes are of whole segments, else of their bytes of the source.
+    /// True when hashes are of whole segments; false: of their bytes of the source.
     pub(super) checks_all: bool,
     pub(super) target_s: u64,
     pub(super) lines: Vec<SegmentLine>,
 }
 
-/// What the file of a segment of the part `id` is called; the whole stream has no `id`.
+/// Returns the name of a segment's file in the part `id`; the whole stream has no `id`.
 pub(super) fn segment_name(id: &str, index: u64) -> String {
     match id {
         "" => format!("{index:05}.ts"),
@@ -68,7 +68,7 @@ pub(super) fn segment_name(id: &str, index: u64) -> String {
     }
 }
 
-/// What the media playlist of the part `id` is called.
+/// Returns the name of the media playlist of the part `id`.
 pub(super) fn playlist_name(id: &str) -> String {
     match id {
         "" => MEDIA.to_owned(),
@@ -76,7 +76,7 @@ pub(super) fn playlist_name(id: &str) -> String {
     }
 }
 
-/// The name among those of a secret by which the part `id` of a film has its keys.
+/// Returns the name that keys of the part `id` of a film are derived by.
 pub(super) fn key_name(film: &str, id: &str) -> String {
     match id {
         "" => film.to_owned(),
@@ -85,25 +85,25 @@ pub(super) fn key_name(film: &str, id: &str) -> String {
 }
 
 impl Playlist {
-    /// The number of the key of segment `index`.
+    /// Returns the number of the key of segment `index`.
     pub(super) fn key_number(&self, index: u64) -> u64 {
         key_number(self.rotation, index)
     }
 
-    /// The IV of segment `index`.
+    /// Returns the IV of segment `index`.
     pub(super) fn iv(&self, index: u64) -> [u8; 16] {
         let line = usize::try_from(index).ok().and_then(|index| self.lines.get(index));
         line.and_then(|line| line.iv).unwrap_or_else(|| u128::from(index).to_be_bytes())
     }
 
-    /// The media playlist; `uri` says where a key is.
+    /// Returns the text of the media playlist; `uri` returns the URI of a key.
     pub(super) fn media(&self, uri: impl Fn(u64) -> String) -> String {
         let mut text = String::with_capacity(512 + self.lines.len() * 128);
         let version = 3;
         let name = escape(&self.name);
         let rotation = self.rotation.map_or("none".to_owned(), |segments| segments.to_string());
         let checks = if self.checks_all { ",CHECKS=2" } else { "" };
-        // Writing to a String has no way to fail.
+        // Writing to a String cannot fail.
         let _ = write!(
             text,
             "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{}\n\
@@ -140,10 +140,10 @@ impl Playlist {
         text
     }
 
-    /// Peak and average segment bit rate (RFC 8216 §4.1): the peak is that of the neighbours that
-    /// have the most of it, among those that together play half to one and a half of the target.
-    /// Segments that together play less than a sixteenth of it count as one, so each is looked at
-    /// some twenty times at most, however short they are.
+    /// Returns peak and average segment bit rate (RFC 8216 §4.1). The peak is the highest rate of
+    /// neighbours that together play half to one and a half of the target duration. Segments that
+    /// together play less than a sixteenth of it count as one, so each is visited about twenty
+    /// times at most, however short they are.
     pub(super) fn bits_per_second(&self) -> (u64, u64) {
         let target = self.target_s.saturating_mul(media::TICKS_PER_SECOND);
         let (shortest, longest) = (target / 2, target.saturating_add(target / 2));
@@ -177,7 +177,7 @@ impl Playlist {
         (peak.max(average), average)
     }
 
-    /// Reads a media playlist that [`Playlist::media`] wrote; where it is not one, the line.
+    /// Reads a media playlist that [`Playlist::media`] wrote; the error is the line of the fault.
     pub(super) fn read(text: &str, id: &str) -> Result<Self, u64> {
         let mut playlist: Option<Self> = None;
         let mut target_s = 0;
@@ -222,13 +222,13 @@ impl Playlist {
 
 impl Default for SegmentLine {
     fn default() -> Self {
-        // Ticks that no segment has: none were said yet.
+        // Ticks that no segment has: no EXTINF was read yet.
         let ticks = u64::MAX;
         Self { ticks, bytes: 0, is_break: false, tables: 0, check: [0; 16], iv: None }
     }
 }
 
-/// Number of the key of segment `index` when there is a new one every so many.
+/// Returns the number of the key of segment `index`; `rotation` is segments a key.
 pub(super) fn key_number(rotation: Option<u64>, index: u64) -> u64 {
     index.checked_div(rotation.unwrap_or(0)).unwrap_or(0)
 }
@@ -261,12 +261,12 @@ fn film(attributes: &str, id: &str, target_s: u64) -> Option<Playlist> {
     })
 }
 
-/// The value of an attribute of a list without quotes.
+/// Returns the value of an attribute in a list without quotes.
 fn attribute<'a>(list: &'a str, name: &str) -> Option<&'a str> {
     list.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The IV of a key tag, none where there is none; its URI is quoted and holds no quotes.
+/// Returns the IV of a key tag, `Some(None)` without one; its URI is quoted and holds no quotes.
 fn iv(attributes: &str) -> Option<Option<[u8; 16]>> {
     let after = attributes.strip_prefix("METHOD=AES-128,URI=\"")?.split_once('"')?.1;
     match after {
@@ -281,7 +281,7 @@ fn hex(digits: &str) -> Option<[u8; 16]> {
     Some(value.to_be_bytes())
 }
 
-/// `SECONDS.MICROSECONDS,` in ticks.
+/// Parses `SECONDS.MICROSECONDS,` into ticks.
 fn ticks(text: &str) -> Option<u64> {
     let (seconds, us) = text.strip_suffix(',')?.split_once('.')?;
     if us.len() != 6 || !us.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -292,7 +292,7 @@ fn ticks(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000)?.checked_add(us)?.checked_mul(TICKS_PER_US)
 }
 
-/// More packets of tables than two sections can take were not put there here.
+/// Most packets of tables: two sections need no more.
 const TABLES_MAX: u64 = 16;
 const FILM: &str = "#PAGEWIRE-FILM:";
 const SEGMENT: &str = "#PAGEWIRE-SEGMENT:";
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn peak_is_that_of_neighbours_and_the_average_of_all() {
         let mut list = playlist(None, false);
-        // A short segment of a high rate counts with its neighbours alone.
+        // A short segment of a high rate counts only with its neighbours.
         let second = media::TICKS_PER_SECOND;
         for (line, (ticks, bytes)) in list.lines.iter_mut().zip([
             (6 * second, 6_000),
@@ -400,7 +400,7 @@ mod tests {
         list.lines = (0..500_000).map(line).collect();
         let began = std::time::Instant::now();
         let (peak, average) = list.bits_per_second();
-        // Looked at from each on to the end of 9 s these were 10¹¹ additions.
+        // Unjoined, each segment was added to all of the next 9 s: 10¹¹ additions.
         assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
         assert_eq!(average, 576 * 100_000 * 8);
         assert!((average..=average * 2).contains(&peak), "{peak}");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A scan of a film: what is in it, and where it and its parts can be cut.
+//! Scan of a film: its programmes, and the places where it and its parts can be cut.
 //!
-//! The first packets tell programmes and formats; then one pass over the film feeds a scanner for
-//! the stream as it is and one for each part. Costs a read of the film, and for each part a copy
-//! of its packets.
+//! Programmes and formats are found in the first packets; then one pass over the film feeds one
+//! scanner for the whole stream and one for each part. Costs a read of the film, and for each part
+//! a copy of its packets.
 //!
-//! Does not do: write anything.
+//! Does not write anything.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,16 +21,16 @@ use super::multivariant::{self, Title};
 use super::size_limits::{self, PARTS_MAX};
 use crate::error::{Error, FileFault, counted};
 
-/// What a scan tells of a film.
+/// Result of a scan.
 pub(super) struct Scanned {
-    /// The stream as it is first, then its parts.
+    /// The whole stream first, then its parts.
     pub(super) cuts: Vec<Cut>,
     pub(super) titles: Vec<Title>,
-    /// What its owner has to know.
+    /// Remarks for the owner.
     pub(super) remarks: Vec<Error>,
 }
 
-/// Reads a film once, to know where it and its parts can be cut and what is in it.
+/// Reads a film once; finds its programmes and the cuts of the film and its parts.
 pub(super) fn scan(
     file: &File,
     source: &Path,
@@ -38,7 +38,7 @@ pub(super) fn scan(
     target_s: u64,
     stop: &AtomicBool,
 ) -> Result<Scanned, Error> {
-    // Only a hint: the scan is right without it.
+    // Only a hint: the result is the same without it.
     let _ = fadvise(file, 0, None, Advice::Sequential);
     let mut piece = vec![0; PIECE_BYTES];
     let programmes = survey(file, source, &mut piece)?;
@@ -68,7 +68,7 @@ pub(super) fn scan(
             return Err(faulty(FilmFault::Multiplied { bytes: more, source_bytes, parts }));
         }
     }
-    // Nothing is sent by this plan.
+    // Placeholder: no packet is sent from this plan.
     let identity = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
     let refused = |refusal| faulty(FilmFault::Refused(refusal));
     let (plan, starts) = scanner.finish_with_starts(bytes, identity).map_err(refused)?;
@@ -98,7 +98,7 @@ pub(super) fn scan(
     Ok(Scanned { cuts, titles, remarks: remarks.into_iter().map(remark).collect() })
 }
 
-/// A remark on timestamps that are set anew more often than recordings are joined.
+/// Returns a remark on timestamps that jump inside segments.
 fn broken(breaks_inside: u64) -> Option<String> {
     (breaks_inside > 0).then(|| {
         let times = counted(breaks_inside, "time");
@@ -109,7 +109,7 @@ fn broken(breaks_inside: u64) -> Option<String> {
     })
 }
 
-/// The programmes of a film, from its first packets.
+/// Finds the programmes of a film in its first packets.
 fn survey(file: &File, source: &Path, piece: &mut [u8]) -> Result<Vec<Programme>, Error> {
     let mut survey = Survey::default();
     let mut offset = 0;
@@ -124,11 +124,11 @@ fn survey(file: &File, source: &Path, piece: &mut [u8]) -> Result<Vec<Programme>
     Ok(survey.finish())
 }
 
-/// Titles that are each named.
+/// Most titles that a remark names one by one.
 const NAMED_MAX: usize = 8;
 
-/// About a mebibyte a read, in whole packets: larger was not measurably faster.
+/// Bytes of a read, about a mebibyte in whole packets: larger was not measurably faster.
 const PIECE_BYTES: usize = (1 << 20) / media::TS_PACKET_BYTES * media::TS_PACKET_BYTES;
-/// What is looked at to know programmes and formats: five seconds of a transponder. Most films are
-/// known after the first piece.
+/// Most bytes read to find programmes and formats: five seconds of a transponder. Most films need
+/// only the first piece.
 const SURVEY_BYTES_MAX: u64 = 32 << 20;

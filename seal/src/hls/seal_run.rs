@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A run: films found, scanned by threads of their own, and sealed as they come.
+//! Run of sealing: finds films, scans them on threads of their own, and seals them as they arrive.
 //!
-//! Scanning waits for the disk and sealing for the cores, so both go on at once. What has been
-//! scanned is taken together, as much as is ready, and given to the engine as one set of segments,
-//! largest first: the end of a set is the end of one segment, not of a film.
+//! Scanning waits for the disk and sealing for the cores, so both run at once. All scanned films
+//! that are ready go to the engine as one set of segments, largest first: so a set ends with one
+//! segment, not with one film.
 //!
-//! Does not do: follow symbolic links, look into files that are not called transport streams.
+//! Does not follow symbolic links, or open files without the name of a transport stream.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +30,7 @@ use crate::error::{Error, FileFault};
 use crate::form_conflict;
 use crate::target_path::c_string;
 
-/// What is to be done, as far as it is known; grows while films are scanned.
+/// Progress of a run; totals grow while films are scanned.
 #[derive(Debug, Default)]
 pub struct HlsProgress {
     /// Bytes of the films found.
@@ -39,39 +39,39 @@ pub struct HlsProgress {
     pub segments: AtomicU64,
     /// Bytes that the segments of the films scanned take on disk.
     pub disk_bytes: AtomicU64,
-    /// Films that were there already, as they would be now.
+    /// Films that were finished by an earlier run.
     pub films_done: AtomicU64,
-    /// What looks like an earlier run's folder and is not used, with the reason; at the end.
+    /// Folders that look like an earlier run's and are not used, with the reasons; set at the end.
     pub notes: Mutex<Vec<Error>>,
-    /// Where the titles that are there can be played below the target's address, in the order of
-    /// their names; at the end.
+    /// Paths of the playable titles below the target's address, in the order of their names; set at
+    /// the end.
     pub titles: Mutex<Vec<String>>,
-    /// What owners of films have to know.
+    /// Remarks for owners of films.
     remarks: Mutex<Vec<Error>>,
     tell: Option<fn(&Error)>,
 }
 
 impl HlsProgress {
-    /// One that hands what an owner has to know of a film's size to `tell`, before a segment of it
-    /// is written. Without that it is among the remarks at the end.
+    /// Makes a progress that passes remarks on a film's size to `tell`, before a segment of it is
+    /// written. Without `tell` they are among the remarks at the end.
     pub fn telling(tell: fn(&Error)) -> Self {
         Self { tell: Some(tell), ..Self::default() }
     }
 }
 
-/// A film found.
+/// A film that was found.
 pub(super) struct FoundFilm {
     pub(super) source: PathBuf,
     pub(super) name: String,
     bytes: u64,
-    /// Where it was found: the folder that was asked for, and the path below it. None of one that
-    /// was asked for itself, which may be a link.
+    /// The source folder, and the film's path below it. `None` for a film named by the user, which
+    /// may be a link.
     below: Option<(PathBuf, PathBuf)>,
 }
 
 impl FoundFilm {
-    /// Opens it. No link that has taken its place, or that of a folder above it, since it was found
-    /// is followed, and no pipe is waited for.
+    /// Opens the film. Does not follow a link that replaced it, or a folder above it, since it was
+    /// found, and does not block on a pipe.
     fn open(&self) -> Result<fs::File, Error> {
         let planted = |fault| Error::file(&self.source, fault);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -91,12 +91,12 @@ impl FoundFilm {
     }
 }
 
-/// Makes folders below `target` of the film `source`, or of all films below that folder.
-/// `planned` and `seen` can be looked at meanwhile. What is counted are segments, but for those
-/// skipped, which are films; a film that failed is told once.
+/// Makes folders below `target` of the film `source`, or of all films below that folder. `planned`
+/// and `seen` can be read meanwhile. Counts are of segments, except `skipped`, which counts films;
+/// a failed film is reported once.
 ///
 /// # Errors
-/// Nothing could be begun.
+/// The run could not begin.
 pub fn seal(
     source: &Path,
     target: &Path,
@@ -122,7 +122,7 @@ pub fn seal(
     let next = AtomicUsize::new(0);
     let scanners = settings.threads.clamp(1, found.len().max(1));
     std::thread::scope(|scope| {
-        // Room for none: a scanner that has a film waits until it is taken.
+        // Capacity 0: a scanner with a film waits until the film is taken.
         let (sender, films) = sync_channel(0);
         for _ in 0..scanners {
             let (sender, next, found) = (sender.clone(), &next, &found);
@@ -144,7 +144,7 @@ pub fn seal(
     *planned.titles.lock().unwrap_or_else(PoisonError::into_inner) = titles;
     planned.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(target.into_notes());
     if !was_there {
-        // Only an empty one goes: no film could be sealed.
+        // Removed only if empty: no film could be sealed.
         let _ = fs::remove_dir(target_path);
     }
     let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +156,7 @@ pub fn seal(
     Ok(outcome)
 }
 
-/// Adds what came of a set of segments.
+/// Adds the outcome of a set of segments.
 fn add_up(outcome: &mut SealOutcome, more: SealOutcome) {
     let bytes = (outcome.bytes + more.bytes).max(1) as f64;
     let weighted = outcome.lanes * outcome.bytes as f64 + more.lanes * more.bytes as f64;
@@ -169,7 +169,7 @@ fn add_up(outcome: &mut SealOutcome, more: SealOutcome) {
     outcome.failed.extend(more.failed.into_iter().filter(|error| !is_given_up(error)));
 }
 
-/// Looks at films, one after the other, until none is left or nobody wants them.
+/// Scans films, one after the other, until none is left or the run stops.
 fn scan<'a>(
     found: &[FoundFilm],
     next: &AtomicUsize,
@@ -217,7 +217,7 @@ fn scan<'a>(
     }
 }
 
-/// A remark on a film whose segments take half as much again as itself, or more.
+/// Returns a remark on a film whose segments take half as much again as the film, or more.
 fn larger(film: &FoundFilm, works: &Works<'_>) -> Option<Error> {
     let (bytes, disk_bytes) = (film.bytes, works.disk_bytes);
     (disk_bytes > bytes + bytes / 2 + LARGER_BYTES).then(|| {
@@ -230,7 +230,7 @@ fn larger(film: &FoundFilm, works: &Works<'_>) -> Option<Error> {
     })
 }
 
-/// What is ready, once something is; none when nothing will be.
+/// Waits for a film and returns all that are ready; `None` after the last.
 fn take<'a>(
     films: &Receiver<Result<Vec<SegmentWork<'a>>, Error>>,
     seen: &SealProgress,
@@ -255,13 +255,13 @@ fn take<'a>(
     (!works.is_empty()).then_some(works)
 }
 
-/// Whether it only says that another error was said, or that the run was stopped.
+/// True when the error only follows another error, or a stop of the run.
 fn is_given_up(error: &Error) -> bool {
     matches!(error, Error::File { fault: FileFault::Stream(fault), .. }
         if **fault == FilmFault::GivenUp)
 }
 
-/// Keys in a folder that is served would be anybody's.
+/// Refuses a folder of keys below the target: keys there would be served to everybody.
 fn check_key_folder(target: &Path, options: &HlsOptions) -> Result<(), Error> {
     let folder = options.protection.as_ref().and_then(|protection| protection.folder.as_ref());
     let Some(folder) = folder else { return Ok(()) };
@@ -278,16 +278,16 @@ fn check_key_folder(target: &Path, options: &HlsOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was found at or below a source.
+/// Films found at or below a source.
 #[derive(Default)]
 pub(super) struct Selection {
     pub(super) found: Vec<FoundFilm>,
-    /// What cannot be a film and is called like one.
+    /// Errors of files named like films that cannot be films.
     pub(super) errors: Vec<Error>,
     pub(super) passed_over: Vec<Error>,
 }
 
-/// Films, largest first, each with the name of its folder; and what is none.
+/// Finds films, largest first, each with the name of its folder; and the files passed over.
 pub(super) fn find(source: &Path) -> Result<Selection, Error> {
     let metadata = fs::metadata(source).map_err(Error::host("stat", source))?;
     let mut selection = Selection::default();
@@ -301,7 +301,7 @@ pub(super) fn find(source: &Path) -> Result<Selection, Error> {
         }
     }
     let Selection { found, errors, .. } = &mut selection;
-    // By name first, so that it does not depend on the file system which of two names clashes.
+    // Sorted by name first, so the reported clash does not depend on the file system.
     found.sort_by(|a, b| a.source.cmp(&b.source));
     let mut names: HashMap<String, String> = HashMap::new();
     found.retain(|film| {
@@ -314,7 +314,7 @@ pub(super) fn find(source: &Path) -> Result<Selection, Error> {
         names.insert(film.name.clone(), film.source.display().to_string());
         true
     });
-    // A film's folder holds its segments and no other film: replacing it would remove that.
+    // A film's folder holds only its segments: replacing it would remove a film below.
     found.retain(|film| {
         let above = Path::new(&film.name).ancestors().skip(1).filter_map(Path::to_str);
         let Some(other) = above.filter_map(|name| names.get(name)).next() else { return true };
@@ -328,7 +328,7 @@ pub(super) fn find(source: &Path) -> Result<Selection, Error> {
 }
 
 impl Selection {
-    /// Adds what is in a folder: films, folders, and what is neither.
+    /// Adds the entries of a folder: films, folders, and files passed over.
     fn look(&mut self, folder: &Path, top: &Path, folders: &mut Vec<PathBuf>) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -371,7 +371,7 @@ impl Selection {
     }
 }
 
-/// Why something in a folder is no film.
+/// Returns the reason why an entry of a folder is passed over; `None` for a film or folder.
 fn passed_over(path: &Path, is_hidden: bool, is_folder: bool) -> Option<&'static str> {
     match (is_hidden, is_folder) {
         (true, true) => return Some("a hidden folder"),
@@ -388,29 +388,29 @@ fn passed_over(path: &Path, is_hidden: bool, is_folder: bool) -> Option<&'static
     })
 }
 
-/// Names of media that ffmpeg can make a transport stream of.
+/// Extensions of media that ffmpeg can make a transport stream of.
 const MEDIA_FILES: &[&str] = &[
     "mp4", "m4v", "mov", "mkv", "webm", "avi", "flv", "mpg", "mpeg", "vob", "mp3", "aac", "m4a",
     "ac3", "wmv",
 ];
 
-/// Whether a file is called a transport stream.
+/// True when a file has the name of a transport stream.
 fn is_film(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|e| EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(e)))
 }
 
-/// Syncs the target's file system and notes that in the journals of what is there.
+/// Syncs the target's file system and marks the journals of finished films as synced.
 fn make_last(target: &HlsTarget, found: &[FoundFilm]) -> Result<(), Error> {
     let root = target.root();
     rustix::fs::syncfs(root.fd()).map_err(|errno| root.error("syncfs", c".", errno))?;
     found.iter().try_for_each(|film| target.believe(&film.name))
 }
 
-/// A film that takes so much more is not worth a word.
+/// Bytes beyond half as much again that cause no remark.
 const LARGER_BYTES: u64 = 1 << 20;
 
-/// As `serve` has them.
+/// Extensions of transport streams, as in `serve`.
 pub(super) const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
 
 #[cfg(test)]
@@ -444,7 +444,7 @@ mod tests {
             assert!(error.contains("a symlink, which is not followed"), "{error}");
         }
         assert!(open("c").is_err(), "a pipe is no film");
-        // One that was asked for itself may be a link.
+        // A film named by the user may be a link.
         let named = find(&at("films/b.ts")).unwrap();
         assert!(named.found[0].open().is_ok());
     }

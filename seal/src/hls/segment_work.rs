@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A segment: a message of its own, read from the film, padded, enciphered, written whole.
+//! A segment: a message of its own; read from the film, padded, enciphered, written whole.
 //!
 //! Costs: the read into a slice, a hash of it there, the cipher in place, the write; a file that
 //! is opened, renamed, and a line of the film's journal.
@@ -32,7 +32,7 @@ pub(super) struct SegmentStream<'a> {
     film: Arc<Film<'a>>,
     index: usize,
     pending: Option<PendingFile>,
-    /// What is still to be taken: tables, then bytes of the film.
+    /// Tables still to be read; bytes of the film follow.
     tables: Vec<u8>,
     source: Reader,
     hasher: blake3::Hasher,
@@ -74,25 +74,25 @@ impl<'a> Work for SegmentWork<'a> {
     }
 }
 
-/// What makes the hash of a segment.
+/// Returns the hasher of a segment.
 pub(super) fn hasher(key: Option<&[u8; 32]>) -> blake3::Hasher {
     key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed)
 }
 
-/// Binds the hash of a segment to its number and to where its tables end and its bytes of the
-/// source begin; both are to follow.
+/// Begins the hash of a segment with its number and the length of its tables. The tables and the
+/// segment's bytes of the source are hashed next.
 pub(super) fn begin_check(hasher: &mut blake3::Hasher, number: u64, tables_bytes: u64) {
     hasher.update(&number.to_le_bytes()).update(&tables_bytes.to_le_bytes());
 }
 
-/// The hash, as it is kept.
+/// Returns the hash in the length that is stored.
 pub(super) fn check(hasher: &blake3::Hasher) -> [u8; 16] {
     let mut check = [0; 16];
     hasher.finalize_xof().fill(&mut check);
     check
 }
 
-/// A film's first failure is its own; those of its other segments say nothing more.
+/// Returns a film's first failure as it is; errors of its other segments become `GivenUp`.
 fn first(film: &Film<'_>, error: Error) -> Error {
     match film.fail() {
         true => error,
@@ -101,7 +101,7 @@ fn first(film: &Film<'_>, error: Error) -> Error {
 }
 
 impl SegmentStream<'_> {
-    /// As many bytes as there are and as fit.
+    /// Fills `buffer` as far as tables and film go; returns its bytes, and those of the film.
     fn take(&mut self, buffer: &mut [u8]) -> Result<(usize, u64), Error> {
         let mut filled = self.tables.len().min(buffer.len());
         buffer[..filled].copy_from_slice(&self.tables[..filled]);
@@ -153,7 +153,7 @@ impl WorkStream for SegmentStream<'_> {
         };
         let mut is_last = self.is_taken();
         if !self.is_clear {
-            // A slice that is full has no room for the padding: it comes in one of its own.
+            // A full slice has no room for the padding, which then gets a slice of its own.
             is_last &= bytes < room;
             if is_last {
                 let padding = BLOCK_BYTES - bytes % BLOCK_BYTES;

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Size of a film's folder on disk, known from its scan, and the bound on it.
+//! Size of a film's folder on disk, computed from its scan, and the limit on it.
 //!
-//! A stream says itself how often its packets are taken: each programme and each further sound is
-//! an extract, and programmes may share PIDs. So the size is counted before a segment is written,
+//! The stream determines how often its packets are copied: each programme and each further sound is
+//! an extract, and programmes may share PIDs. So the size is computed before a segment is written,
 //! and a folder is made only up to [`TIMES_MAX`] times the stream's own size.
 //!
-//! Costs a look at each segment. Does not do: ask the disk how much room it has.
+//! Costs a visit to each segment. Does not query the free space of the disk.
 
 use super::film_part::Cut;
 use super::{FilmFault, HlsOptions};
 
-/// The whole stream is one; programmes that share nothing are together one more, and their further
-/// sounds less than a third. Four programmes with pictures in common make six of it at most; eleven
-/// regional ones of the same PIDs share their segments and count once.
+/// Largest folder, in sizes of its stream. The whole stream is one; programmes that share nothing
+/// are together one more, their further sounds less than a third. Four programmes with pictures in
+/// common make six at most; eleven regional ones of the same PIDs share segments and count once.
 pub(super) const TIMES_MAX: u64 = 6;
-/// What is borne besides: of a short film the blocks of its files are the most.
+/// Bytes allowed besides: the blocks of files outweigh a short film.
 const SPARE_BYTES: u64 = 1 << 20;
-/// Most extracts of one stream. Transponders of radio have about seventy programmes, of television
-/// twenty with some three sounds each. Each costs about 20 KiB and a look at every packet.
+/// Most extracts of one stream. A transponder of radio has about seventy programmes, of television
+/// twenty with about three sounds each. Each costs about 20 KiB and a look at every packet.
 pub(super) const PARTS_MAX: usize = 256;
-/// What most file systems give a file in: a short file takes as much.
+/// Allocation unit of most file systems: a short file takes as much.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Most bytes that a folder of a stream of `source_bytes` may take.
+/// Returns the most bytes that a folder of a stream of `source_bytes` may take.
 pub(super) fn limit(source_bytes: u64) -> u64 {
     source_bytes.saturating_mul(TIMES_MAX).saturating_add(SPARE_BYTES)
 }
 
-/// Bytes on disk of all segments; the stream as it is comes first.
+/// Returns the bytes on disk of all segments; the whole stream is the first cut.
 ///
 /// # Errors
-/// They are more than the limit.
+/// The bytes are more than the limit.
 pub(super) fn checked(cuts: &[Cut], options: &HlsOptions) -> Result<u64, FilmFault> {
     let of = |cut: &Cut| -> u64 {
         let files = (0..cut.segments.list().len()).map(|index| file_bytes(cut, index, options));
@@ -50,8 +50,8 @@ pub(super) fn checked(cuts: &[Cut], options: &HlsOptions) -> Result<u64, FilmFau
     Ok(bytes)
 }
 
-/// Bytes of a segment's file: tables, packets, and with a key the padding, which is never none
-/// (PKCS#7).
+/// Returns the bytes of a segment's file: tables, packets, and with a key the padding, of 1 byte at
+/// least (PKCS#7).
 pub(super) fn file_bytes(cut: &Cut, index: usize, options: &HlsOptions) -> u64 {
     let segment = &cut.segments.list()[index];
     let tables = cut.segments.tables(segment).len() as u64;

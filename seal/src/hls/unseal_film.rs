@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A film's folder made a transport stream again: its segments opened, the tables that were put in
-//! front left out, each segment's content compared with its hash.
+//! Unsealing of a film: restores the transport stream from its folder. Segments are opened, the
+//! tables in front are removed, and each segment's hash is compared.
 //!
-//! The stream is the source byte for byte, but for what at its end was less than a packet. It
-//! takes its name when all of it is right. A wrong key, a damaged file and a wrong padding give
-//! one message, which says the segment.
+//! The stream is the source byte for byte, without an incomplete packet at its end. It gets its
+//! name when all of it is right. A wrong key, a damaged file and a wrong padding give one message,
+//! which names the segment.
 //!
 //! Costs: a read, the cipher in place (CBC decrypts in parallel within a message), the hash, a
-//! write. A film is one work, films run beside each other.
+//! write. A film is one work; several films are opened in parallel.
 //!
 //! Sources: RFC 8216 §4.3.2.4, §5.2; RFC 5652 §6.3 (PKCS#7).
-//! Does not do: fetch segments or keys over a network, read playlists of other programs.
+//! Does not fetch segments or keys over a network, or read playlists of other programs.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -40,19 +40,19 @@ use crate::trust::{self, Writer};
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 16;
 
-/// Where the keys of films come from.
+/// Source of the keys of films.
 #[derive(Debug)]
 pub enum SegmentKeySource {
-    /// All from one secret. Segments' contents are checked as well.
+    /// All keys from one secret. Hashes of segments are checked as well.
     Derived(Keys),
-    /// From files; without the secret, contents cannot be checked beyond their padding and size.
+    /// Keys from files; without the secret only padding and size of segments can be checked.
     Folder(KeyFolder),
     /// The segments are clear.
     None,
 }
 
 impl SegmentKeySource {
-    /// What it was named by, for messages.
+    /// Returns the origin of the keys, for messages.
     fn origin(&self) -> Option<Origin> {
         match self {
             SegmentKeySource::Derived(keys) => Some(keys.origin().clone()),
@@ -76,8 +76,8 @@ impl SegmentKeySource {
     }
 }
 
-/// Makes transport streams of the films at or below `source`: of one, the file `target`; of those
-/// below a folder, files below the folder `target`.
+/// Makes transport streams of the films at or below `source`: of one film the file `target`, of
+/// films below a folder files below the folder `target`.
 ///
 /// # Errors
 /// There is no film.
@@ -113,11 +113,11 @@ pub fn unseal(
     Ok(outcome)
 }
 
-/// The films whose first segment opens by `keys`, or tells nothing of them; and what is to be said
-/// of the others.
+/// Returns the films whose first segment opens with `keys` or cannot be checked, and the errors of
+/// the others.
 ///
 /// # Errors
-/// [`Error::Option`]: none of them opens.
+/// [`Error::Option`]: no film opens.
 pub(super) fn those_that_open(
     films: Vec<SealedFilm>,
     source: &Path,
@@ -157,23 +157,23 @@ pub(super) fn those_that_open(
     })
 }
 
-/// Whether that is known before anything is written.
+/// True for errors of a wrong or missing key, which are found before anything is written.
 fn is_not_its_key(error: &Error) -> bool {
     matches!(error, Error::File { fault: FileFault::Stream(fault), .. }
         if matches!(**fault, FilmFault::OtherKey | FilmFault::KeyNeeded))
 }
 
-/// A film's folder, and where it is below the one that was named.
+/// A film's folder, and its path below the source.
 pub(super) struct SealedFilm {
     pub(super) folder: PathBuf,
     pub(super) below: Option<PathBuf>,
     pub(super) bytes: u64,
 }
 
-/// The films at or below `source`.
+/// Finds the films at or below `source`.
 ///
 /// # Errors
-/// There is none, or a folder cannot be read.
+/// There is no film, or a folder cannot be read.
 pub(super) fn find(source: &Path) -> Result<Vec<SealedFilm>, Error> {
     let is_named = source.file_name().is_some_and(|name| name == MEDIA);
     if is_named || source.join(MEDIA).is_file() || is_begun(source) {
@@ -210,12 +210,12 @@ pub(super) fn find(source: &Path) -> Result<Vec<SealedFilm>, Error> {
     }
 }
 
-/// Whether a film was made in a folder: its journal is there, whatever else is.
+/// True when a folder has a film's journal, whatever else is missing.
 fn is_begun(folder: &Path) -> bool {
     fs::symlink_metadata(folder.join(JOURNAL)).is_ok_and(|found| found.is_file())
 }
 
-/// Bytes of the files in a folder, for the order and the progress.
+/// Sums the bytes of files in a folder, for the order and the progress.
 fn bytes(folder: &Path) -> Result<u64, Error> {
     let entries = fs::read_dir(folder).map_err(Error::host("open", folder))?;
     let bytes = entries.map(|entry| entry.and_then(|entry| entry.metadata()));
@@ -232,17 +232,17 @@ fn with_extension(below: &Path) -> PathBuf {
     name.into()
 }
 
-/// What becomes of the stream.
+/// Destination of the opened stream.
 pub(super) enum Sink {
-    /// A file.
+    /// Written to a file.
     Into { target: TargetPath, force: bool },
-    /// It has to be this file.
+    /// Compared with this file.
     Compare(PathBuf),
-    /// Only its segments' hashes are looked at.
+    /// Dropped; only the segments' hashes are checked.
     Nothing,
 }
 
-/// What opens segments.
+/// Implementation that deciphers segments.
 #[derive(Clone, Copy)]
 pub(super) enum Cipher {
     /// The lanes.
@@ -254,7 +254,7 @@ pub(super) enum Cipher {
 /// A film to be opened.
 pub(super) struct FilmWork<'a> {
     pub(super) folder: PathBuf,
-    /// The part of it; empty for the whole stream.
+    /// Part of the film; empty for the whole stream.
     pub(super) id: String,
     pub(super) keys: &'a SegmentKeySource,
     pub(super) sink: Sink,
@@ -270,7 +270,7 @@ pub(super) struct FilmStream<'a> {
     cipher: Cipher,
     out: Out,
     open: Option<Segment>,
-    /// The next segment.
+    /// Number of the next segment.
     next: u64,
     /// Bytes of the source so far.
     at: u64,
@@ -282,16 +282,16 @@ enum Out {
     Nothing,
 }
 
-/// A segment being read.
+/// A segment in progress.
 struct Segment {
     index: u64,
     path: PathBuf,
     file: File,
     /// Bytes still to be read.
     left: u64,
-    /// Bytes of tables still to be left out.
+    /// Bytes of tables still to be skipped.
     skip: u64,
-    /// The hash is of all of it, else of its bytes of the source.
+    /// True when the hash is of the whole segment; false: of its bytes of the source.
     checks_all: bool,
     hasher: blake3::Hasher,
     opener: Opener,
@@ -337,7 +337,7 @@ impl<'a> Work for FilmWork<'a> {
     }
 }
 
-/// The folders that a stream goes into.
+/// Makes the folders above a target.
 fn make_folders_of(target: &TargetPath) -> Result<(), Error> {
     match target {
         TargetPath::Below(root, below) => {
@@ -405,7 +405,7 @@ impl FilmStream<'_> {
         Ok(Segment { index, path, file, left, skip, checks_all, hasher, opener })
     }
 
-    /// Whether a segment, now read to its end, is what was sealed.
+    /// Checks the hash of a segment that was read to its end.
     fn close(&self, segment: &Segment) -> Result<(), Error> {
         let index = segment.index;
         let line = &self.playlist.lines[usize::try_from(index).expect("it is listed")];
@@ -418,7 +418,7 @@ impl FilmStream<'_> {
         Ok(())
     }
 
-    /// Compares what was opened with the source.
+    /// Compares opened bytes with the source.
     fn compare(&self, bytes: &[u8], file: &File, path: &Path) -> Result<(), Error> {
         let mut expected = vec![0; bytes.len()];
         let offset = self.at;
@@ -436,10 +436,10 @@ impl FilmStream<'_> {
 }
 
 impl Segment {
-    /// Fills `buffer` with the next bytes of the source; how many of the file were read for them
-    /// and how many there are.
+    /// Fills `buffer` with the next bytes of the source; returns the bytes read from the file, and
+    /// the bytes filled.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(usize, usize), Error> {
-        // OpenSSL keeps a block back and gives it with the next ones.
+        // OpenSSL keeps a block back and returns it with the next ones.
         let room = (buffer.len() - BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES;
         let wanted = self.left.min(room as u64) as usize;
         let damaged = FilmFault::Segment { index: self.index };
@@ -475,7 +475,7 @@ impl Segment {
     }
 }
 
-/// How many bytes there are before the padding, if it is one.
+/// Returns the bytes before the padding; `None` if the padding is wrong.
 pub(super) fn without_padding(bytes: &[u8]) -> Option<usize> {
     let &padding = bytes.last()?;
     let is_right = (1..=BLOCK_BYTES as u8).contains(&padding);
@@ -538,14 +538,14 @@ impl WorkStream for FilmStream<'_> {
     }
 }
 
-/// What of films' sources was not kept: those that ended within a packet, and by how much.
+/// Lists films whose sources ended with an incomplete packet, and its bytes, which were not kept.
 ///
 /// # Errors
-/// As [`unseal_film`].
+/// There is no film, or a folder cannot be read.
 pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut all = Vec::new();
     for film in find(source)? {
-        // Of one that cannot be read that is said elsewhere.
+        // Another check reports a playlist that cannot be read.
         let Ok(playlist) = read_playlist(&DirHandle::open(&film.folder)?, "") else { continue };
         if playlist.tail_bytes > 0 {
             all.push((film.folder, playlist.tail_bytes));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Films opened by a second implementation, OpenSSL, and compared with their sources or hashes.
 //!
-//! What sealed a film cannot vouch for itself: a mistake in the lanes would be undone by the same
-//! mistake. Costs a read, OpenSSL's decryption and the hash; nothing is written.
+//! A sealed film cannot be verified by the code that sealed it: a mistake in the lanes would be
+//! undone by the same mistake. Costs a read, OpenSSL's decryption and the hash; nothing is written.
 //!
-//! Sources: EVP_DecryptUpdate(3), EVP_DecryptFinal_ex(3): padding is looked at by OpenSSL too.
-//! Does not do: play. A player is asked by the tests.
+//! Sources: EVP_DecryptUpdate(3), EVP_DecryptFinal_ex(3): OpenSSL checks the padding too.
+//! Does not play films. The tests run a player.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -28,9 +28,9 @@ use crate::error::Error;
 use crate::target_path::c_string;
 use crate::trust::{self, Writer};
 
-/// Opens the films at or below `sealed`, and their sounds and programmes that have segments of
-/// their own. With `source`, a file for one film and a folder for
-/// several, each has to be its source byte for byte.
+/// Opens the films at or below `sealed`, and those of their sounds and programmes that have
+/// segments of their own. With `source`, a file for one film and a folder for several, each film
+/// must be its source byte for byte.
 ///
 /// # Errors
 /// There is no film.
@@ -73,7 +73,7 @@ pub fn verify(
     Ok(outcome)
 }
 
-/// Adds to `failed` the films of `source` that have no folder among `films`; what in it is no film.
+/// Adds films of `source` without a folder among `films` to `failed`; returns files passed over.
 fn unsealed(
     sealed: &Path,
     source: &Path,
@@ -93,8 +93,8 @@ fn unsealed(
     Ok(passed_over)
 }
 
-/// The parts of a film that have playlists of their own beside the whole stream's, or had them.
-/// Multivariant playlists that are gone are added to `failed`.
+/// Returns the parts of a film that have media playlists of their own, or had them. Adds missing
+/// multivariant playlists to `failed`.
 fn parts(folder: &Path, failed: &mut Vec<Error>) -> Result<BTreeSet<String>, Error> {
     let root = DirHandle::open(folder)?;
     let journal = Journal::read_by(&root, Writer::Anybody).ok().flatten();
@@ -114,7 +114,7 @@ fn parts(folder: &Path, failed: &mut Vec<Error>) -> Result<BTreeSet<String>, Err
     Ok(parts)
 }
 
-/// Whether a multivariant playlist can be read.
+/// Checks that a multivariant playlist can be opened.
 fn is_there(root: &DirHandle, name: &str) -> Result<(), Error> {
     let name = c_string(name.as_ref())?;
     let missing = || Error::file(&root.shown(&name), FilmFault::Missing.into());
@@ -123,7 +123,7 @@ fn is_there(root: &DirHandle, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The source that became the folder of this name: the first there is with an ending of one.
+/// Returns the source of the folder of this name: the first existing file with a known extension.
 fn source_of(name: &Path) -> std::path::PathBuf {
     let with = |extension: &str| {
         let mut path = name.as_os_str().to_owned();
@@ -144,8 +144,8 @@ impl OpenSsl {
         crypter.map(Self).map_err(refused)
     }
 
-    /// Decrypts the first `bytes` of `buffer`, which has room for a block more; how many there are
-    /// then. None: the padding is wrong.
+    /// Decrypts the first `bytes` of `buffer`, which has room for a block more; returns the bytes
+    /// decrypted. `None`: the padding is wrong.
     pub(super) fn open(
         &mut self,
         buffer: &mut [u8],

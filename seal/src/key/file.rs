@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys in files: hex digits as `openssl rand -hex 32` writes them, or the bytes as they are.
+//! file: keys in files: hex digits as `openssl rand -hex 32` writes them, or the bytes themselves.
 //!
-//! A file of 16, 24 or 32 bytes is the key itself, except that hex digits are never: 32 of them
-//! are a key of 16 bytes, and 16 or 24 of them, half a key, are taken for the mistake they are (a
-//! random key of 16 bytes is all hex digits once in 10^17). All other files are hex.
+//! A file of 16, 24 or 32 bytes is the key itself, unless all its bytes are hex digits: 32 digits
+//! are a key of 16 bytes, and 16 or 24 digits, half a key, are an error (a random key of 16 bytes
+//! is all hex digits once in 10^17). All other files are hex.
 //!
-//! A file that others can read is a fact for a warning ([`Exposed`]), not an error: a container's
-//! secrets often are. Costs an open, an fstat and a read; the buffer is overwritten after it.
+//! A key file with permissions for others causes a warning ([`Exposed`]), not an error: a
+//! container's secrets often have them. Costs an open, an fstat and a read; the buffer is
+//! overwritten afterwards.
 //!
-//! Does not do: print the warning.
+//! Does not print the warning.
 
 use std::fmt;
 use std::fs::File;
@@ -21,18 +22,18 @@ use zeroize::Zeroizing;
 use super::{KEY_BYTES, Origin, Secret};
 use crate::error::Error;
 
-/// Longest file that is looked at: a key or a passphrase and space around it.
+/// Most bytes of a key file: a key or a passphrase and space around it.
 pub const FILE_BYTES_MAX: usize = 4096;
 
-/// Permissions of others than the owner.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// A file of a key that others than its owner may touch.
+/// A key file with permissions for users other than its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposed {
-    /// Which.
+    /// Path of the key file.
     pub path: PathBuf,
-    /// Its permissions.
+    /// Its permission bits.
     pub mode: u32,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Exposed {
     }
 }
 
-/// The key in a file. `option` is the one that names the file.
+/// Reads the key in a file. `option` is the option that names the file.
 ///
 /// # Errors
 /// [`Error::Option`]: the file cannot be read, or holds no key.
@@ -59,7 +60,7 @@ pub fn key(option: &'static str, path: &Path) -> Result<(Secret, Option<Exposed>
     Ok((secret, exposed))
 }
 
-/// All of a small file, and whether others may touch it.
+/// Reads a small file; also returns [`Exposed`] when it has permissions for others.
 pub(super) fn read(
     option: &'static str,
     path: &Path,
@@ -85,7 +86,8 @@ pub(super) fn read(
     if metadata.is_dir() {
         return Err(origin.error("a folder", "name the file in it"));
     }
-    // Room for all at once: a vector that grows leaves copies behind that nothing overwrites.
+    // All bytes are allocated at once: a vector that grows leaves copies behind that nothing
+    // overwrites.
     let mut bytes = Zeroizing::new(vec![0; FILE_BYTES_MAX + 1]);
     let mut length = 0;
     while length < bytes.len() {
@@ -101,7 +103,7 @@ pub(super) fn read(
         return Err(origin.error(&found, "name a file that holds nothing else"));
     }
     bytes.truncate(length);
-    // A pipe (`<(pass show key)`) has no permissions that mean anything.
+    // Permissions of a pipe (`<(pass show key)`) mean nothing.
     let mode = metadata.mode() & 0o7777;
     let is_exposed = metadata.is_file() && mode & OTHERS != 0;
     Ok((bytes, is_exposed.then(|| Exposed { path: path.to_owned(), mode })))
@@ -135,7 +137,7 @@ mod tests {
             assert_eq!(taken(hex.as_bytes()), Ok(vec![0xF1; length]));
             assert_eq!(taken(format!("{hex}\r\n").as_bytes()), Ok(vec![0xF1; length]));
         }
-        // Half a key in hex has a key's length and is none.
+        // Half a key in hex has the length of a raw key and is refused.
         for digits in [16, 24] {
             let error = taken("a".repeat(digits).as_bytes()).unwrap_err();
             assert!(error.contains(&format!("book.key: {digits} hex digits; write 32")), "{error}");

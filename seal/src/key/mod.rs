@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys: where they come from, what is derived from them, and that none is ever shown.
+//! key: sealing keys: their sources, and the keys derived from them.
 //!
-//! A [`Secret`] is 16, 24 or 32 bytes that are overwritten when it is dropped. It remembers the
-//! option it came from, so that a message can say whose fault it is and needs none of its bytes.
-//! A key comes from a file ([`file`]), from an environment variable, from a passphrase
-//! ([`passphrase`]), or is made at random. Other keys are derived from it, one for each
-//! [`Purpose`], by BLAKE3's key derivation: a hash of a file's content that is kept beside the
-//! ciphertext tells nothing about the key, nor, to whoever has not the key, about the content.
+//! A [`Secret`] is 16, 24 or 32 bytes that are overwritten when it is dropped and are never shown.
+//! It remembers the option it came from, so that a message can name the option and needs none of
+//! the bytes. A key comes from a file ([`file`]), from an environment variable, from a passphrase
+//! ([`passphrase`]), or is made at random. BLAKE3's key derivation makes another key from it for
+//! each [`Purpose`]: the hash of a file's content that is kept beside the ciphertext reveals
+//! nothing about the key, and nothing about the content to a reader without the key.
 //!
 //! Costs one block of BLAKE3 a derivation.
 //!
-//! Sources: BLAKE3 paper §2.2 (`derive_key`, `keyed_hash`); RFC 9106 (Argon2).
-//! Does not do: ask a person for a passphrase, print warnings; the command line does. Does not
-//! keep pages from being swapped out.
+//! Sources: BLAKE3 paper §2.2 (`derive_key`, `keyed_hash`); RFC 9106 (Argon2). Does not ask for a
+//! passphrase and prints no warnings: the command line does. Does not keep pages from being swapped
+//! out.
 
 pub mod file;
 pub mod passphrase;
@@ -23,25 +23,25 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, counted};
 
-/// Lengths that AES takes.
+/// Key lengths of AES, in bytes.
 pub const KEY_BYTES: [usize; 3] = [16, 24, 32];
 
-/// Where a key or a passphrase came from: an option, and what it names.
+/// Origin of a key or a passphrase: an option and the file or variable that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// As written on the command line, or what else a reader knows it by.
+    /// The option as written on the command line, or another name that the user knows.
     pub option: &'static str,
-    /// The file or the variable that it names; empty when it names none. Never a secret.
+    /// Name of the file or the variable; empty when there is none. Never a secret.
     pub name: String,
 }
 
 impl Origin {
-    /// An option that names `name`.
+    /// Makes the origin of an option that names `name`.
     pub fn new(option: &'static str, name: impl Into<String>) -> Self {
         Self { option, name: name.into() }
     }
 
-    /// A caller's error about it.
+    /// Returns a caller's error about this option.
     pub fn error(&self, found: &str, cure: impl Into<String>) -> Error {
         let found = match self.name.as_str() {
             "" => found.to_owned(),
@@ -60,19 +60,19 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What a derived key is for. Each has its own, so that none says anything about another.
+/// Use of a derived key. Each use has its own key, so that none reveals anything about another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Noticing a wrong key before it does anything.
+    /// Reveals a wrong key before it is used.
     Check,
-    /// The hash of a source's content that a manifest keeps.
+    /// Hashes a source's content, for the manifest.
     Content,
-    /// The check of a manifest's line.
+    /// Checks the lines of a manifest.
     Line,
 }
 
 impl Purpose {
-    /// BLAKE3's context strings: never the same for two purposes, never changed.
+    /// Returns BLAKE3's context string: different for each purpose and never changed.
     fn context(self) -> &'static str {
         match self {
             Purpose::Check => "pagewire seal 2026-11-21 whether a key is the right one v1",
@@ -82,7 +82,7 @@ impl Purpose {
     }
 }
 
-/// A key. Its bytes are overwritten when it is dropped, and shown by nothing.
+/// A key. Its bytes are overwritten when it is dropped, and never shown.
 #[derive(Clone)]
 pub struct Secret {
     bytes: Zeroizing<Vec<u8>>,
@@ -90,10 +90,10 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// A key of these bytes.
+    /// Makes a key of these bytes.
     ///
     /// # Errors
-    /// [`Error::Option`]: not 16, 24 or 32 of them.
+    /// [`Error::Option`]: their number is not 16, 24 or 32.
     pub fn new(bytes: Zeroizing<Vec<u8>>, origin: Origin) -> Result<Self, Error> {
         if KEY_BYTES.contains(&bytes.len()) {
             return Ok(Self { bytes, origin });
@@ -104,10 +104,10 @@ impl Secret {
         ))
     }
 
-    /// A key written as hex digits, space around them left out.
+    /// Parses a key written as hex digits; ignores white space around them.
     ///
     /// # Errors
-    /// [`Error::Option`]: not hex, with the offset of what is not, or of a wrong length.
+    /// [`Error::Option`]: a byte is not a hex digit (named by its offset), or the length is wrong.
     pub fn from_hex(text: &[u8], origin: Origin) -> Result<Self, Error> {
         let front = text.len() - text.trim_ascii_start().len();
         let digits = text.trim_ascii();
@@ -131,15 +131,16 @@ impl Secret {
         Self::new(Zeroizing::new(bytes.collect()), origin)
     }
 
-    /// The key in an environment variable, as hex. `option` is the one that names the variable.
+    /// Reads the hex key in an environment variable. `option` is the option that names the
+    /// variable.
     ///
     /// # Errors
-    /// [`Error::Option`]: no such variable, or as [`Secret::from_hex`].
+    /// [`Error::Option`]: the variable is not set; errors of [`Secret::from_hex`].
     pub fn from_environment(option: &'static str, variable: &str) -> Result<Self, Error> {
         Self::from_hex(environment(option, variable)?.as_slice(), Origin::new(option, variable))
     }
 
-    /// A new key of `bytes` bytes.
+    /// Makes a random key of `bytes` bytes.
     ///
     /// # Errors
     /// [`Error::Host`]: the kernel gives no random bytes.
@@ -153,25 +154,25 @@ impl Secret {
         Ok(Self { bytes: key, origin: Origin::new("a key made here", "") })
     }
 
-    /// Its bytes, for a cipher.
+    /// Returns the bytes, for a cipher.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where it came from.
+    /// Returns the option and the name that the key came from.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Its bytes when they are `N`; `form` is what takes no others.
+    /// Returns the bytes when their number is `N`; `form` names the form that needs it.
     ///
     /// # Errors
-    /// [`Error::Option`]: it has another length.
+    /// [`Error::Option`]: the key has another length.
     pub fn exactly<const N: usize>(&self, form: &str) -> Result<&[u8; N], Error> {
         self.bytes.as_slice().try_into().map_err(|_| self.wrong_length(form, N))
     }
 
-    /// Says that a form takes another length.
+    /// Returns the error that `form` takes another length.
     pub fn wrong_length(&self, form: &str, needed_bytes: usize) -> Error {
         self.origin.error(
             &format!("a key of {} bytes; {form} takes {needed_bytes}", self.bytes.len()),
@@ -179,7 +180,7 @@ impl Secret {
         )
     }
 
-    /// The key for a purpose: 32 bytes that depend on all of this key.
+    /// Derives the key for a purpose: 32 bytes that depend on all bytes of this key.
     pub fn derive(&self, purpose: Purpose) -> Zeroizing<[u8; 32]> {
         let mut hasher = blake3::Hasher::new_derive_key(purpose.context());
         hasher.update(&self.bytes);
@@ -188,18 +189,18 @@ impl Secret {
         derived
     }
 
-    /// What is kept beside ciphertext so that a wrong key is noticed before it does anything.
-    /// `salt` is random and kept with it: two folders under one key do not show that they are.
+    /// Returns the check that is kept beside ciphertext and reveals a wrong key before it is used.
+    /// `salt` is random and kept with it, so that two folders under one key have different checks.
     pub fn check(&self, salt: &[u8]) -> [u8; 32] {
         self.check_hash(salt).into()
     }
 
-    /// Whether this is the key that `check` was made with. In constant time.
+    /// Returns true when `check` was made with this key. Compares in constant time.
     pub fn matches(&self, salt: &[u8], check: &[u8; 32]) -> bool {
         self.check_hash(salt) == blake3::Hash::from_bytes(*check)
     }
 
-    /// Says that it is not the key with which `what` was sealed.
+    /// Returns the error that `what` was sealed with another key.
     pub fn mismatch(&self, what: &str) -> Error {
         self.origin.error(
             &format!("not the key or passphrase that {what} was sealed with"),
@@ -218,20 +219,20 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Fills `bytes` from the kernel's generator.
+/// Fills `bytes` from the kernel's random generator.
 ///
 /// # Errors
-/// [`Error::Host`]: it gives none.
+/// [`Error::Host`]: the generator fails.
 pub fn random(bytes: &mut [u8]) -> Result<(), Error> {
     getrandom::fill(bytes).map_err(|error| {
         Error::host("getrandom", "random bytes".as_ref())(std::io::Error::other(error))
     })
 }
 
-/// What an environment variable holds.
+/// Returns the value of an environment variable.
 fn environment(option: &'static str, variable: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
     use std::os::unix::ffi::OsStringExt;
-    // A name with these in it makes std panic on some systems, and none can be set.
+    // A name with `=` or NUL makes std panic on some systems, and no such variable can be set.
     let value = match variable {
         "" => None,
         _ if variable.contains(['=', '\0']) => None,
@@ -327,7 +328,7 @@ mod tests {
             assert!(error.is_caller());
             assert!(error.to_string().contains("no such environment variable"), "{error}");
         }
-        // Set by the shell that runs the test in every host there is, and not hex.
+        // PATH is set by the shell that runs the test, and it is not hex.
         if std::env::var_os("PATH").is_some() {
             let error = Secret::from_environment("--key-env", "PATH").unwrap_err();
             assert!(error.to_string().contains("PATH: byte 0 is not a hex digit"), "{error}");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys from passphrases, through Argon2id.
+//! passphrase: keys derived from passphrases by Argon2id.
 //!
-//! A passphrase has few bits, so trying one must cost: [`Stretch`] says how much, and its salt
-//! makes the trying good for one folder only. Both are kept with what was sealed. They come back
-//! from a file that anybody may have written, so their size is limited before memory is taken.
+//! A passphrase has few bits, so each guess must be expensive: [`Stretch`] sets the cost, and its
+//! salt makes each guess valid for one folder only. Both are stored with the sealed files. They are
+//! read back from a file of any origin, so their size is limited before memory is allocated.
 //!
 //! Costs 64 MiB and about 0.2 s of one core, once a run.
 //!
-//! Sources: RFC 9106 §4 (the second recommended option: 3 passes, 4 lanes, 64 MiB), §3.1.
-//! Does not do: judge how good a passphrase is, beyond that it is not empty; ask for one.
+//! Sources: RFC 9106 §4 (the second recommended option: 3 passes, 4 lanes, 64 MiB), §3.1. Does not
+//! ask for a passphrase and does not judge its strength, except that it refuses an empty one.
 
 use std::path::Path;
 
@@ -19,30 +19,30 @@ use super::file::{self, Exposed};
 use super::{KEY_BYTES, Origin, Secret};
 use crate::error::Error;
 
-/// Bytes of a salt: what RFC 9106 §3.1 recommends.
+/// Bytes of a salt, as RFC 9106 §3.1 recommends.
 pub const SALT_BYTES: usize = 16;
-/// Most memory that a stored cost may ask for, in KiB: 256 MiB, four times what is asked for here.
+/// Most memory of a stored cost, in KiB: 256 MiB, four times the cost of a new folder.
 pub const MEMORY_KIB_MAX: u32 = 256 * 1024;
-/// Most memory times passes, in KiB: 1 GiB, about a second of one core; five times as much as here.
+/// Most memory times passes, in KiB: 1 GiB, about a second of one core; five times a new folder's.
 pub const WORK_KIB_MAX: u64 = 1024 * 1024;
-/// Most lanes.
+/// Most lanes of a stored cost.
 pub const LANES_MAX: u32 = 64;
 
-/// What trying a passphrase costs, and the salt.
+/// Cost of each guess at a passphrase, and the salt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// Memory, in KiB.
     pub memory_kib: u32,
-    /// Passes over it.
+    /// Number of passes over the memory.
     pub passes: u32,
-    /// Lanes: how many cores an attacker, too, can use at once.
+    /// Number of lanes: the cores that one derivation, an attacker's too, can use at once.
     pub lanes: u32,
-    /// Random, and another one for each folder.
+    /// Random salt, a new one for each folder.
     pub salt: [u8; SALT_BYTES],
 }
 
 impl Stretch {
-    /// The recommended cost and a new salt.
+    /// Makes the recommended cost and a new salt.
     ///
     /// # Errors
     /// [`Error::Host`]: the kernel gives no random bytes.
@@ -52,7 +52,8 @@ impl Stretch {
         Ok(Self { memory_kib: 64 * 1024, passes: 3, lanes: 4, salt })
     }
 
-    /// Whether the cost is one that this program pays: what was read from a file may be anything.
+    /// Returns true when the cost is within this program's limits: a cost read from a file may be
+    /// anything.
     pub fn is_payable(&self) -> bool {
         let work_kib = u64::from(self.memory_kib) * u64::from(self.passes);
         (1..=LANES_MAX).contains(&self.lanes)
@@ -61,14 +62,14 @@ impl Stretch {
     }
 }
 
-/// A passphrase. It is overwritten when it is dropped, and shown by nothing.
+/// A passphrase. It is overwritten when it is dropped, and never shown.
 pub struct Passphrase {
     text: Zeroizing<Vec<u8>>,
     origin: Origin,
 }
 
 impl Passphrase {
-    /// What a person typed, or what else was read. It is taken byte by byte as it is.
+    /// Makes a passphrase of `text`, byte by byte, unchanged.
     ///
     /// # Errors
     /// [`Error::Option`]: it is empty.
@@ -79,7 +80,7 @@ impl Passphrase {
         Ok(Self { text, origin })
     }
 
-    /// The first line of a file. `option` is the one that names the file.
+    /// Reads the only line of a file. `option` is the option that names the file.
     ///
     /// # Errors
     /// [`Error::Option`]: the file cannot be read, or has more lines or none.
@@ -97,7 +98,7 @@ impl Passphrase {
         Ok((Self::new(text, origin)?, exposed))
     }
 
-    /// What an environment variable holds. `option` is the one that names the variable.
+    /// Reads an environment variable. `option` is the option that names the variable.
     ///
     /// # Errors
     /// [`Error::Option`]: no such variable, or an empty one.
@@ -105,21 +106,21 @@ impl Passphrase {
         Self::new(super::environment(option, variable)?, Origin::new(option, variable))
     }
 
-    /// As it was given, for forms that say themselves how a key is made of it.
+    /// Returns the bytes as given, for forms with a key derivation of their own.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.text
     }
 
-    /// Where it came from.
+    /// Returns the option and the name that the passphrase came from.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The key of `key_bytes` bytes (16, 24 or 32) that this passphrase stands for.
+    /// Derives the key of `key_bytes` bytes (16, 24 or 32) from this passphrase.
     ///
     /// # Errors
-    /// [`Error::Option`]: the cost is not [payable](Stretch::is_payable), or there is not that
-    /// much memory.
+    /// [`Error::Option`]: the cost is not [payable](Stretch::is_payable), or the memory cannot be
+    /// allocated.
     ///
     /// # Panics
     /// `key_bytes` is not 16, 24 or 32.
@@ -171,8 +172,8 @@ mod tests {
         Passphrase::new(Zeroizing::new(text.to_vec()), Origin::new("passphrase", "")).unwrap()
     }
 
-    /// `printf 'correct horse' | argon2 0123456789abcdef -id -v 13 -k 64 -t 3 -p 2 -l 32 -r`, the
-    /// reference implementation.
+    /// The key is the output of the reference implementation:
+    /// `printf 'correct horse' | argon2 0123456789abcdef -id -v 13 -k 64 -t 3 -p 2 -l 32 -r`.
     #[test]
     fn the_reference_implementation_gives_the_same_key() {
         let stretch = Stretch { memory_kib: 64, passes: 3, lanes: 2, salt: *b"0123456789abcdef" };

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The canonical form of a licence: the bytes that are signed.
+//! canonical: the canonical form of a licence: the bytes that are signed.
 //!
-//! Keys sorted by code point (which is the order of their UTF-8 bytes), no white space, escapes
-//! only where JSON demands them, hexadecimal digits in upper case. Of control characters, those
-//! with a short escape get it: the specification leaves that open and the reference server,
-//! whose signatures must verify here, does so.
+//! Keys are sorted by code point (the order of their UTF-8 bytes). There is no white space. Only
+//! characters that JSON requires to be escaped are escaped, with hexadecimal digits in upper case.
+//! Control characters with a short escape get the short one: the specification leaves that open,
+//! and the reference server, whose signatures must verify here, does so.
 //!
-//! Source: Readium LCP 1.0.4 §5.3.
-//! Does not: remove the signature; whoever signs or verifies does.
+//! Source: Readium LCP 1.0.4 §5.3. Does not remove the signature: signing and verifying do.
 
 use std::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// The canonical form of `value`.
+/// Returns the canonical form of `value`.
 pub(super) fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_value(&mut text, value);
@@ -37,7 +36,8 @@ fn write_value(text: &mut String, value: &Value) {
             text.push(']');
         }
         Value::Object(members) => {
-            // Sorted here: whether serde_json's maps are depends on who else uses it.
+            // Members are sorted here: the order of serde_json's maps depends on a feature that any
+            // crate of the build may enable.
             let mut members: Vec<_> = members.iter().collect();
             members.sort_unstable_by_key(|(name, _)| *name);
             text.push('{');
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
 
     /// LCP 1.0.4 §5.3.1 and §5.4.1: the licence of the example, and the hash of its canonical form.
-    /// The example leaves the members of its link as they were, against rule 2 of §5.3 and the
-    /// reference server; that is put back before the hash is compared.
+    /// The example does not sort the members of its link, against rule 2 of §5.3 and the reference
+    /// server; the test restores that order before it compares the hash.
     #[test]
     fn the_example_of_the_specification_has_the_hash_it_gives() {
         let licence = include_str!("example.lcpl");

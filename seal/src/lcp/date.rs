@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dates in licences: ISO 8601 in the profile of RFC 3339, to and from seconds since 1970.
+//! date: dates in licences: ISO 8601 in the profile of RFC 3339, to and from seconds since 1970.
 //!
 //! Sources: RFC 3339 §5.6; H. Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days from
-//! civil and back, in eras of 400 years that begin on 1 March).
-//! Does not: leap seconds (a 60th second is taken as the next minute's first), years before 0.
+//! civil and back, in eras of 400 years that begin on 1 March). Does not support leap seconds
+//! (second 60 is read as the next minute's first) or years before 0.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, in whole seconds.
+/// Returns the current time in whole seconds since 1970.
 pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
-/// As `2026-11-21T10:26:45Z`.
+/// Formats `seconds` since 1970 as `2026-11-21T10:26:45Z`.
 pub(super) fn write(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
     let shifted = days + DAYS_TO_EPOCH;
@@ -27,7 +27,8 @@ pub(super) fn write(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Seconds since 1970, or none when it is no date with a time and an offset.
+/// Parses a date with a time and an offset into seconds since 1970; `None` when `text` is no such
+/// date.
 pub(super) fn read(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let number = |from: usize, digits: usize| -> Option<i64> {
@@ -73,7 +74,7 @@ pub(super) fn read(text: &str) -> Option<i64> {
 
 const DAY: i64 = 24 * 3600;
 const DAYS_OF_ERA: i64 = 146_097;
-/// From 1 March of the year 0 to 1970.
+/// Days from 1 March of the year 0 to 1970.
 const DAYS_TO_EPOCH: i64 = 719_468;
 
 #[cfg(test)]

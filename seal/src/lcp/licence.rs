@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The licence document: issued for a book, read and opened.
+//! licence: the licence document: issues it for a book, reads it and opens it.
 //!
-//! Sources: Readium LCP 1.0.4 §3 (members), §4 (user key, key check), §5 (signature); RFC 9562
-//! §5.4 (random UUIDs).
-//! Does not: know the book; it carries a key.
+//! Sources: Readium LCP 1.0.4 §3 (members), §4 (user key, key check), §5 (signature); RFC 9562 §5.4
+//! (random UUIDs). Does not read the book: a licence contains only its key and links.
 
 use openssl::base64::{decode_block, encode_block};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -22,44 +21,44 @@ const BASIC_PROFILE: &str = "http://readium.org/lcp/basic-profile";
 const SHA_256: &str = "http://www.w3.org/2001/04/xmlenc#sha256";
 const LICENCE_BYTES_MAX: usize = 1 << 20;
 
-/// What every licence of a catalogue says.
+/// Terms of every licence of a catalogue.
 #[derive(Debug)]
 pub struct Terms {
-    /// Who issues: a URI.
+    /// URI of the issuer.
     pub provider: String,
-    /// Reminds readers of their passphrase.
+    /// Hint that reminds readers of their passphrase.
     pub hint: String,
-    /// Where readers find more about it.
+    /// URL of a page about the hint.
     pub hint_url: String,
-    /// Where the sealed book can be had; `{name}` in it is the file's name.
+    /// URL of the sealed book; `{name}` in it is replaced by the file's name.
     pub publication_url: String,
-    /// What readers may do; without it, all.
+    /// Rights of the readers; `None` sets no limits.
     pub rights: Option<Rights>,
-    /// For whom it is.
+    /// Reader that the licence is for.
     pub user: Option<User>,
-    /// Signs.
+    /// Provider's key, which signs the licences.
     pub signer: Signer,
-    /// Enciphers the keys.
+    /// Kernel that enciphers the keys.
     pub cbc: Cbc,
 }
 
-/// Limits on what readers may do. What is not said is unlimited.
+/// Limits on the use of a book; `None` means unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// Pages to be printed.
+    /// Number of pages that may be printed.
     pub print_pages: Option<u64>,
-    /// Characters to be copied.
+    /// Number of characters that may be copied.
     pub copy_characters: Option<u64>,
-    /// When it begins, in ISO 8601.
+    /// Beginning of the right to read, in ISO 8601.
     pub start: Option<String>,
-    /// When it ends, in ISO 8601.
+    /// End of the right to read, in ISO 8601.
     pub end: Option<String>,
 }
 
-/// A reader as the provider knows them. Address and name are enciphered under the user key.
+/// A reader in the provider's records. Address and name are enciphered under the user key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// At this provider.
+    /// Identifier at this provider.
     pub id: Option<String>,
     /// E-mail address.
     pub email: Option<String>,
@@ -68,12 +67,12 @@ pub struct User {
 }
 
 impl Terms {
-    /// Looks at what a person wrote before any book is touched. `option` finds the name of the
+    /// Checks the caller's terms before any book is touched. `option` returns the name of the
     /// option for a field of this type.
     ///
     /// # Errors
-    /// [`Error::Option`]: not a URI, not a date, a control character (whose canonical form
-    /// implementations differ on).
+    /// [`Error::Option`]: not a URI, not a date, a control character (implementations differ on its
+    /// canonical form).
     pub fn check(&self, option: impl Fn(&str) -> &'static str) -> Result<(), Error> {
         let wrong = |field: &str, found: &str, what: &str, cure: &str| Error::Option {
             option: option(field),
@@ -121,7 +120,7 @@ impl Terms {
         Ok(())
     }
 
-    /// A licence for the book whose file is `name`, in its canonical form, signed.
+    /// Issues a signed licence, in canonical form, for the book whose file is `name`.
     pub(crate) fn issue(
         &self,
         name: &str,
@@ -200,13 +199,13 @@ impl User {
     }
 }
 
-/// A licence that was read and not believed yet.
+/// A licence that was read and is not verified yet.
 #[derive(Debug)]
 pub struct Licence {
     document: Value,
-    /// Its identifier.
+    /// Identifier of the licence.
     pub id: String,
-    /// What reminds the reader of the passphrase.
+    /// Hint that reminds the reader of the passphrase.
     pub hint: String,
     /// IV and ciphertext of the content key.
     pub(crate) content_key: Vec<u8>,
@@ -218,7 +217,7 @@ impl Licence {
     /// Reads a licence of the basic profile.
     ///
     /// # Errors
-    /// [`BookFault::Foreign`]: of another profile; [`BookFault::Licence`]: not a licence.
+    /// [`BookFault::Foreign`]: another profile; [`BookFault::Licence`]: not a licence.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self, BookFault> {
         let wrong = |found: &str| BookFault::Licence { found: found.into() };
         if bytes.len() > LICENCE_BYTES_MAX {
@@ -254,7 +253,7 @@ impl Licence {
         })
     }
 
-    /// Verifies the signature; with `roots` also by whom.
+    /// Verifies the signature; with `roots`, also that one of them signed the certificate.
     ///
     /// # Errors
     /// [`BookFault::Signature`]: changed after it was signed, or not signed by a given root.
@@ -262,10 +261,10 @@ impl Licence {
         signature::verify(&self.document, roots).map_err(BookFault::Signature)
     }
 
-    /// The key of the publication.
+    /// Deciphers the key of the publication.
     ///
     /// # Errors
-    /// [`BookFault::Passphrase`]: not with this one.
+    /// [`BookFault::Passphrase`]: this user key does not open the licence.
     pub(crate) fn open(
         &self,
         user_key: &UserKey,
@@ -282,13 +281,13 @@ impl Licence {
             .ok_or_else(|| BookFault::Licence { found: "no key of 32 bytes inside".into() })
     }
 
-    /// Says that a passphrase is not the one.
+    /// Returns the error for a wrong passphrase.
     pub(crate) fn mismatch(&self) -> BookFault {
         BookFault::Passphrase { hint: self.hint.clone() }
     }
 }
 
-/// A random UUID.
+/// Returns a random UUID.
 fn uuid() -> Result<String, Error> {
     let mut bytes = [0; 16];
     random(&mut bytes)?;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Licences of Readium LCP, basic profile: who may open a publication, and with what.
+//! lcp: licences of Readium LCP, basic profile: each lets one passphrase open one publication.
 //!
-//! A publication has a random content key. Its licence carries that key enciphered under the user
+//! A publication has a random content key. Its licence contains that key enciphered under the user
 //! key, which is the hash of a passphrase, and is signed by the provider. A reading system needs
-//! the passphrase and nobody's permission.
+//! the passphrase and no server's permission.
 //!
 //! The basic profile is open and meant for tests and for libraries that run their own reading
-//! systems: its user key is a plain SHA-256, so a passphrase that can be guessed is no
-//! protection. The production profiles hash further by a secret that only EDRLab hands out; they
-//! are not here.
+//! systems: its user key is a plain SHA-256, so a passphrase that can be guessed is no protection.
+//! The production profiles add a hash with a secret that only EDRLab hands out; they are not
+//! implemented here.
 //!
 //! Sources: Readium LCP 1.0.4 (ISO/IEC 23078-2); RFC 8785 is close to its canonical form but not
-//! the same.
-//! Does not: talk to a licence or status server, or look at revocation lists.
+//! the same. Does not talk to a licence or status server and does not read revocation lists.
 
 mod canonical;
 mod date;
@@ -34,15 +33,15 @@ use crate::error::Error;
 use crate::key::passphrase::Passphrase;
 use crate::key::random;
 
-/// SHA-256 of a passphrase: what opens licences. Overwritten when dropped, shown by nothing.
+/// SHA-256 of a passphrase: opens licences. It is overwritten when dropped, and never shown.
 #[derive(Clone)]
 pub struct UserKey(Zeroizing<[u8; 32]>);
 
 impl UserKey {
-    /// Of the passphrase as it is: nothing is trimmed or normalised (LCP 1.0.4 §4.2).
+    /// Hashes the passphrase as it is: nothing is trimmed or normalised (LCP 1.0.4 §4.2).
     ///
     /// # Errors
-    /// [`Error::Option`]: it is not UTF-8, which reading systems could not type.
+    /// [`Error::Option`]: the passphrase is not UTF-8, which reading systems could not type.
     pub fn new(passphrase: &Passphrase) -> Result<Self, Error> {
         if std::str::from_utf8(passphrase.bytes()).is_err() {
             let cure = "write it in UTF-8 (LCP 1.0.4 §4.2)";
@@ -55,7 +54,7 @@ impl UserKey {
         &self.0
     }
 
-    /// For the lanes.
+    /// Returns the AES key for the lanes.
     pub(crate) fn key(&self) -> AesKey {
         AesKey::new(self.0.as_slice()).expect("32 bytes")
     }
@@ -67,7 +66,8 @@ impl fmt::Debug for UserKey {
     }
 }
 
-/// A random IV, then `plain` padded and enciphered: the form of everything enciphered in LCP.
+/// Returns a random IV and the ciphertext of `plain`, padded: the layout of all encrypted values in
+/// LCP.
 pub(crate) fn enciphered(
     cbc: &Cbc,
     key: &AesKey,
@@ -76,7 +76,7 @@ pub(crate) fn enciphered(
     let mut iv = [0; 16];
     random(&mut iv)?;
     let padding = 16 - plain.len() % 16;
-    // Room for all at once: a vector that grows leaves copies behind.
+    // All bytes are allocated at once: a vector that grows leaves copies behind.
     let mut bytes = Zeroizing::new(vec![padding as u8; 16 + plain.len() + padding]);
     bytes[..16].copy_from_slice(&iv);
     bytes[16..16 + plain.len()].copy_from_slice(plain);
@@ -85,8 +85,8 @@ pub(crate) fn enciphered(
     Ok(bytes)
 }
 
-/// The plain bytes of what [`enciphered`] made, or none. Only the last byte of the padding is
-/// looked at: W3C XML Encryption §5.2 leaves the others open.
+/// Returns the plain bytes of the output of [`enciphered`], or `None`. Only the last byte of the
+/// padding is checked: W3C XML Encryption §5.2 leaves the others open.
 pub(crate) fn deciphered(cbc: &Cbc, key: &AesKey, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (iv, blocks) = bytes.split_first_chunk::<16>()?;
     if blocks.is_empty() || blocks.len() % 16 != 0 {

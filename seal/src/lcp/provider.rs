@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A provider for tests: a root certificate of its own and a provider's certificate signed by it.
+//! provider: a provider for tests: a root certificate and a provider's certificate signed by it.
 //!
-//! Real providers get theirs from the licence authority, whose root is in the reading systems.
-//! This one is trusted by nobody who is not given its root.
+//! Real providers get their certificates from the licence authority, whose root is built into the
+//! reading systems. Only a verifier that is given this provider's root trusts it.
 //!
-//! Sources: Readium LCP 1.0.4 §5.2; RFC 5280 §4.1, §4.2.1.
-//! Does not: keep the root's key beyond the files that the caller writes.
+//! Sources: Readium LCP 1.0.4 §5.2; RFC 5280 §4.1, §4.2.1. Does not keep the root's key outside the
+//! files that the caller writes.
 
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use super::date;
 use crate::error::Error;
 
-/// What the provider signs with.
+/// Signature algorithm of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// RSA of 2048 bits.
@@ -31,24 +31,24 @@ pub enum Algorithm {
     Ecdsa,
 }
 
-/// Whom the certificates name.
+/// Common names in the certificates.
 #[derive(Clone, Debug)]
 pub struct CertificateNames {
-    /// The root.
+    /// Name of the root.
     pub root: String,
-    /// The provider.
+    /// Name of the provider.
     pub provider: String,
 }
 
 /// Certificates and keys, all in PEM.
 pub struct TestProvider {
-    /// To be given to whoever verifies.
+    /// Root certificate, for verifiers.
     pub root_certificate: Vec<u8>,
-    /// To sign further providers with.
+    /// Key of the root, to sign further providers.
     pub root_key: Zeroizing<Vec<u8>>,
-    /// Goes into licences.
+    /// Provider's certificate, stored in its licences.
     pub certificate: Vec<u8>,
-    /// Signs licences.
+    /// Provider's key, which signs licences.
     pub key: Zeroizing<Vec<u8>>,
 }
 
@@ -59,10 +59,10 @@ impl std::fmt::Debug for TestProvider {
 }
 
 impl TestProvider {
-    /// A new one, valid for `days` from yesterday on (clocks differ).
+    /// Makes a new provider, valid for `days` from yesterday on (clocks differ).
     ///
     /// # Errors
-    /// [`Error::Host`]: OpenSSL refuses, in its words.
+    /// [`Error::Host`]: OpenSSL fails; the error has its message.
     pub fn new(names: &CertificateNames, algorithm: Algorithm, days: u32) -> Result<Self, Error> {
         made(names, algorithm, days).map_err(|error| {
             Error::host("making", "certificates".as_ref())(std::io::Error::other(error))
@@ -97,7 +97,7 @@ fn key(algorithm: Algorithm) -> Result<PKey<Private>, ErrorStack> {
     }
 }
 
-/// Without an issuer it is a root, signed by itself.
+/// Makes a certificate; without an issuer it is a root, signed by itself.
 fn certificate(
     name: &str,
     key: &PKey<Private>,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signatures of licences: the provider signs, whoever opens a book can verify.
+//! signature: signatures of licences: signs as the provider and verifies as a reader.
 //!
-//! ECDSA values are r and s side by side, as XML Signature has them, not the DER sequence that
-//! OpenSSL makes. A signature costs about 1 ms with RSA-2048, 0.05 ms with P-256; one a book.
+//! ECDSA values are r and s side by side, as in XML Signature, not the DER sequence that OpenSSL
+//! makes. A signature costs about 1 ms with RSA-2048, 0.05 ms with P-256; one a book.
 //!
-//! Sources: Readium LCP 1.0.4 §3.8, §5; RFC 4051 §2.3.2 and XML Signature 1.1 §6.4 (the
-//! algorithms and the form of values).
-//! Does not: revocation lists.
+//! Sources: Readium LCP 1.0.4 §3.8, §5; RFC 4051 §2.3.2 and XML Signature 1.1 §6.4 (the algorithms
+//! and the form of values). Does not read revocation lists.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -31,11 +30,11 @@ use crate::error::Error;
 const RSA_SHA256: &str = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256";
 const ECDSA_SHA256: &str = "http://www.w3.org/2001/04/xmldsig-more#ecdsa-sha256";
 
-/// A provider: its certificate and the key that belongs to it.
+/// A provider's certificate and its private key.
 pub struct Signer {
     certificate_der: Vec<u8>,
     key: PKey<Private>,
-    /// Bytes of r and of s; none for RSA.
+    /// Bytes of r and of s; `None` for RSA.
     curve_bytes: Option<i32>,
 }
 
@@ -46,11 +45,11 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// From PEM files. `certificate` and `key` come with the options that name them.
+    /// Reads PEM files. `certificate` and `key` each have the option that names the file.
     ///
     /// # Errors
-    /// [`Error::Option`]: a file cannot be read, is not what it should be, the two do not belong
-    /// together, or the certificate is not valid today.
+    /// [`Error::Option`]: a file cannot be read or has other content, the key is not the
+    /// certificate's, or the certificate is not valid today.
     pub fn from_files(
         certificate: (&'static str, &Path),
         key: (&'static str, &Path),
@@ -71,7 +70,7 @@ impl Signer {
         let parsed = X509::from_pem(&read(certificate)?).map_err(|_| {
             wrong(certificate, "no certificate in PEM", "pagewire lcp keygen makes one")
         })?;
-        // An empty passphrase: OpenSSL would ask on the terminal.
+        // The empty passphrase keeps OpenSSL from asking on the terminal.
         let pem = zeroize::Zeroizing::new(read(key)?);
         let private = PKey::private_key_from_pem_passphrase(&pem, b"")
             .map_err(|_| wrong(key, "no private key in PEM without a passphrase", KEYGEN))?;
@@ -96,7 +95,7 @@ impl Signer {
         Ok(Self { certificate_der, key: private, curve_bytes })
     }
 
-    /// The `signature` object for a licence that has none.
+    /// Returns the `signature` object for a licence that has none.
     pub(super) fn sign(&self, licence: &Value) -> Result<Value, Error> {
         let (algorithm, value) = self.value(canonical(licence).as_bytes()).map_err(|error| {
             Error::host("signing", "the licence".as_ref())(std::io::Error::other(error))
@@ -119,7 +118,7 @@ impl Signer {
     }
 }
 
-/// Certificates that are trusted: a provider's must be signed by one of them.
+/// Trusted certificates: one of them must have signed a provider's certificate.
 pub struct RootCertificates(Vec<X509>);
 
 impl std::fmt::Debug for RootCertificates {
@@ -129,10 +128,10 @@ impl std::fmt::Debug for RootCertificates {
 }
 
 impl RootCertificates {
-    /// All certificates of a PEM file.
+    /// Reads all certificates of a PEM file.
     ///
     /// # Errors
-    /// [`Error::Option`]: it cannot be read or has none.
+    /// [`Error::Option`]: the file cannot be read or has no certificate.
     pub fn from_file(option: &'static str, path: &Path) -> Result<Self, Error> {
         let wrong = |found: String| Error::Option {
             option,
@@ -180,8 +179,8 @@ pub enum SignatureFault {
     Root,
 }
 
-/// Verifies the signature of a licence; with `roots` also that the certificate is one of theirs,
-/// and that it was valid when the licence was issued.
+/// Verifies the signature of a licence and that its certificate was valid when the licence was
+/// issued; with `roots`, also that one of them signed the certificate.
 pub(super) fn verify(
     licence: &Value,
     roots: Option<&RootCertificates>,
@@ -225,18 +224,18 @@ fn is_value_of(public: &PKey<Public>, bytes: &[u8], value: &[u8]) -> Result<bool
     openssl::sign::Verifier::new(MessageDigest::sha256(), public)?.verify_oneshot(value, bytes)
 }
 
-/// r and s side by side as the sequence that OpenSSL takes.
+/// Converts r and s side by side to the DER sequence that OpenSSL takes.
 fn der_of(public: &PKey<Public>, value: &[u8]) -> Result<Vec<u8>, ErrorStack> {
     let bytes = curve_bytes(public)? as usize;
     if value.len() != 2 * bytes {
-        // No such signature; an empty one never verifies.
+        // The length is wrong; an empty value never verifies.
         return Ok(Vec::new());
     }
     let (r, s) = value.split_at(bytes);
     EcdsaSig::from_private_components(BigNum::from_slice(r)?, BigNum::from_slice(s)?)?.to_der()
 }
 
-/// Bytes of the order of an elliptic key's curve.
+/// Returns the bytes of the order of an elliptic key's curve.
 fn curve_bytes<T: openssl::pkey::HasPublic>(key: &PKey<T>) -> Result<i32, ErrorStack> {
     Ok(key.ec_key()?.group().order_bits().div_ceil(8) as i32)
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing the journal: lines are gathered and go out in one write.
+//! journal: writes the journal; lines are gathered and go out in one write.
 //!
-//! A write that fails (a full disk) is taken back to the last whole line, and the files whose lines
-//! were in it are not done. One run at a time: the journal is locked while it is open.
+//! When a write fails (a full disk), the journal is cut back to its last whole line, and the files
+//! whose lines were in the failed write are not done. Only one run at a time: the journal is locked
+//! while it is open.
 //!
 //! Costs one write a batch. Sources: flock(2); open(2) (`O_APPEND`).
 
@@ -25,23 +26,24 @@ use crate::error::{Error, FileFault};
 use crate::key::{Purpose, Secret};
 use crate::trust::{self, Writer};
 
-/// The journal of a run. Dropped, it is closed as it is: what was written stays.
+/// The journal of a run. Dropping it closes the file; written lines stay, gathered lines are lost.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
     line_key: Zeroizing<[u8; 32]>,
     buffer: Vec<u8>,
-    /// Where the last whole line ends.
+    /// Offset of the end of the last whole line.
     bytes: u64,
 }
 
 impl Journal {
-    /// Opens the journal in `folder` and takes it for this run alone. Nothing is written. One that
-    /// is there has to be this user's own regular file.
+    /// Opens the journal in `folder`, or makes it, and locks it for this run. Writes nothing. An
+    /// existing journal must be a regular file of this user.
     ///
     /// # Errors
-    /// [`ManifestDamage::Busy`]; what is under its name is not taken; the folder cannot be written.
+    /// [`ManifestDamage::Busy`]; a file that is not accepted has its name; the folder cannot be
+    /// written.
     pub fn open(folder: &DirHandle, secret: &Secret) -> Result<Self, Error> {
         let path = folder.shown(FILE);
         let file = open(folder)?;
@@ -56,49 +58,50 @@ impl Journal {
         Ok(Self { file, path, line_key, buffer: Vec::new(), bytes: 0 })
     }
 
-    /// What earlier runs wrote; none when it is new.
+    /// Returns the records of earlier runs; `None` when the journal is new.
     ///
     /// # Errors
-    /// As [`super::read`].
+    /// Errors of [`super::read`].
     pub fn known(&self, folder: &DirHandle, secret: &Secret) -> Result<Option<Manifest>, Error> {
         let mut file = &self.file;
         file.rewind().map_err(Error::host("lseek", &self.path))?;
         read_from(file, folder, secret)
     }
 
-    /// Begins a new journal: whatever was in it is gone.
+    /// Begins a new journal and discards all earlier lines.
     ///
     /// # Errors
-    /// The disk is full, or refuses.
+    /// The disk is full or fails.
     pub fn begin(&mut self, header: &ManifestHeader, each: bool) -> Result<(), Error> {
         self.cut(0)?;
         self.push(&ManifestLine::Header(VERSION, header.clone()));
         self.run(each)
     }
 
-    /// Goes on after `good_bytes` of it.
+    /// Cuts the journal to `good_bytes` and begins a run after them.
     ///
     /// # Errors
-    /// The disk is full, or refuses.
+    /// The disk is full or fails.
     pub fn resume(&mut self, good_bytes: u64, each: bool) -> Result<(), Error> {
         self.cut(good_bytes)?;
         self.run(each)
     }
 
-    /// Gathers the line of a file that is about to take its place.
+    /// Gathers the line of a file that is about to be renamed to its final name.
     pub fn push_file(&mut self, path: &OsStr, record: &ManifestRecord) {
         line::push_file(&mut self.buffer, &self.line_key, path, record);
     }
 
-    /// Gathers the line of a file that could not take its place after all.
+    /// Gathers the line of a file whose rename failed after its [`push_file`](Self::push_file)
+    /// line.
     pub fn push_undone(&mut self, path: &OsStr) {
         self.push(&ManifestLine::Undone(path.to_owned()));
     }
 
-    /// Writes what was gathered.
+    /// Writes the gathered lines.
     ///
     /// # Errors
-    /// The disk is full, or refuses: nothing of it is in the journal.
+    /// The disk is full or fails: none of the gathered lines is in the journal.
     pub fn write(&mut self) -> Result<(), Error> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -116,18 +119,18 @@ impl Journal {
         Ok(())
     }
 
-    /// What was written reaches the disk.
+    /// Syncs the written lines to the disk.
     ///
     /// # Errors
-    /// It does not.
+    /// The sync fails.
     pub fn sync(&self) -> Result<(), Error> {
         self.file.sync_data().map_err(Error::host("fdatasync", &self.path))
     }
 
-    /// Says that all that was sealed has reached the disk, and that reaches it too.
+    /// Writes the line that all sealed files have reached the disk, and syncs the journal.
     ///
     /// # Errors
-    /// It does not.
+    /// The write or the sync fails.
     pub fn synced(&mut self) -> Result<(), Error> {
         self.push(&ManifestLine::Synced);
         self.write()?;
@@ -143,7 +146,7 @@ impl Journal {
         line::push(&mut self.buffer, &self.line_key, line);
     }
 
-    /// Cuts it off; what is written goes to its end.
+    /// Cuts the file to `bytes`; `O_APPEND` puts later writes there.
     fn cut(&mut self, bytes: u64) -> Result<(), Error> {
         self.bytes = bytes;
         self.file.set_len(bytes).map_err(Error::host("ftruncate", &self.path))
@@ -160,7 +163,7 @@ fn open(folder: &DirHandle) -> Result<File, Error> {
         let new = flags | OFlags::CREATE | OFlags::EXCL;
         match folder.open_below(FILE, new, Mode::from_raw_mode(0o644)) {
             Ok(file) => return Ok(file.into()),
-            // Made since it was looked for.
+            // Another run has made it since the look-up.
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(folder.error("open", FILE, errno)),
         }
@@ -168,5 +171,5 @@ fn open(folder: &DirHandle) -> Result<File, Error> {
     Err(folder.error("open", FILE, Errno::EXIST))
 }
 
-/// Another run may make the journal at the same moment; one that comes and goes is nobody's.
+/// Most attempts to open or make the journal: another run may make or remove it in between.
 const ATTEMPTS: usize = 4;

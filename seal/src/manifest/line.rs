@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A line of the journal: 16 hex digits of check, a space, a JSON object, a line feed.
+//! line: one line of the journal: a check of 16 hex digits, a space, a JSON object, a line feed.
 //!
 //! The check is BLAKE3 of the object under the key for [`crate::key::Purpose::Line`], cut to 64
-//! bits. Paths are the bytes that Linux has: what is not UTF-8 is written `\xNN`, a backslash `\\`.
+//! bits. Paths are bytes, as in Linux: a byte that is not UTF-8 is written `\xNN`, a backslash
+//! `\\`.
 //!
-//! Costs a hash of a line; no allocation but the caller's buffer.
-//! Does not do: I/O.
+//! Costs one hash a line; allocates only in the caller's buffer, except to escape a path. Does no
+//! I/O.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -17,34 +18,34 @@ use serde::{Deserialize, Serialize};
 use super::{LINE_BYTES_MAX, ManifestHeader, ManifestRecord, Time, VERSION};
 use crate::key::passphrase::{SALT_BYTES, Stretch};
 
-/// Hex digits in front.
+/// Number of hex digits of the check.
 const CHECK_DIGITS: usize = 16;
 
-/// What a line says.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManifestLine {
-    /// How the folder was sealed, and the version of that.
+    /// The format version, and how the folder was sealed.
     Header(u32, ManifestHeader),
-    /// A run begins.
+    /// Beginning of a run.
     Run(RunRecord),
-    /// A file is about to take its place.
+    /// Record of a file that is about to be renamed to its final name.
     File(OsString, ManifestRecord),
-    /// It could not, and what is in that place is not this program's.
+    /// Path of a file whose rename failed; the file of that name is not this program's.
     Undone(OsString),
-    /// All that is above has reached the disk.
+    /// All files with lines above have reached the disk.
     Synced,
 }
 
-/// A run of the program.
+/// Record of one run of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
-    /// The start of the machine in which it ran.
+    /// Boot ID of the machine during the run.
     pub boot: String,
-    /// Each file had reached the disk before its line was written.
+    /// True when each file reached the disk before its line was written.
     pub each: bool,
 }
 
-/// As JSON has it.
+/// JSON object of a line.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Object<'a> {
@@ -156,26 +157,27 @@ fn check(object: &[u8], key: &[u8; 32]) -> [u8; CHECK_DIGITS] {
     digits
 }
 
-/// A whole line that says `object`, whatever that is, with its check.
+/// Returns a whole line with the JSON text `object` and its check.
 pub fn checked_line(object: &[u8], key: &[u8; 32]) -> Vec<u8> {
     [&check(object, key)[..], b" ", object, b"\n"].concat()
 }
 
-/// What a line says, when its check is right.
+/// Returns the content of a line when its check is right.
 pub(super) fn checked(line: &[u8], key: &[u8; 32]) -> Option<ManifestLine> {
     let (digits, object) = split(line)?;
-    // Not in constant time: who can measure this reads the journal, and the check with it.
+    // The comparison is not in constant time: a process that can measure it can read the journal,
+    // and the check with it.
     (check(object, key) == *digits).then(|| parse(object))?
 }
 
-/// What a line says, if it is one.
+/// Returns the content of a line without testing its check.
 pub(super) fn unchecked(line: &[u8]) -> Option<ManifestLine> {
     parse(split(line)?.1)
 }
 
-/// Whether `line` can be the beginning of a header whose writing was cut short, is empty, or holds
-/// the zeros that a loss of power leaves. What is anything else is somebody's file, and not to be
-/// written over.
+/// Returns true when `line` can be the beginning of a header whose write was cut short, is empty,
+/// or holds the zeros that a power loss leaves. Any other line belongs to somebody's file, which
+/// must not be overwritten.
 pub(super) fn is_torn_header(line: &[u8]) -> bool {
     if line.iter().all(|&byte| byte == 0) {
         return true;
@@ -213,7 +215,7 @@ fn parse(object: &[u8]) -> Option<ManifestLine> {
             };
             ManifestLine::File(unescaped(&file.path)?, record)
         }
-        // What another version has in its header is not for this one to judge.
+        // The other fields of another version's header are not interpreted.
         Object::Header(object) if object.pagewire_seal != VERSION => {
             let nothing = ManifestHeader {
                 form: String::new(),
@@ -251,7 +253,7 @@ fn parse_header(object: &HeaderObject<'_>) -> Option<ManifestHeader> {
     })
 }
 
-/// A path as text.
+/// Returns a path as text.
 fn escaped(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !path.contains(&b'\\') => return Cow::Borrowed(text),
@@ -272,8 +274,8 @@ fn escaped(path: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(bytes).expect("what was not UTF-8 is escaped"))
 }
 
-/// The path that a text stands for, when it can be a path below a folder: relative, no `..`, no
-/// empty component, no NUL.
+/// Returns the path that `text` encodes when it is a valid path below a folder: relative, no `..`,
+/// no empty component, no NUL.
 fn unescaped(text: &str) -> Option<OsString> {
     let mut path = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

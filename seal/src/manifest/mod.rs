@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was sealed, kept beside it: `TARGET/.pagewire-seal`, a journal of lines that only grows.
+//! manifest: records of sealed files in `TARGET/.pagewire-seal`, an append-only journal of lines.
 //!
-//! The first line says how the folder was sealed; then every file has a line, written before the
-//! file takes its place. So a run that was killed at any moment is gone on with: what has a line
-//! and is there is done. A line carries its own check under the sealing key, so that a torn one is
-//! noticed, and one that somebody else wrote. The hash of a file's content is keyed as well: a
-//! plain one would tell whoever has the ciphertext whether a known file is in it.
+//! The first line records how the folder was sealed. Each file has a line after it, written before
+//! the file is renamed to its final name. So a run can resume after a kill at any moment: a file
+//! that has a line and exists is done. Each line has a check under the sealing key, which reveals
+//! torn lines and lines of another writer. The hash of a file's content is keyed as well: a plain
+//! hash would tell a reader of the ciphertext whether a known file is in it.
 //!
-//! What survives a loss of power is what was synced: the lines of a run that did not end with
-//! [`ManifestLine::Synced`] are believed only until the machine starts again
+//! Only synced lines are sure to survive a power loss: the lines of a run without
+//! [`ManifestLine::Synced`] at its end are believed only until the machine starts again
 //! ([`Manifest::is_done`]).
 //!
-//! Costs about 190 bytes a file; lines go out many in one write. Reading keeps a record of each
+//! Costs about 190 bytes a file; many lines go out in one write. Reading keeps a record of each
 //! file in memory.
 //!
 //! Sources: the BLAKE3 paper §2.2 (`keyed_hash`); proc(5) (`sys/kernel/random/boot_id`); flock(2).
-//! Does not do: decide what to seal (`folder`), read sources.
+//! Does not decide what to seal (`folder`) and does not read sources.
 
 mod journal;
 mod line;
@@ -37,33 +37,33 @@ pub(crate) use crate::trust::Writer;
 pub use journal::Journal;
 pub use line::{ManifestLine, RunRecord, checked_line};
 
-/// Name of the journal in the sealed folder. Hidden, so it is never served.
+/// Name of the journal in the sealed folder. It is hidden, so it is never served.
 pub const NAME: &str = ".pagewire-seal";
 const FILE: &CStr = c".pagewire-seal";
-/// The format that this program writes, and the only one it reads.
+/// Format version that this program writes, and the only one it reads.
 pub const VERSION: u32 = 1;
-/// Longest journal: 20 million lines. Of a longer one a stranger decides how long it is read.
+/// Most bytes of a journal, about 20 million lines: limits the time spent on an untrusted file.
 pub const BYTES_MAX: u64 = 4 << 30;
-/// Longest line: a path of 4096 bytes, each escaped, and the rest.
+/// Most bytes of a line: a path of 4096 bytes, each escaped, and the rest.
 pub const LINE_BYTES_MAX: usize = 32 * 1024;
 
-/// How a folder was sealed: the first line.
+/// First line of the journal: how the folder was sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestHeader {
-    /// The form, as `--form` has it.
+    /// Name of the form, as in `--form`.
     pub form: String,
-    /// The IV of all files, when it was given and is not in front of them.
+    /// The IV of all files when it was given as an option and is not stored in each file.
     pub iv: Option<[u8; 16]>,
-    /// What makes a passphrase a key, when there was one.
+    /// Parameters that derive the key from a passphrase, when there was one.
     pub stretch: Option<Stretch>,
-    /// Random; for `key_check`.
+    /// Random salt of `key_check`.
     pub salt: [u8; 16],
-    /// By what a wrong key is noticed ([`Secret::check`]).
+    /// Check that reveals a wrong key ([`Secret::check`]).
     pub key_check: [u8; 32],
 }
 
 impl ManifestHeader {
-    /// For a new folder.
+    /// Makes the header of a new folder.
     ///
     /// # Errors
     /// The kernel gives no random bytes.
@@ -79,27 +79,27 @@ impl ManifestHeader {
         Ok(Self { form: form.to_owned(), iv, stretch, salt, key_check })
     }
 
-    /// Whether the folder was sealed with this key.
+    /// Returns true when the folder was sealed with this key.
     pub fn is_sealed_with(&self, secret: &Secret) -> bool {
         secret.matches(&self.salt, &self.key_check)
     }
 }
 
-/// Seconds and nanoseconds of a file's last change.
+/// Modification time of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
-    /// Since 1970; before it, negative.
+    /// Seconds since 1970; negative before.
     pub s: i64,
-    /// Always forward.
+    /// Nanoseconds after `s`.
     pub ns: u32,
 }
 
-/// What is kept of a file. Its path is the key of the map it is in.
+/// Record of a sealed file. Its path is the key of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManifestRecord {
     /// Bytes of the source.
     pub source_bytes: u64,
-    /// When the source was last changed.
+    /// Modification time of the source.
     pub modified: Time,
     /// Bytes of the sealed file.
     pub sealed_bytes: u64,
@@ -107,48 +107,49 @@ pub struct ManifestRecord {
     pub content: [u8; 32],
 }
 
-/// What is wrong with a journal, and what to do.
+/// Damage of a journal, and its cure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestDamage {
-    /// Not one of ours, or its first line is damaged.
+    /// The first line is no header of this program, or is damaged.
     #[error("the first line is no header of a sealed folder; seal into another folder")]
     Header,
     /// The header's check is wrong under the right key.
     #[error("the first line was changed after it was written; seal into another folder")]
     Changed,
-    /// Of another time.
+    /// The header has another format version.
     #[error("version {0}, this program knows {VERSION}; take the program of that version")]
     Version(u32),
-    /// Another run holds it.
+    /// Another run has locked the journal.
     #[error("another run is at work on this folder; wait until it has ended")]
     Busy,
 }
 
-/// All that a journal says.
+/// Content of a whole journal.
 #[derive(Debug)]
 pub struct Manifest {
-    /// How the folder was sealed.
+    /// Header: how the folder was sealed.
     pub header: ManifestHeader,
     /// The last record of each path, relative to the folder.
     pub records: HashMap<Box<OsStr>, KeptRecord>,
-    /// Lines that were damaged, after the header: their files count as not sealed.
+    /// Number of damaged lines after the header; their files count as not sealed.
     pub damaged: u64,
-    /// Where the last good line ends: a torn one after it is cut off by the next run.
+    /// Offset of the end of the last good line; the next run cuts off a torn line after it.
     pub good_bytes: u64,
 }
 
-/// A record, and whether it survived.
+/// A record, and a flag that its sealed file cannot have been lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptRecord {
-    /// What it says.
+    /// The record of the last line for this path.
     pub record: ManifestRecord,
-    /// The machine was not started again since, or the run had been synced.
+    /// True when the machine has not started again since the run, or the file was synced.
     pub is_believed: bool,
 }
 
 impl Manifest {
-    /// Whether a source was sealed as it is now, and its target cannot have been lost.
+    /// Returns the record when the source is unchanged since it was sealed and its target cannot
+    /// have been lost.
     pub fn is_done(
         &self,
         path: &OsStr,
@@ -161,17 +162,18 @@ impl Manifest {
     }
 }
 
-/// The header of a sealed folder, unchecked as yet: what must be known to have the key. `None`
-/// when the folder has none, or a run was killed before it was whole. Whoever made the folder may
-/// have written it, so a journal is read that is a regular file and not too long, whoever's.
+/// Reads the header of a sealed folder without testing its check, as the parameters in it are
+/// needed to derive the key. Returns `None` when the folder has no journal, or a run was killed
+/// before the header was whole. The maker of the folder may be another user, so any regular file of
+/// limited length is read, whatever its owner.
 ///
 /// # Errors
-/// The journal cannot be read, or is not one.
+/// The journal cannot be read, or its first line is no header.
 pub fn header(folder: &DirHandle) -> Result<Option<ManifestHeader>, Error> {
     header_by(folder, Writer::Anybody)
 }
 
-/// The same; with [`Writer::User`] it has to be this user's.
+/// Reads the header as [`header`] does; with [`Writer::User`] the file must be this user's.
 pub(crate) fn header_by(
     folder: &DirHandle,
     writer: Writer,
@@ -194,10 +196,10 @@ fn header_from(file: &File, folder: &DirHandle) -> Result<Option<ManifestHeader>
     }
 }
 
-/// All of a sealed folder's journal.
+/// Reads the whole journal of a sealed folder.
 ///
 /// # Errors
-/// As [`header`]; the key is another ([`Secret::mismatch`]).
+/// Errors of [`header`]; the key is another ([`Secret::mismatch`]).
 pub fn read(folder: &DirHandle, secret: &Secret) -> Result<Option<Manifest>, Error> {
     match trust::open(folder, FILE, OFlags::RDONLY, Writer::Anybody, BYTES_MAX)? {
         Some(file) => read_from(&file, folder, secret),
@@ -205,7 +207,7 @@ pub fn read(folder: &DirHandle, secret: &Secret) -> Result<Option<Manifest>, Err
     }
 }
 
-/// The same of a journal that is open, from its beginning.
+/// Reads a journal that is open and at its beginning.
 fn read_from(
     mut file: &File,
     folder: &DirHandle,
@@ -218,7 +220,7 @@ fn read_from(
     }
     file.rewind().map_err(Error::host("lseek", &path))?;
     let boot = boot_id();
-    // It may grow meanwhile.
+    // The file may grow during the reading.
     let reader = BufReader::with_capacity(64 * 1024, file.take(BYTES_MAX));
     parse(reader, &secret.derive(Purpose::Line), &boot)
         .map_err(Error::host("read", &path))?
@@ -226,10 +228,10 @@ fn read_from(
         .map_err(|damage| Error::file(&path, FileFault::Manifest(damage)))
 }
 
-/// A header's line without its check: the key is not known yet.
+/// Parses a header's line without testing its check, as the key is not known yet.
 ///
 /// # Errors
-/// It is none.
+/// The line is no header.
 pub fn parse_header(line: &[u8]) -> Result<ManifestHeader, ManifestDamage> {
     match line::unchecked(line) {
         Some(ManifestLine::Header(version, _)) if version != VERSION => {
@@ -240,10 +242,10 @@ pub fn parse_header(line: &[u8]) -> Result<ManifestHeader, ManifestDamage> {
     }
 }
 
-/// All lines. What any bytes say, in bounded memory but for one record a line.
+/// Parses all lines of untrusted bytes; memory is bounded except for one record a line.
 ///
 /// # Errors
-/// Outside, the reader's; inside, the header's.
+/// The outer error is the reader's; the inner one is the header's.
 pub fn parse(
     mut reader: impl BufRead,
     line_key: &[u8; 32],
@@ -285,16 +287,17 @@ pub fn parse(
     Ok(Ok(manifest))
 }
 
-/// What `next_line` came to.
+/// Result of `next_line`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// A line; so many bytes of the file.
+    /// A line, with its bytes in the file.
     Line(u64),
-    /// The end, or a last line that has none.
+    /// End of the file, or a last line without a line feed.
     End,
 }
 
-/// Reads a line without its end into `line`; of one that is too long only the beginning.
+/// Reads a line without its line feed into `line`; keeps only the beginning of a line that is too
+/// long.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Next> {
     line.clear();
     let mut bytes = 0;
@@ -320,8 +323,8 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<N
     }
 }
 
-/// What the kernel calls this start of the machine; empty where it says nothing, which then counts
-/// as one start.
+/// Returns the kernel's ID of this boot; empty when the kernel gives none, so that all boots count
+/// as one.
 pub(crate) fn boot_id() -> String {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     String::from_utf8_lossy(id.trim_ascii()).into_owned()
@@ -348,7 +351,7 @@ mod tests {
         ManifestRecord { source_bytes: bytes, modified, sealed_bytes: bytes + 32, content: [7; 32] }
     }
 
-    /// A journal of one run that knows the files `a` and `b`.
+    /// Makes a journal of one run with the files `a` and `b`.
     fn journal(folder: &Path, each: bool) -> Journal {
         let header = ManifestHeader::new("aes-256-cbc", None, None, &secret(1)).unwrap();
         let mut journal = Journal::open(&root(folder), &secret(1)).unwrap();

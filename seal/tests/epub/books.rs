@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Books for the tests, the same for the same seed.
+//! Books for the tests; the same seed gives the same book.
 
 use crate::zip::{Entry, archive, deflated, stored};
 
-/// xorshift64*: enough to be neither text nor compressible.
+/// xorshift64*: its bytes are neither text nor compressible.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -29,7 +29,7 @@ impl Random {
         bytes
     }
 
-    /// A chapter of about `length` bytes, its words as unevenly frequent as in a language.
+    /// Makes a chapter of about `length` bytes, with word frequencies as uneven as in a language.
     pub(crate) fn chapter(&mut self, length: usize) -> Vec<u8> {
         let mut text = String::from("<html xmlns='http://www.w3.org/1999/xhtml'><body><p>");
         while text.len() < length {
@@ -49,7 +49,7 @@ pub(crate) const CONTAINER: &str = r#"<?xml version="1.0"?>
 <rootfile full-path="OEBPS/content.opf" media-type="application/oebps-package+xml"/>
 </rootfiles></container>"#;
 
-/// A package document with these items, `id href media-type properties` each.
+/// Makes a package document with these items, `id href media-type properties` each.
 pub(crate) fn package(items: &[(&str, &str, &str, &str)]) -> String {
     let mut text = String::from(
         r#"<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0">
@@ -64,7 +64,7 @@ pub(crate) fn package(items: &[(&str, &str, &str, &str)]) -> String {
     text + "</manifest><spine toc='ncx'/></package>"
 }
 
-/// The entries every book begins with.
+/// Makes the entries that every book begins with.
 pub(crate) fn front(items: &[(&str, &str, &str, &str)]) -> Vec<Entry> {
     vec![
         stored("mimetype", b"application/epub+zip"),
@@ -73,7 +73,7 @@ pub(crate) fn front(items: &[(&str, &str, &str, &str)]) -> Vec<Entry> {
     ]
 }
 
-/// Every kind of entry there is, in sizes around the edges of blocks and slices.
+/// Makes entries of every kind, in sizes around the edges of blocks and slices.
 pub(crate) fn varied(seed: u64) -> Vec<Entry> {
     let mut random = Random::new(seed);
     let items = [
@@ -115,7 +115,7 @@ pub(crate) fn varied(seed: u64) -> Vec<Entry> {
     entries
 }
 
-/// A book of about `bytes` bytes as publishers make them: deflated chapters and style, stored
+/// Makes a book of about `bytes` bytes as publishers do: deflated chapters and style, stored
 /// pictures, in one of four also sounds.
 pub(crate) fn ordinary(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(seed);

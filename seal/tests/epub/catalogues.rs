@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Folders of books: what is done is skipped, what was killed is gone on with, what fails fails
-//! alone.
+//! Folders of books: finished books are skipped, killed runs are continued, and one book's failure
+//! does not stop the others.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -43,7 +43,7 @@ fn sealed(desk: &Desk, places: &CataloguePaths) -> SealOutcome {
     seal(places, &how(desk)).unwrap().run(&Settings::here(Some(2)), &SealProgress::default())
 }
 
-/// What verifying says of the books that are not as they should be.
+/// Verifies and returns the errors of faulty books.
 fn verified(desk: &Desk, sealed: &Path, source: Option<&Path>) -> Vec<String> {
     let plan = catalogue::verify(sealed, source, &opened(desk)).unwrap();
     let (files, settings) = (plan.files(), Settings::here(Some(2)));
@@ -52,7 +52,7 @@ fn verified(desk: &Desk, sealed: &Path, source: Option<&Path>) -> Vec<String> {
     outcome.failed.iter().map(ToString::to_string).collect()
 }
 
-/// A folder of `count` books, some of them in folders below.
+/// Makes a folder of `count` books, some of them in folders below.
 fn desk_of(count: u64, bytes: usize) -> Desk {
     let desk = Desk::new(Algorithm::Ecdsa);
     for seed in 0..count {
@@ -66,7 +66,7 @@ fn desk_of(count: u64, bytes: usize) -> Desk {
     desk
 }
 
-/// Every file below a folder and its inode, by which a file that was written again is told.
+/// Returns every file below a folder with its inode, which changes when a file is written again.
 fn files(folder: &Path) -> BTreeMap<PathBuf, u64> {
     use std::os::unix::fs::MetadataExt;
     let mut files = BTreeMap::new();
@@ -94,7 +94,7 @@ fn a_second_run_does_what_the_first_left() {
     assert_eq!((again.done, again.skipped, again.failed.len()), (0, 9, 0), "{:?}", again.failed);
     assert_eq!(files(&places.target), before);
 
-    // One is lost, one is new, one has changed since.
+    // One book is lost, one is new, one has changed since.
     let lost = places.target.join("a/b/3.epub");
     std::fs::remove_file(&lost).unwrap();
     std::fs::write(places.source.join("new.epub"), books::ordinary(77, 5000)).unwrap();
@@ -109,7 +109,7 @@ fn a_second_run_does_what_the_first_left() {
     for source in [None, Some(places.source.as_path())] {
         assert_eq!(verified(&desk, &places.target, source), Vec::<String>::new());
     }
-    // And a book that is missing is missed.
+    // A missing book is reported.
     std::fs::remove_file(&lost).unwrap();
     let said = verified(&desk, &places.target, Some(&places.source));
     assert!(said.len() == 1 && said[0].contains("3.epub: not in "), "{said:?}");
@@ -121,7 +121,7 @@ fn the_journal_tells_a_book_that_was_exchanged() {
     let desk = desk_of(2, 5000);
     let places = places(&desk, "sealed");
     sealed(&desk, &places);
-    // Sealed by the same provider with the same passphrase, but not here.
+    // Sealed by the same provider with the same passphrase, but not in this folder.
     let other = desk.write("other.epub", &books::ordinary(55, 5000));
     let target = places.target.join("1.epub");
     std::fs::remove_file(&target).unwrap();
@@ -179,7 +179,7 @@ fn a_folder_goes_there_and_back() {
     assert_eq!(plan.files(), 4);
     let outcome = plan.run(&Settings::here(Some(2)), &SealProgress::default());
     assert_eq!(outcome.done, 4, "{:?}", outcome.failed);
-    // Sealed again they verify against the first sources: every resource is the same.
+    // Sealed again, they verify against the first sources: every resource is the same.
     let again = CataloguePaths {
         source: back.target,
         target: desk.path("again"),
@@ -229,7 +229,7 @@ fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
         std::thread::sleep(Duration::from_millis(3 + moment * 7));
         child.kill().unwrap();
         killed += u64::from(!child.wait().unwrap().success());
-        // What has its name is whole, whenever it was.
+        // A file with its final name is complete at every moment.
         let target = desk.path("sealed");
         for file in target.is_dir().then(|| files(&target)).into_iter().flatten() {
             let name = file.0.strip_prefix(&target).unwrap().to_owned();
@@ -249,7 +249,7 @@ fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
     assert_eq!(verified(&desk, &places.target, Some(&places.source)), Vec::<String>::new());
 }
 
-/// With the provider's files that the parent has left in `folder`.
+/// Seals with the provider's files that the parent left in `folder`.
 fn seal_as_child(folder: &Path) {
     let desk = Desk::again(folder);
     let places = CataloguePaths {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Publications: sealed, opened by readers of other hands, unsealed; and every refusal.
+//! Tests of publications: sealed, opened by independent readers, unsealed; and every refusal.
 #![forbid(unsafe_code)]
 
 mod books;
@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 pub(crate) const PASSPHRASE: &str = "Frère Jacques, dormez-vous?";
 
-/// A folder with a provider's files in it.
+/// A folder with a provider's files.
 pub(crate) struct Desk {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) terms: Arc<Terms>,
@@ -51,7 +51,7 @@ impl Desk {
         Self { folder, terms, user_key: Arc::new(user_key(PASSPHRASE)) }
     }
 
-    /// The terms of a desk that was made by another process.
+    /// Returns the terms of a desk that another process made.
     pub(crate) fn again(folder: &Path) -> Arc<Terms> {
         let (certificate, key) = (folder.join("provider.pem"), folder.join("provider.key"));
         let signer =
@@ -111,7 +111,7 @@ impl Desk {
         }
     }
 
-    /// What is in the folder besides the provider's files.
+    /// Lists the names in the folder, without the provider's files.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = std::fs::read_dir(self.folder.path())
             .unwrap()
@@ -127,7 +127,7 @@ pub(crate) fn run<W: engine::Work>(works: Vec<W>) -> SealOutcome {
     engine::run(works, &Settings::here(Some(2)), &SealProgress::default())
 }
 
-/// Works one and gives its only error's text.
+/// Runs one work and returns the text of its only error.
 pub(crate) fn refusal<W: engine::Work>(work: W) -> String {
     let outcome = run(vec![work]);
     assert_eq!((outcome.done, outcome.failed.len()), (0, 1), "{:?}", outcome.failed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was sealed is opened by a reader of another hand, by OpenSSL, and by ourselves.
+//! Sealed books are opened by an independent reader, by OpenSSL, and by this crate.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::books::{self, Random};
 use crate::zip::{Entry, archive, deflated, stored};
 use crate::{Desk, PASSPHRASE, refusal, user_key, well};
 
-/// Opens it with `reader.py`. False when it cannot be run here.
+/// Opens the book with `reader.py`. False when that cannot run here.
 fn read_by_python(desk: &Desk, sealed: &Path, source: &Path) -> bool {
     for needed in [["python3", "--version"], ["openssl", "version"]] {
         if Command::new(needed[0]).arg(needed[1]).output().is_err() {
@@ -82,7 +82,7 @@ fn unsealed_every_resource_is_as_before() {
     well(vec![desk.book(&source, &sealed)]);
     well(vec![desk.sealed_book(&sealed, &again)]);
     assert_eq!(resources(&again), resources(&source));
-    // And can be sealed again: nothing of the protection is left.
+    // The book can be sealed again: nothing of the protection is left.
     well(vec![desk.book(&again, &desk.path("sealed again.epub"))]);
 }
 
@@ -122,7 +122,7 @@ fn two_sealings_have_nothing_in_common_but_the_clear() {
         bytes[1000..bytes.len() - 8000].chunks_exact(16).map(<[u8]>::to_vec).collect()
     };
     let common = blocks(&one).intersection(&blocks(&two)).count();
-    // Local headers and the clear documents, whose places differ by no byte.
+    // Common are local headers and the clear documents, which have the same offsets in both.
     assert!(common * 16 < 8000, "{common} blocks of {} bytes", one.len());
 }
 
@@ -139,7 +139,7 @@ fn many_entries_need_the_larger_end_record() {
     verify(&sealed, Some(&source), &desk.user_key, None, None).unwrap();
 }
 
-/// Writes 9 GB; `cargo test -p seal --test epub -- --ignored` where there is room.
+/// Writes 9 GB; run `cargo test -p seal --test epub -- --ignored` where there is room.
 #[test]
 #[ignore = "writes 9 GB"]
 fn an_entry_of_more_than_4_gib_goes_through() {
@@ -154,7 +154,7 @@ fn an_entry_of_more_than_4_gib_goes_through() {
         crc.update(&zeros[..more as usize]);
         left -= more;
     }
-    // The archive is made with an empty entry; its data, a hole, is put in afterwards.
+    // The archive is made with an empty entry; its data, a hole, are inserted afterwards.
     let mut entries = books::front(&[]);
     let large = Entry { zip64: true, ..stored("large.mp4", b"") };
     entries.push(large);
@@ -172,7 +172,7 @@ fn an_entry_of_more_than_4_gib_goes_through() {
     let mut tail = tail;
     let at = patch(&mut tail, 0);
     tail[at - 30..at - 26].copy_from_slice(&crc.finalize().to_le_bytes());
-    // The zip64 end record's directory offset and the locator's offset move behind the data.
+    // The directory offset in the zip64 end record and the locator's offset move behind the data.
     let end = tail.windows(4).position(|four| four == b"PK\x06\x06").unwrap();
     let moved = |tail: &mut Vec<u8>, at: usize| {
         let was = u64::from_le_bytes(tail[at..at + 8].try_into().unwrap());
@@ -284,13 +284,14 @@ fn a_ciphertext_that_was_changed_anywhere_opens_nothing() {
         for _ in 0..40 {
             let mut bad = good.clone();
             bad[data + random.below(bytes)] ^= 1 << random.below(8);
-            // Half of the time the checksum is made to fit, as whoever means harm would.
+            // In half of the cases the checksum is made to fit, as an attacker would.
             if random.below(2) == 0 {
                 let crc = crc32fast::hash(&bad[data..data + bytes]).to_le_bytes();
                 bad[crc_at..crc_at + 4].copy_from_slice(&crc);
                 bad[listed - 30..listed - 26].copy_from_slice(&crc);
                 // CBC has no authentication: a bit of the IV changes a bit of the first block, and
-                // deflated text may be as long with another letter. Only comparing always tells.
+                // changed deflated text may have the same length. Only a comparison always detects
+                // that.
                 let bad = desk.write("bad.epub", &bad);
                 verify(&bad, Some(&source), &desk.user_key, None, None).unwrap_err();
                 continue;
@@ -303,8 +304,8 @@ fn a_ciphertext_that_was_changed_anywhere_opens_nothing() {
     }
 }
 
-/// Every entry of a book, inflated by Python, as a line of name, bytes and hash; or as the crate's
-/// verifier knows nothing of it, by flate2 alone where there is no Python.
+/// Lists every entry of a book, inflated by Python, with its name, time and SHA-256. Empty where
+/// Python is missing.
 fn resources(book: &Path) -> String {
     let script = "import sys,zipfile,hashlib\n\
         z=zipfile.ZipFile(sys.argv[1])\n\

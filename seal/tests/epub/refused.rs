@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is refused, with the words that name the file, what was found and what to do.
+//! Tests of refusals: each message names the file, the fault and the cure.
 
 use seal::lcp::Algorithm;
 
@@ -7,7 +7,7 @@ use crate::books::{self, CONTAINER, Random, package};
 use crate::zip::{Entry, archive, deflated, stored};
 use crate::{Desk, refusal};
 
-/// A book that is well, and one more entry.
+/// Makes a valid book with one more entry.
 fn with(entry: Entry) -> Vec<u8> {
     let mut entries = books::front(&[]);
     entries.push(entry);
@@ -18,7 +18,7 @@ fn text(name: &str) -> Entry {
     deflated(name, &Random::new(3).chapter(2000))
 }
 
-/// Seals each and compares what is said; nothing is left behind.
+/// Seals each book and compares the error; asserts that no file is left.
 fn all_are_refused(cases: Vec<(Vec<u8>, &str)>) {
     let desk = Desk::new(Algorithm::Ecdsa);
     for (bytes, expected) in cases {
@@ -117,7 +117,7 @@ fn names_that_lead_out_or_are_not_plain() {
 fn bombs_are_bounded_by_what_is_declared() {
     let zeros = deflated("zeros.xhtml", &vec![0; 8 << 20]);
     let grown = format!("entry \"zeros.xhtml\" would grow from {} to 8388608", zeros.data.len());
-    // Says it is small and is not: ends where it said.
+    // The entry declares a small size and inflates to more: inflating ends at the declared size.
     let more = Entry { bytes: 1000, ..deflated("more.xhtml", &vec![0; 100_000]) };
     let more_medium = Entry { bytes: 1000, ..deflated("more.png", &vec![0; 100_000]) };
     let huge = Entry { bytes: 1 << 40, zip64: true, ..text("huge.xhtml") };
@@ -131,7 +131,7 @@ fn bombs_are_bounded_by_what_is_declared() {
         .collect();
     let mut together = books::front(&[]);
     together.extend(many);
-    // One body for many names: each of them inflates, the archive stays small.
+    // One body for many names: each of them inflates, and the archive stays small.
     let mut shared = books::front(&[]);
     shared.push(text("a.xhtml"));
     for at in 0..20 {
@@ -199,7 +199,7 @@ fn archives_that_are_broken() {
 
 #[test]
 fn the_words_of_a_package_are_no_paths_of_ours() {
-    // Items that lead out of the book name nothing in it, and nothing outside is touched.
+    // Items that lead out of the book match no entry in it, and no file outside is touched.
     let items = [("a", "../../../etc/passwd", "image/jpeg", "cover-image")];
     let desk = Desk::new(Algorithm::Ecdsa);
     let mut entries = books::front(&items);
@@ -208,7 +208,7 @@ fn the_words_of_a_package_are_no_paths_of_ours() {
     let source = desk.write("book.epub", &archive(&entries, false));
     let sealed = desk.path("sealed.epub");
     crate::well(vec![desk.book(&source, &sealed)]);
-    // It is the cover by RFC 3986's rules, so it is clear.
+    // By RFC 3986's rules this entry is the cover, so it is clear.
     let bytes = std::fs::read(sealed).unwrap();
     assert!(bytes.windows(16).any(|window| window == b"not the real one"));
 }

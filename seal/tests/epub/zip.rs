@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Archives for the tests, of another hand than the crate's, and every field of them at will.
+//! Archives for the tests, written independently of the crate; every field can be set.
 //!
 //! Source: PKWARE APPNOTE 6.3.10 §4.3.
 
@@ -8,7 +8,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-/// An entry; what the directory and the local header say of it can be made untrue.
+/// An entry; its fields in the directory and the local header can be made false.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
@@ -18,13 +18,13 @@ pub(crate) struct Entry {
     pub(crate) flags: u16,
     pub(crate) crc: u32,
     pub(crate) bytes: u64,
-    /// Sizes in an extra field although they are small.
+    /// True: sizes are in an extra field although they are small.
     pub(crate) zip64: bool,
-    /// Begins where this entry begins.
+    /// Index of the entry whose offset the directory gives for this one.
     pub(crate) header_of: Option<usize>,
 }
 
-/// As it is.
+/// Makes an entry that is not compressed.
 pub(crate) fn stored(name: &str, bytes: &[u8]) -> Entry {
     Entry {
         name: name.into(),
@@ -39,14 +39,14 @@ pub(crate) fn stored(name: &str, bytes: &[u8]) -> Entry {
     }
 }
 
-/// By deflate.
+/// Makes an entry compressed by deflate.
 pub(crate) fn deflated(name: &str, bytes: &[u8]) -> Entry {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).unwrap();
     Entry { data: encoder.finish().unwrap(), method: 8, ..stored(name, bytes) }
 }
 
-/// Writes an archive; a zip64 end record when `zip64` or when there are that many entries.
+/// Writes an archive, with a zip64 end record when `zip64` or when the entries need it.
 pub(crate) fn archive(entries: &[Entry], zip64: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let mut offsets = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn archive(entries: &[Entry], zip64: bool) -> Vec<u8> {
         out.extend_from_slice(b"PK\x03\x04\x14\0");
         let name = entry.local_name.as_ref().unwrap_or(&entry.name);
         header(&mut out, entry, name);
-        // Of the local header the length of the extra field, the name, the extra field.
+        // End of the local header: length of the extra field, name, extra field.
         let extra = if entry.zip64 { sizes(entry) } else { Vec::new() };
         out.extend_from_slice(&(extra.len() as u16).to_le_bytes());
         out.extend_from_slice(name);
