@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Assets: a file that can be streamed, its plan, and the open files that sessions share.
+//! asset: a file that can be streamed, its plan, and the open files that its sessions share.
 //!
-//! A plan is a few megabytes for hours of media, so it lives as long as somebody streams it and is
-//! read again from the cache afterwards. All sessions of one asset share one [`Source`]: one
-//! descriptor, one map, one wire image, so a session costs a socket and little else.
+//! A plan takes a few megabytes for hours of media, so it stays in memory while the asset is
+//! streamed and is read from the cache afterwards. All sessions of one asset share one [`Source`]:
+//! one descriptor, one map, one wire image, so a session costs a socket and little else.
 //!
-//! Does not do: finding assets ([`crate::library`]) or making wire images ([`crate::wire_image`]).
+//! Does not find assets ([`crate::library`]) or make wire images ([`crate::wire_image`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -23,7 +23,7 @@ pub(crate) struct Asset {
     pub(crate) name: String,
     pub(crate) key: PlanKey,
     pub(crate) plan: PacketPlan,
-    /// Set while it is recorded.
+    /// Set while the file is recorded.
     growth: Option<Arc<Growth>>,
     source: Mutex<Weak<Source>>,
 }
@@ -32,9 +32,9 @@ pub(crate) struct Asset {
 pub(crate) struct Source {
     pub(crate) asset: Arc<Asset>,
     pub(crate) media: MappedFile,
-    /// Set once, when the wire image is there; sessions then go over to it in mid-stream.
+    /// Set once, when the wire image is made; sessions then switch to it in mid-stream.
     image: OnceLock<WireImage>,
-    /// True from the first request for an image on, so that it is asked for once.
+    /// True from the first request for an image on, so that it is requested once.
     pub(crate) image_asked: AtomicBool,
     file_residence: Residency,
     image_residence: Residency,
@@ -45,7 +45,7 @@ impl Asset {
         Asset { name, key, plan, growth: None, source: Mutex::new(Weak::new()) }
     }
 
-    /// A recording as far as it is written.
+    /// Creates the asset of a recording as far as it is written.
     pub(crate) fn growing(
         name: String,
         key: PlanKey,
@@ -55,12 +55,12 @@ impl Asset {
         Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
     }
 
-    /// Whether more is to come than its plan has.
+    /// True when the file will have more packets than this plan.
     pub(crate) fn is_growing(&self) -> bool {
         self.growth.is_some()
     }
 
-    /// The shared open files, opened by `open` if no session holds them.
+    /// Returns the shared open files; calls `open` if no session holds them.
     pub(crate) fn source<E>(
         self: &Arc<Asset>,
         open: impl FnOnce() -> Result<MappedFile, E>,
@@ -77,7 +77,7 @@ impl Asset {
         Ok(source)
     }
 
-    /// With this open file, whatever the newest plan of a recording is: the next one begins so.
+    /// Creates a source with this open file, regardless of a recording's newest plan.
     pub(crate) fn opened(self: &Arc<Asset>, media: MappedFile) -> Arc<Source> {
         let packets = self.plan.packets();
         Arc::new(Source {
@@ -86,31 +86,31 @@ impl Asset {
             asset: self.clone(),
             media,
             image: OnceLock::new(),
-            // The image of what is written so far would be of no use in a moment.
+            // True for a recording: its image would soon be outdated.
             image_asked: AtomicBool::new(self.is_growing()),
         })
     }
 }
 
 impl Source {
-    /// The newest of a recording; itself of any other file.
+    /// Returns the newest source of a recording; of any other file itself.
     pub(crate) fn newest(self: &Arc<Source>) -> Arc<Source> {
         let newest = self.asset.growth.as_ref().and_then(|growth| growth.newest());
         newest.unwrap_or_else(|| self.clone())
     }
 
-    /// One past the last packet that can be sent.
+    /// Returns one past the last packet that can be sent.
     pub(crate) fn end(&self) -> u64 {
         let plan = &self.asset.plan;
         if self.asset.is_growing() { plan.settled_packets() } else { plan.packets() }
     }
 
-    /// Where a play stops that is to play all there is and will be.
+    /// Returns the end of a play of everything, including later packets of a recording.
     pub(crate) fn limit(&self) -> u64 {
         if self.asset.is_growing() { u64::MAX } else { self.asset.plan.packets() }
     }
 
-    /// What is known to be in memory, of the file or of the image.
+    /// Returns the recently resident parts of the file or of the image.
     pub(crate) fn residence(&self, form: SendForm) -> &Residency {
         match form {
             SendForm::Source => &self.file_residence,
@@ -118,18 +118,18 @@ impl Source {
         }
     }
 
-    /// The wire image, once it is there and for as long as it is as it was written. One that is
-    /// dropped is made again for the next play after these sessions.
+    /// Returns the wire image once it is made and while it is intact. A dropped one is made again
+    /// for the next play after these sessions.
     pub(crate) fn image(&self) -> Option<&WireImage> {
         self.image.get().filter(|image| !image.is_dropped())
     }
 
     pub(crate) fn set_image(&self, image: WireImage) {
-        // One is asked for once.
+        // An image is requested once, so it is unset here.
         let _ = self.image.set(image);
     }
 
-    /// True the first time it is called.
+    /// Returns true on the first call only.
     pub(crate) fn ask_image(&self) -> bool {
         !self.image_asked.swap(true, Ordering::Relaxed)
     }

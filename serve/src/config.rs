@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server is told to do, checked before anything is opened.
+//! config: options of a server, checked before anything is opened.
 //!
 //! Every limit has a default with its reason here; the command line offers those that operators
 //! change.
@@ -21,58 +21,58 @@ use crate::path_choice::PathCost;
 pub struct Config {
     /// The folder whose files are served.
     pub folder: PathBuf,
-    /// Where RTSP listens; port 0 picks one.
+    /// Listening address of RTSP; port 0 picks one.
     pub rtsp: SocketAddr,
-    /// Where HTTP listens; port 0 picks one.
+    /// Listening address of HTTP; port 0 picks one.
     pub http: SocketAddr,
     /// Cache folder; the XDG cache by default.
     pub cache: Option<PathBuf>,
-    /// Wire images may take this much disk, bytes; 0 for none.
+    /// Disk space for wire images, bytes; 0 for none.
     pub cache_bytes_max: u64,
-    /// A packet is sent at most this long before it is due. Larger bursts cost less and jitter
-    /// more.
+    /// Longest time by which a packet is sent ahead. Larger bursts cost less CPU time and add
+    /// jitter.
     pub burst: Duration,
-    /// Where media leaves from.
+    /// Ports that media is sent from.
     pub media_ports: MediaPorts,
     /// Paths forced by name: at most one for streams and one for downloads.
     pub paths: Vec<String>,
-    /// What paths cost on this machine; the cheapest are used. Empty: a usual order.
+    /// CPU cost of paths on this machine; the cheapest are used. Empty: a default order.
     pub path_costs: Vec<PathCost>,
     /// Pacer threads; one per core by default.
     pub pacers: Option<usize>,
-    /// A session nobody has heard from for this long ends (RFC 2326 §12.37).
+    /// Time of silence after which a session ends (RFC 2326 §12.37).
     pub session_timeout: Duration,
-    /// Where keys of sealed films come from; they are given at `/keys/NAME/NUMBER.key`.
+    /// Source of the keys of sealed films, served at `/keys/NAME/NUMBER.key`.
     pub keys: Option<KeySource>,
-    /// Who gets them: without tokens, everybody.
+    /// Tokens that clients need for keys; without tokens keys are open.
     pub key_tokens: Option<KeyTokens>,
-    /// Pages of this origin, or `*` for all, may play what is served (the Fetch standard's CORS).
+    /// Origin whose pages may play the served files, or `*` for all (the Fetch standard's CORS).
     pub allow_origin: Option<String>,
-    /// How long connections are waited for.
+    /// Time-outs of connections.
     pub timeouts: Timeouts,
-    /// What clients may hold at most.
+    /// Limits on clients.
     pub limits: ClientLimits,
 }
 
-/// How long a connection is waited for.
+/// Time-outs of a connection.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Timeouts {
     /// From the first byte of a request to its last: ends a peer that sends a byte a second.
     pub request: Duration,
-    /// A connection that has said nothing yet.
+    /// Until the first byte on a new connection.
     pub first_request: Duration,
     /// Between requests of an HTTP connection.
     pub idle_http: Duration,
     /// Between requests of an RTSP connection.
     pub idle_rtsp: Duration,
-    /// A peer that takes no byte of an answer; whoever takes some has as long as it makes progress
-    /// (1 KiB/s).
+    /// For a peer that accepts no byte of an answer; others have as long as they make progress (1
+    /// KiB/s).
     pub write: Duration,
 }
 
 impl Config {
-    /// The defaults, for `folder`.
+    /// Returns the default options for `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Config {
         Config {
             folder: folder.into(),
@@ -134,12 +134,12 @@ impl Config {
     }
 }
 
-/// `*`, or scheme, host and port as a browser sends them.
+/// True for `*`, and for scheme, host and port as a browser sends them.
 fn is_origin(text: &str) -> bool {
     let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
     text == "*" || authority.is_some_and(|a| !a.is_empty() && a.bytes().all(is_letter))
 }
 
-/// Beyond this a burst would overflow the receivers' default socket buffers at common rates.
+/// Longest burst; a longer one would overflow receivers' default socket buffers at common rates.
 const BURST_MS_MAX: u128 = 200;

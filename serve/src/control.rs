@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Housekeeping of sessions: sender reports and BYE out, receiver reports in, time-outs, ends.
+//! control: housekeeping of sessions: sends sender reports and BYE, reads receiver reports, ends
+//! sessions.
 //!
-//! One task looks at all sessions four times a second and at the pacers' events as they come; one
-//! reads the shared RTCP port. Costs about a microsecond per session and look.
+//! One task checks all sessions four times a second and the pacers' events as they come; one reads
+//! the shared RTCP port. Costs about a microsecond per session and check.
 //!
 //! Sources: RFC 3550 §6.2 (interval), §6.4 (reports), §6.6 (BYE); RFC 2326 §12.37 (time-out).
-//! Does not do: adapt the rate of media to what receivers report; stored media has the rate it has.
+//! Does not adapt the media rate to receiver reports; stored media has the rate it has.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -23,7 +24,7 @@ use crate::pacer::{Event, StreamEnd};
 use crate::server_state::ServerState;
 use crate::stream_session::{SessionControl, Shift, StreamSession};
 
-/// Looks after the sessions until it is aborted.
+/// Runs the housekeeping until it is aborted.
 pub(crate) async fn housekeeping(
     server: Arc<ServerState>,
     mut events: mpsc::UnboundedReceiver<Event>,
@@ -37,14 +38,14 @@ pub(crate) async fn housekeeping(
     }
 }
 
-/// Ends a session: no more media, BYE, everything given back.
+/// Ends a session: stops media, sends BYE, frees its resources.
 pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &str) {
     if server.sessions.end(session) {
         bye(session, &mut session.control.lock().unwrap(), reason);
         let progress = session.link.progress();
         let view = session.control.lock().unwrap().receiver;
         if progress.packets == 0 {
-            // Nothing to say of it, and a flood of SETUPs must not become one of lines.
+            // Such an end is unremarkable, and a flood of SETUPs must not flood the log.
             tracing::debug!("session {} of {}: {reason}", session.number, session.rtp_peer);
             return;
         }
@@ -60,14 +61,14 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
     }
 }
 
-/// What a receiver has reported, for the log.
+/// Describes a receiver's reports for the log.
 fn in_words(view: &ReceiverView) -> String {
     if view.reports == 0 {
         return "the receiver reported nothing".to_owned();
     }
     let lost = match view.last.lost {
         lost @ 0.. => format!("the receiver lost {lost}"),
-        // RFC 3550 §6.4.1: more came than were sent.
+        // More packets arrived than were sent (RFC 3550 §6.4.1).
         more => format!("the receiver lost none and had {} twice", more.unsigned_abs()),
     };
     let jitter_ms = f64::from(view.jitter_max) * 1e3 / f64::from(wire::mp2t::CLOCK_RATE_HZ);
@@ -78,7 +79,7 @@ fn in_words(view: &ReceiverView) -> String {
     format!("{lost}, jitter {jitter_ms:.1} ms at most, round trip {round_trip}")
 }
 
-/// Reads RTCP from one socket until it is aborted or the server is gone.
+/// Reads RTCP from one socket until it is aborted or the server has stopped.
 pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerState>) {
     let mut datagram = vec![0; RTCP_BYTES_MAX];
     loop {
@@ -87,7 +88,7 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
                 let Some(server) = server.upgrade() else { return };
                 heard(&server, from, &datagram[..count]);
             }
-            // ICMP of a report that found no open port: the port of the media decides.
+            // ICMP about RTCP: the client's RTCP port is closed. The media port's reports decide.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
             Err(error) => {
                 tracing::warn!("rtcp: {error}");
@@ -98,7 +99,7 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
 }
 
 fn heard(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
-    // Nobody's: a session that has just ended, or noise.
+    // No session: it has just ended, or the datagram is noise.
     let Some(session) = server.sessions.by_rtcp(from) else { return };
     let seen = match rtcp::parse(datagram) {
         Ok(seen) => seen,
@@ -113,7 +114,7 @@ fn heard(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
     let mut control = session.control.lock().unwrap();
     control.state.heard(now, ControlChannel::Rtcp);
     for item in seen {
-        // A receiver's BYE is not taken for TEARDOWN: RTCP comes from anybody who can forge an
+        // A receiver's BYE is not treated as TEARDOWN: RTCP can be sent by anybody who forges an
         // address.
         if let RtcpItem::Report { report, .. } = item
             && report.ssrc == ssrc
@@ -148,7 +149,7 @@ fn look(server: &Arc<ServerState>) {
     }
 }
 
-/// Why a session ends for what ICMP reports of the path, if it does.
+/// Returns why ICMP reports about the path end a session, if they do.
 fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Option<&'static str> {
     let fault = session.link.progress().fault?;
     let receiver = &control.receiver;
@@ -160,10 +161,9 @@ fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Op
     fault.verdict(Instant::now(), voices)
 }
 
-/// BYE to whoever has heard a stream to its end and not asked for more meanwhile. It goes to
-/// another port than the media, so nothing keeps it behind the last packets, and clients that read
-/// RTCP first (ffmpeg's rtpproto.c) throw away what media they have not read by then: hence the
-/// wait.
+/// Sends BYE to a client whose stream has ended without a new PLAY meanwhile. BYE goes to another
+/// port than the media, so it can overtake the last packets, and clients that read RTCP first
+/// (ffmpeg's rtpproto.c) discard media not read by then: hence the wait.
 async fn farewell(session: Arc<StreamSession>, play: u64) {
     tokio::time::sleep(BYE_AFTER).await;
     let mut control = session.control.lock().unwrap();
@@ -173,7 +173,7 @@ async fn farewell(session: Arc<StreamSession>, play: u64) {
 }
 
 fn report(session: &StreamSession, shift: Shift) {
-    // Before the first packet there is nothing to report.
+    // Nothing is to be reported before the first packet.
     if session.link.progress().clock.is_some() {
         send(session, &rtcp::sender_report(&sender(session, shift), &session.cname));
     }
@@ -187,7 +187,7 @@ fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
     }
 }
 
-/// What was sent, and what the stream's clock says now.
+/// Returns the counts sent and the present time of the stream's clock.
 fn sender(session: &StreamSession, shift: Shift) -> rtcp::SenderInfo {
     let (plan, progress) = (&session.source.asset.plan, session.link.progress());
     let ticks = match progress.clock {
@@ -198,13 +198,13 @@ fn sender(session: &StreamSession, shift: Shift) -> rtcp::SenderInfo {
         ssrc: plan.identity().ssrc,
         ntp: ntp_now(),
         rtp_timestamp: plan.timestamp(ticks).wrapping_add(shift.timestamp),
-        // RFC 3550 §6.4.1: 32-bit counts that wrap.
+        // 32-bit counts that wrap (RFC 3550 §6.4.1).
         packets: progress.packets as u32,
         octets: progress.octets as u32,
     }
 }
 
-/// For the interval between reports: sessions that began together must not report together.
+/// Randomizes the interval of reports, so that sessions begun together do not report together.
 pub(crate) fn random() -> u32 {
     getrandom::u32().expect("the kernel has random bits once it runs")
 }
@@ -215,7 +215,7 @@ fn ntp_now() -> u64 {
 
 fn send(session: &StreamSession, datagram: &[u8]) {
     if let Err(error) = session.rtcp.try_send_to(datagram, session.rtcp_peer) {
-        // The next report says the same with newer figures.
+        // The next report has the same content with newer figures.
         tracing::debug!("rtcp to {}: {error}", session.rtcp_peer);
     }
 }
@@ -242,7 +242,7 @@ fn over(server: &ServerState, event: Event) {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// More than the largest burst, which leaves at once before it is due, and a slow client's pause.
+/// More than the largest burst, which leaves ahead of its due time, and a slow client's pause.
 const BYE_AFTER: Duration = Duration::from_millis(300);
 const RTCP_BYTES_MAX: usize = 2048;
 

@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The download paths that are open: one is taken for a response and given back after it.
+//! download_paths: a pool of open download paths; a response borrows one.
 //!
-//! Opening one may be a ring, a pipe or a buffer, for files of a few bytes as for large ones; so
-//! those that have been opened are kept, as many as were in use at once and [`KEPT_MAX`] at most.
-//! Costs a lock at either end of a response. A path serves whatever connection it is given to
-//! (`paths`, [`DownloadPath`]); a response keeps its own to its end, for a path may know its
-//! socket.
+//! Opening a path may create a ring, a pipe or a buffer, even for files of a few bytes. So opened
+//! paths are kept, as many as were in use at once, at most [`KEPT_MAX`]. Costs a lock at each end
+//! of a response. A path serves any connection (`paths`, [`DownloadPath`]); a response keeps its
+//! own to the end, because a path may hold state of its socket.
 //!
-//! Where the chosen path cannot be opened (descriptors or locked memory are spent), the response
-//! goes by [`INSTEAD`], which need next to nothing, and the next one tries again.
+//! When the chosen path cannot be opened (descriptors or locked memory are exhausted), the response
+//! uses one of [`INSTEAD`], which need next to nothing, and the next one tries again.
 //!
-//! Does not do: choose the path ([`crate::path_choice`]).
+//! Does not choose the path ([`crate::path_choice`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use paths::{DownloadPath, Open, Spec, Transport};
 
-/// The open paths of a server.
+/// Pool of a server's open paths.
 pub(crate) struct Downloads {
     spec: &'static Spec,
     free: Mutex<Vec<Box<dyn DownloadPath>>>,
-    /// It has been said that the chosen path cannot be opened.
+    /// True when it was logged that the chosen path cannot be opened.
     is_said: AtomicBool,
 }
 
-/// A path in use; given back when dropped.
+/// A path in use; dropping it returns it to the pool.
 pub(crate) struct BorrowedPath<'a> {
     path: Option<Box<dyn DownloadPath>>,
-    /// None where it goes by another than the chosen one.
+    /// `None` for a fallback path, which is not kept.
     home: Option<&'a Downloads>,
 }
 
@@ -37,7 +36,7 @@ impl Downloads {
         Downloads { spec, free: Mutex::default(), is_said: AtomicBool::new(false) }
     }
 
-    /// A path for a response; none where not even the simplest can be opened.
+    /// Borrows a path for a response; `None` when not even the simplest can be opened.
     pub(crate) fn take(&self) -> Option<BorrowedPath<'_>> {
         let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(path) = kept.or_else(|| self.open()) {
@@ -85,10 +84,10 @@ impl Drop for BorrowedPath<'_> {
     }
 }
 
-/// What else a file can be sent by, the better first.
+/// Fallback paths, the better first.
 const INSTEAD: [&str; 2] = ["sendfile", "read_write"];
-/// More downloads at once than that open a path each, as if none were kept: at most 64 MiB of
-/// rings, and two descriptors each, stay behind.
+/// Most kept paths: at most 64 MiB of rings, and two descriptors each. Further concurrent downloads
+/// open a path each.
 const KEPT_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong when a server is started, in the four kinds of the house: a host's refusal, a
-//! caller's wrong option. Peers' mistakes are answered on the wire and never become an [`Error`].
+//! error: errors of starting a server: a host's refusal or a caller's wrong option. Mistakes of
+//! peers are answered on the wire and never become an [`Error`].
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// What a path is, and what to do, where a folder cannot be opened.
+/// Describes a folder that cannot be opened, with the cure.
 fn folder_refused(path: &Path, source: &io::Error) -> String {
     let shown = path.display();
     match source.kind() {
@@ -22,7 +22,7 @@ fn folder_refused(path: &Path, source: &io::Error) -> String {
     }
 }
 
-/// A setting of a server, as errors name it; the command line adds its flag.
+/// Setting of a server, as named in errors; the command line adds its flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Setting {
@@ -62,16 +62,16 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// Why the server did not start.
+/// Reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Caller: the folder to serve.
+    /// Caller: the folder to serve cannot be opened.
     #[error("serve {}: {}", path.display(), folder_refused(path, source))]
     Folder {
-        /// What was asked for.
+        /// Path of the folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// Caller: a setting of [`crate::Config`] that cannot be used.
@@ -84,28 +84,28 @@ pub enum Error {
         /// Values that can be used.
         cure: String,
     },
-    /// Caller: a path of wire images, and a cache without room for them.
+    /// Caller: a path of wire images is forced, and the cache has no space for them.
     #[error("path {path}: it sends wire images, and their share of the cache is 0 bytes")]
     NoImages {
         /// The path's name.
         path: &'static str,
     },
-    /// Caller: an option that cannot be taken.
+    /// Caller: an option has an unusable value.
     #[error("{option}: {found}; {cure}")]
     Option {
         /// The option as written on the command line.
         option: &'static str,
-        /// What was found.
+        /// Value found.
         found: String,
-        /// What to write.
+        /// Value to write.
         cure: String,
     },
-    /// Host: a listening socket or the media ports.
+    /// Host: a listening socket or the media ports cannot be opened.
     #[error("{setting} {address}: {source}")]
     Listen {
         /// The setting that gives the address.
         setting: Setting,
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The kernel's error.
         source: io::Error,
@@ -113,24 +113,24 @@ pub enum Error {
     /// Host: a system call failed.
     #[error("{call} {object}: {source}")]
     Host {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// On what.
+        /// Object of the call.
         object: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Host: the process may open too few descriptors to serve anybody.
+    /// Host: the process may open too few descriptors to serve a client.
     #[error(
         "ulimit -n: {found} file descriptors, of which a server here holds {held} before its first \
          client; raise it to {needed} at least"
     )]
     Descriptors {
-        /// How many it may open.
+        /// Number of descriptors it may open.
         found: u64,
-        /// How many it has open.
+        /// Number of descriptors it has open.
         held: u64,
-        /// How many it needs for a few clients.
+        /// Number of descriptors needed for a few clients.
         needed: u64,
     },
     /// Host: a path cannot be used on this machine.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys of sealed films, given to players at `/keys/NAME/NUMBER.key`.
+//! film_keys: keys of sealed films, served to players at `/keys/NAME/NUMBER.key`.
 //!
-//! They come from a folder of key files, which is never the served one nor below it, or are made
-//! when they are asked for, from a secret that whoever starts the server holds, for films that lie
-//! in the served folder. Costs an open, and a read or a hash; 16 bytes a film and minute are all
-//! that a player asks for.
+//! Keys come from a folder of key files, which is never the served one nor below it, or are derived
+//! on request from a secret held by the caller that starts the server, for films in the served
+//! folder. Costs an open, and a read or a hash; a player requests 16 bytes a film and minute.
 //!
 //! Sources: RFC 8216 §4.3.2.4 (the key is 16 octets), §6.3.6 (obtaining it).
-//! Does not do: decide who gets a key ([`crate::key_tokens`] does), derive keys (the caller does).
+//! Does not admit clients ([`crate::key_tokens`] does) or derive keys (the caller does).
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -19,26 +18,26 @@ use crate::served_folder::Folder;
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;
 
-/// Below this, and only if there are keys, paths are keys and not files.
+/// Prefix of key paths; only if the server has keys, otherwise such paths are files.
 pub(crate) const PREFIX: &str = "/keys/";
 
-/// What `seal hls` writes of each film.
+/// Playlist that `seal hls` writes for each film.
 const PLAYLIST: &str = "media.m3u8";
 
 /// Makes key `number` of a film.
 pub type KeyMaker = dyn Fn(&str, u64) -> [u8; KEY_BYTES] + Send + Sync;
 
-/// Where keys come from.
+/// Source of keys.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum KeySource {
     /// Files `NAME/NUMBER.key` of 16 bytes below this folder.
     Folder(PathBuf),
-    /// Key `number` of the film `name`, made by this.
+    /// Function that makes key `number` of the film `name`.
     Made(Arc<KeyMaker>),
 }
 
-/// Where they come from, never what they are.
+/// Shows the source, never a key.
 impl std::fmt::Debug for KeySource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -48,10 +47,10 @@ impl std::fmt::Debug for KeySource {
     }
 }
 
-/// A source of keys, open.
+/// An opened source of keys.
 pub(crate) enum FilmKeys {
     Folder(Folder),
-    /// For the films of the served folder.
+    /// Makes keys for films of the served folder only.
     Made(Arc<KeyMaker>, Folder),
 }
 
@@ -59,7 +58,7 @@ impl FilmKeys {
     /// Opens a source for a server of the folder `served`.
     ///
     /// # Errors
-    /// [`Error::Setting`]: the folder cannot be read, or its files would be served to anybody.
+    /// [`Error::Setting`]: the folder cannot be read, or its keys would be served as files.
     pub(crate) fn open(source: &KeySource, served: &Path) -> Result<FilmKeys, Error> {
         let path = match source {
             KeySource::Made(make) => {
@@ -90,12 +89,12 @@ impl FilmKeys {
         Ok(FilmKeys::Folder(folder))
     }
 
-    /// Key `number` of a film; none if there is none. It may wait for a disk.
+    /// Returns key `number` of a film, `None` if there is none. May block on a disk.
     pub(crate) fn key(&self, film: &str, number: u64) -> Option<[u8; KEY_BYTES]> {
         match self {
             FilmKeys::Made(make, served) => {
-                // A key of a film that is not published is nobody's. A film has a folder, its
-                // further sounds and programmes have playlists in it.
+                // Only films in the served folder have keys. A film has a folder; its further audio
+                // tracks and programmes have playlists in it.
                 let is_there = |playlist: String| served.file(&playlist).is_ok();
                 let is_published =
                     is_there(format!("{film}/{PLAYLIST}")) || is_there(format!("{film}.m3u8"));
@@ -116,12 +115,12 @@ impl FilmKeys {
     }
 }
 
-/// The film and the number that a path below [`PREFIX`] names; none if it names no key.
+/// Parses film and number from a path below [`PREFIX`]; `None` if it names no key.
 pub(crate) fn named(path: &str) -> Option<(&str, u64)> {
     let (film, file) = path.strip_prefix(PREFIX)?.rsplit_once('/')?;
     let digits = file.strip_suffix(".key")?;
     let number: u64 = digits.parse().ok()?;
-    // One path a key: what a policy says of one way to write it holds for all.
+    // Each key has one path, so a policy for that path cannot be evaded by another spelling.
     let is_canonical = number.to_string() == digits;
     let is_name = |part: &str| !part.is_empty() && !part.starts_with('.');
     (is_canonical && film.split('/').all(is_name)).then_some((film, number))

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a file is by the end of its name: a transport stream, media of another format, or neither.
+//! formats: classifies files by extension: transport stream, media of another format, or neither.
 //!
-//! What people are told of a file follows from that. A transport stream that cannot be streamed and
-//! a film of another format are explained; what is called neither is a file like any other.
+//! The class decides the text shown to people. A transport stream that cannot be streamed and a
+//! film of another format are explained; any other name is an ordinary file.
 //!
-//! Does not do: look into files ([`crate::library`] does, whatever their names).
+//! Does not look into files ([`crate::library`] does, whatever their names).
 
-/// Whether the index offers it as a stream before anybody asked. Any file that is a transport
-/// stream plays when asked for, whatever its name.
+/// True when the index offers the file as a stream before any request. Every file that is a
+/// transport stream plays on request, whatever its name.
 pub(crate) fn is_transport_stream(name: &str) -> bool {
     has_end(name, TRANSPORT_STREAM)
 }
 
-/// Why a file of media is no stream; none for what nobody takes for media.
+/// Returns why a media file is not streamed; `None` for files that are not media.
 pub(crate) fn download_only(name: &str) -> Option<String> {
     let (_, format, reason) = MEDIA.iter().find(|(ends, ..)| has_end(name, ends))?;
     Some(format!("{format}: {reason}"))
 }
 
-/// The words for a file that was refused as a stream with this `reason`, as short as a status line
-/// of RTSP wants them: many players show that and nothing else.
+/// Returns a phrase for a file refused as a stream with this `reason`, short enough for an RTSP
+/// status line: many players show only that.
 pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> String {
-    // Whatever it is called, one that is a transport stream has that as its reason.
+    // A transport stream keeps its own reason, whatever its extension.
     let is_one = reason.starts_with("transport stream");
     if let Some(format) = download_only(name).filter(|_| !is_one) {
         return format;
     }
-    // Before the source and the cure, which the body has.
+    // Cuts off source and cure, which the body has.
     let end = reason.find([';', '(']).unwrap_or(reason.len());
     reason[..end].trim_end().to_owned()
 }
@@ -37,8 +37,7 @@ fn has_end(name: &str, ends: &[&str]) -> bool {
 }
 
 const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
-/// Formats of media that are not streamed: extensions, name, and the reason, which is to fit a
-/// status line of RTSP.
+/// Media formats that are not streamed: extensions, name, and a reason that fits a status line.
 const MEDIA: &[(&[&str], &str, &str)] = &[
     (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4", NOT_YET),
     (&["mov", "qt"], "QuickTime", NOT_YET),

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP: one connection's requests, answered from the folder or the index.
+//! http: requests of one connection, answered from the folder or the index.
 //!
-//! A body goes from page cache to socket by the download path ([`paths`]), a step of at most
-//! [`STEP_BYTES`] at a time, so that many downloads share the threads of the runtime; whether the
-//! coming step is in memory is asked first (one byte every 64 KiB), and if it is not, a thread that
-//! may wait fetches it. Costs, with `sendfile`: no copy, 18 system calls a mebibyte, 17 of them
-//! that question.
+//! A body goes from page cache to socket by the download path ([`paths`]), in steps of at most
+//! [`STEP_BYTES`], so that many downloads share the threads of the runtime. Before each step the
+//! server checks that it is in memory (one byte every 64 KiB); if not, a thread that may block
+//! fetches it. Costs, with `sendfile`: no copy, 18 system calls a mebibyte, 17 of them that check.
 //!
-//! Who gets what is decided by [`crate::key_tokens`] before anything is opened. A sealed film is
-//! files like others, but for its keys ([`crate::film_keys`]), which nobody may keep a copy of,
-//! and its playlists, which are asked for anew each time: a film sealed again keeps its address.
+//! [`crate::key_tokens`] admits each request before anything is opened. A sealed film consists of
+//! ordinary files, except that its keys ([`crate::film_keys`]) may not be cached and its playlists
+//! are revalidated each time: a film sealed again keeps its address.
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
 //! standard §3.2 (CORS), for players in pages of other servers.
-//! Does not do: TLS (put a proxy before it), compression of files, uploads.
+//! Does not do TLS (put a proxy before it), compression of files, or uploads.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -42,7 +41,7 @@ use crate::served_folder::{Denied, is_hidden};
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
 
-/// What a new client is told that is refused before it has asked.
+/// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
     let status = match refused {
         Refused::ConnectionsPerAddress => 429,
@@ -74,7 +73,8 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: 
         match reader.next() {
             Ok(Some(request)) => {
                 (began, requests) = (None, requests + 1);
-                // Whoever copies a folder of small files is slowed down and never ended for it.
+                // A client that copies a folder of small files is slowed down, never disconnected
+                // for it.
                 let wait = pace.as_mut().map(|pace| pace.request(server.now()));
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
                     sleep(wait).await;
@@ -113,7 +113,7 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: 
     }
 }
 
-/// Sends an answer that has no file in it; false when the peer does not take it.
+/// Sends an answer without a file; false when the peer does not accept it.
 async fn send_whole(stream: &mut TcpStream, response: &Response, timeouts: Timeouts) -> bool {
     let mut bytes = response.head.clone();
     bytes.extend(response.parts.iter().flat_map(text));
@@ -140,28 +140,28 @@ async fn answer(stream: &mut TcpStream, request: &Request, server: &Arc<ServerSt
             return sent && response.keep_alive;
         }
     };
-    // Before the head, which promises the file.
+    // Taken before the head is sent, which promises the file.
     let Some(mut path) = server.downloads.take() else {
         let spent = error(request, 503, "nothing to send it by is left", now);
         let sent = send_whole(stream, &spent, server.config.timeouts).await;
         return sent && spent.keep_alive;
     };
-    // The head leaves with the first bytes of the file, and only full segments between (tcp(7)).
-    // Without it the answer is the same: what the call says is of no use here.
+    // The head leaves with the first bytes of the file, and only full segments follow (tcp(7)). The
+    // cork is only an optimization, so its result is ignored.
     let _ = SockRef::from(&*stream).set_tcp_cork(true);
     let sent = send_parts(stream, &response, &media, path.path(), server).await;
     let _ = SockRef::from(&*stream).set_tcp_cork(false);
     sent && response.keep_alive
 }
 
-/// Where the parts of an answer come from that are no text of its own.
+/// Source of those parts of an answer that are not text.
 enum Content {
     Text,
     File(Arc<MappedFile>),
     Rows(Body),
 }
 
-/// What the path of a GET or HEAD names, for those who may have it.
+/// Resolves the path of a GET or HEAD for an admitted client.
 async fn resource(
     stream: &TcpStream,
     request: &Request,
@@ -173,7 +173,7 @@ async fn resource(
     let subject = match film_keys::named(path).filter(|_| has_keys) {
         Some((film, number)) => Subject::Key { film, number },
         None if has_keys => return (error(request, 404, "no such key", now), Content::Text),
-        // However the top is written, it is the served folder.
+        // Every spelling of the top-level path names the served folder.
         None if path == "/index.json" || components(path).next().is_none() => Subject::Index,
         None => Subject::File(path),
     };
@@ -207,8 +207,8 @@ async fn resource(
     }
 }
 
-/// The answer where there is no file to send: the index of a folder, the icon that browsers ask
-/// for, or why not.
+/// Returns the answer without a file: the index of a folder, the icon that browsers request, or the
+/// reason of a refusal.
 async fn without_file(
     denied: &Denied,
     local: SocketAddr,
@@ -222,7 +222,7 @@ async fn without_file(
             let icon = ICON.as_bytes().to_vec();
             return (unstored(request, 200, "image/svg+xml", icon, now), Content::Text);
         }
-        // What ends in a slash is no file's name.
+        // A path with a trailing slash names no file.
         Denied::Missing | Denied::NotAFile
             if matches!(denied, Denied::NotAFile) || path.ends_with('/') =>
         {
@@ -231,7 +231,7 @@ async fn without_file(
             let library = server.library.clone();
             let name = folder.clone() + "/";
             let is_served = !parts.iter().any(|part| is_hidden(part));
-            // The folder is opened where nothing is listed in it: it may be empty, or a link.
+            // A folder without listed files is opened: it may be empty, or a link.
             let open = move || library.folder.subfolder(&folder).is_ok();
             let is_folder = is_served
                 && (server.library.has_below(&name)
@@ -253,7 +253,7 @@ async fn without_file(
     (error(request, status, &denied.to_string(), now), Content::Text)
 }
 
-/// The names that a path is made of.
+/// Splits a path into names.
 fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !matches!(*part, "" | "."))
 }
@@ -277,7 +277,7 @@ async fn key(
     }
 }
 
-/// The answer with what a browser wants to know before a page of another server may have it.
+/// Adds the CORS headers that let a page of another server read the answer.
 fn with_origin(request: &Request, response: Response, server: &ServerState) -> Response {
     let Some(origin) = &server.config.allow_origin else { return response };
     let response = response.with_field("Access-Control-Allow-Origin", origin);
@@ -290,7 +290,7 @@ fn with_origin(request: &Request, response: Response, server: &ServerState) -> R
     response.with_field("Access-Control-Expose-Headers", "Content-Range, ETag")
 }
 
-/// Head and parts of an answer with a file in it; false when the peer left or the file fell short.
+/// Sends an answer with a file; false when the peer left or the file is shorter than promised.
 async fn send_parts(
     stream: &mut TcpStream,
     response: &Response,
@@ -316,7 +316,7 @@ async fn send_parts(
     true
 }
 
-/// The bytes of a part that is no file.
+/// Returns the bytes of a part that is not a file.
 fn text(part: &Part) -> &[u8] {
     match part {
         Part::Bytes(bytes) => bytes,
@@ -325,7 +325,7 @@ fn text(part: &Part) -> &[u8] {
     }
 }
 
-/// Sends a listing, its shared rows a buffer at a time; false when the peer does not take it.
+/// Sends a listing through a buffer; false when the peer does not accept it.
 async fn send_listing(
     stream: &TcpStream,
     response: &Response,
@@ -333,7 +333,7 @@ async fn send_listing(
     timeouts: Timeouts,
 ) -> bool {
     let mut allowance = Allowance::new(timeouts.write);
-    // Head and all pieces in as few writes as the buffer allows.
+    // Head and pieces are sent in as few writes as the buffer allows.
     let mut filled = response.head.clone();
     filled.reserve_exact(ROWS_BYTES);
     for part in &response.parts {
@@ -348,7 +348,7 @@ async fn send_listing(
                 }
                 filled.clear();
             }
-            // Long pieces are compressed rows: they are written from where they lie.
+            // Long pieces are compressed rows: they are written without a copy.
             if piece.len() > ROWS_BYTES {
                 if !allowance.write(stream, piece).await {
                     return false;
@@ -403,7 +403,7 @@ async fn file(
     }
 }
 
-/// Sends a range of the file; false when the peer left or the file lost what was promised.
+/// Sends a range of the file; false when the peer left or the file was shortened.
 async fn send_file(
     stream: &TcpStream,
     media: &Arc<MappedFile>,
@@ -448,7 +448,7 @@ async fn send_file(
     whole
 }
 
-/// Has the range brought into memory by a thread that may wait, unless it is there.
+/// Loads the range into memory on a thread that may block, unless it is there.
 async fn fetch(media: &Arc<MappedFile>, range: std::ops::Range<u64>) {
     if media.is_in_cache(range.clone()) {
         return;
@@ -456,7 +456,7 @@ async fn fetch(media: &Arc<MappedFile>, range: std::ops::Range<u64>) {
     let media = media.clone();
     let fetched = tokio::task::spawn_blocking(move || media.prefetch_unless(range, false)).await;
     if let Ok(Err(error)) = fetched {
-        // The send that follows says so with its consequences.
+        // The following send reports the error with its consequences.
         tracing::debug!("http download: {error}");
     }
 }
@@ -468,12 +468,12 @@ fn as_io(error: SendError) -> std::io::Error {
     }
 }
 
-/// A triangle, as on a button that plays.
+/// Icon: a triangle, as on a play button.
 const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
     <path fill=\"#2a7\" d=\"M3 1l11 7-11 7z\"/></svg>";
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const READ_BYTES: usize = 4096;
-/// Rows whose addresses have been filled in, until they are written.
+/// Buffer of a listing: rows with addresses filled in, until they are written.
 const ROWS_BYTES: usize = 16 << 10;
-/// One mebibyte: enough that the look at the page cache does not show in the cost.
+/// Bytes of a step: large enough that checking the page cache adds no measurable CPU cost.
 const STEP_BYTES: u64 = 1 << 20;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads of HTTP: a runtime of its own, so that downloads, however many there are and
-//! however long they wait for disks, take nothing from RTSP, RTCP and time-outs.
+//! http_runtime: a tokio runtime for HTTP alone, so that downloads, however many and however slow
+//! their disks, do not delay RTSP, RTCP and time-outs.
 //!
-//! On one runtime a DESCRIBE beside 1,000 cold downloads took 6.9 s: its look at the file had to
-//! wait behind theirs for one of the threads that may wait for a disk. Costs two threads, and up
-//! to [`WAITING_MAX`] more while downloads wait.
+//! On one shared runtime a DESCRIBE beside 1,000 cold downloads took 6.9 s: opening its file waited
+//! behind them for a thread that may block on a disk. Costs two threads, and up to [`WAITING_MAX`]
+//! more while downloads wait.
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
 
-/// The runtime; stopped when it is dropped, without waiting for what still waits for a disk.
+/// The runtime. Dropping it stops it without waiting for threads that wait for a disk.
 pub(crate) struct HttpRuntime(Option<Runtime>);
 
 impl HttpRuntime {
@@ -30,7 +30,7 @@ impl HttpRuntime {
         Ok(HttpRuntime(Some(runtime)))
     }
 
-    /// Starts a task on it. What the task opens, and the tasks it starts, stay there.
+    /// Starts a task on the runtime. Sockets that it opens and tasks that it starts stay there.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -47,7 +47,7 @@ impl Drop for HttpRuntime {
     }
 }
 
-/// As many as control has; a download's step is a system call and a wait.
+/// As many as control has; a step of a download is a system call and a wait.
 const WORKERS: usize = 2;
-/// Enough requests at once for a disk; more threads would only wait for each other.
+/// Enough concurrent requests for a disk; further threads would only wait for each other.
 const WAITING_MAX: usize = 64;

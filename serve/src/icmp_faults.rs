@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults of the path to a client: which ICMP reports are believed, and when one ends a session.
+//! icmp_faults: faults of the network path to a client: verifies ICMP reports and decides when one
+//! ends a session.
 //!
 //! Anybody can forge ICMP, so a report counts only when it quotes the RTP header of a packet that
-//! the session sent within the last [`RECENT`]: SSRC, sequence number and timestamp, 80 bits that a
-//! stranger has to guess together with the client's port. Such a report ends a session only when
-//! reports like it go on for [`REPEATED_FOR`] and the client is silent meanwhile: it sends neither
-//! RTSP nor RTCP, and one that has sent RTCP before misses a report ([`REPORT_MISSED`]). Other
+//! the session sent within the last [`RECENT`]: SSRC, sequence number and timestamp, 80 bits that
+//! an attacker has to guess together with the client's port. Such a report ends a session only when
+//! similar reports continue for [`REPEATED_FOR`] while the client is silent: it sends neither RTSP
+//! nor RTCP, and if it has sent RTCP before, a report of it is overdue ([`REPORT_MISSED`]). Other
 //! reports are counted and ignored; networks that are unreachable for a while end nothing.
 //!
-//! Costs nothing where no ICMP comes; a comparison of 12 bytes a report.
+//! Costs nothing without ICMP; a comparison of 12 bytes a report.
 //!
 //! Sources: RFC 5927 §4 (ICMP attacks and what hosts can check), RFC 1122 §3.2.2.1 and §4.1.3.3,
 //! RFC 3550 §6.3.1 (interval of reports), `icmp_ratelimit` (ip-sysctl: Linux reports a closed port
 //! at least once a second).
-//! Does not do: hold off who can know the packets (who plays the same asset and guesses where this
-//! session is, or listens on the way): that one has to keep it up while the client is silent.
+//! Does not stop an attacker who knows the packets (by playing the same asset and guessing the
+//! session's position, or by listening on the way); such an attacker has to continue while the
+//! client is silent.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,7 @@ use paths::{PathFault, QUOTE_BYTES};
 
 use crate::stream_session::Shift;
 
-/// A fault that verified reports claim.
+/// A fault claimed by verified reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
@@ -33,25 +35,25 @@ pub(crate) struct Fault {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultKind {
-    /// Nobody has the client's port open.
+    /// The client's port is closed.
     PortClosed,
-    /// The session's packets do not fit a link of IPv6, where nobody cuts them.
+    /// The session's packets exceed the MTU of an IPv6 link, where routers do not fragment.
     TooLarge,
 }
 
-/// What was heard of a client, for [`Fault::verdict`].
+/// Signs of life of a client, for [`Fault::verdict`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Voices {
-    /// Since the last RTSP request or RTCP packet.
+    /// Time since the last RTSP request or RTCP packet.
     pub(crate) silent_for: Duration,
-    /// Whether it sends receiver reports.
+    /// True when the client sends receiver reports.
     pub(crate) reports: bool,
-    /// Whether media arrives, by the last receiver report.
+    /// True when media arrives, by the last receiver report.
     pub(crate) receives: bool,
 }
 
 impl Fault {
-    /// What is known after another verified report.
+    /// Returns the fault updated by another verified report.
     pub(crate) fn after(earlier: Option<Fault>, kind: FaultKind, now: Instant) -> Fault {
         let continues = |fault: &Fault| {
             fault.kind == kind && now.saturating_duration_since(fault.last) < FORGOTTEN_AFTER
@@ -60,7 +62,7 @@ impl Fault {
         Fault { kind, first, last: now }
     }
 
-    /// Why the session ends, if it does.
+    /// Returns the reason to end the session, if there is one.
     pub(crate) fn verdict(&self, now: Instant, voices: Voices) -> Option<&'static str> {
         let lasts = self.last.saturating_duration_since(self.first) >= REPEATED_FOR;
         if !lasts || now.saturating_duration_since(self.last) >= FORGOTTEN_AFTER {
@@ -80,8 +82,8 @@ impl Fault {
     }
 }
 
-/// The fault that a report claims, if it is one that can end a session whose largest packet has
-/// `packet_bytes` of RTP. Routers cut what is sent over IPv4.
+/// Returns the fault that a report claims, if it can end a session whose largest packet has
+/// `packet_bytes` of RTP. Routers fragment packets sent over IPv4.
 pub(crate) fn kind(claimed: PathFault, packet_bytes: u64, is_cut: bool) -> Option<FaultKind> {
     match claimed {
         PathFault::PortUnreachable => Some(FaultKind::PortClosed),
@@ -92,8 +94,8 @@ pub(crate) fn kind(claimed: PathFault, packet_bytes: u64, is_cut: bool) -> Optio
     }
 }
 
-/// True if `quote` begins as an RTP packet that a session sent lately, whose next one is `next`;
-/// up to `ahead` after that may have left.
+/// True when `quote` begins like an RTP packet that a session sent lately. `next` is its next
+/// packet; up to `ahead` later ones may have left.
 pub(crate) fn is_sent(
     quote: &[u8],
     plan: &PacketPlan,
@@ -114,15 +116,16 @@ pub(crate) fn is_sent(
     packet >= oldest && plan.header_at(number(packet), timestamp) == *quoted
 }
 
-/// ICMP of a packet comes within the way there and back; a busy router's a little later.
+/// ICMP about a packet arrives within a round trip; a busy router's a little later.
 const RECENT: Duration = Duration::from_secs(4);
-/// A client that starts anew (a port that is closed and opened again) is back by then.
+/// A restarting client (port closed and opened again) is back by then.
 const REPEATED_FOR: Duration = Duration::from_secs(3);
-/// Three times what a Linux host lets pass between two reports to one address.
+/// Three times the longest interval between a Linux host's reports to one address.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3);
-/// RFC 3550 §6.3.1 and A.7: 5 s, times 1.5 at most, over e - 3/2, is 6.2 s.
+/// Longest interval of receiver reports: 5 s, times 1.5 at most, over e - 3/2, is 6.2 s (RFC 3550
+/// §6.3.1 and A.7).
 const REPORT_MISSED: Duration = Duration::from_secs(8);
-/// RFC 8200 §3 and RFC 768: what lies before the RTP header.
+/// Headers before the RTP header: IPv6 (RFC 8200 §3) and UDP (RFC 768).
 const HEADERS_BYTES: u64 = 40 + 8;
 
 #[cfg(test)]

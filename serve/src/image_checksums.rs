@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checksums of a wire image's blocks: made while it is written, compared before a block is sent.
+//! image_checksums: checksums of a wire image's blocks, made while it is written and compared
+//! before a block is sent.
 //!
-//! A disk, or whoever writes to the cache folder, can change an image without changing its length
-//! or its trailer. So the trailer has a CRC-32 of every 64 KiB (4 bytes each: 64 KiB a gigabyte),
-//! and the thread that makes a block resident compares the block, once for all sessions of the
-//! asset. Costs a copy and a checksum a block and opened image, by a thread that may wait: about
-//! 0.1 s of processor time a gigabyte of image, however many sessions play it.
+//! A disk, or a user who can write to the cache folder, may change an image without changing its
+//! length or trailer. So the trailer has a CRC-32 of every 64 KiB (4 bytes each: 64 KiB a
+//! gigabyte), and the thread that makes a block resident compares it, once for all sessions of the
+//! asset. Costs a copy and a checksum per block and opened image on a thread that may block: about
+//! 0.1 s of CPU time a gigabyte of image, however many sessions play it.
 //!
-//! Sources: ISO 3309 (CRC-32), by crc32fast, which uses carry-less multiplication where there is
-//! one.
-//! Does not do: see a change after the comparison while the page stays in memory, or hold off
-//! somebody who may write to the cache and makes the checksums fit.
+//! Sources: ISO 3309 (CRC-32), by crc32fast, which uses carry-less multiplication where available.
+//! Does not see a change after the comparison while the page stays in memory, nor protect against a
+//! writer to the cache who adjusts the checksums.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crc32fast::Hasher;
 
-/// Checksums of blocks, made as bytes come.
+/// Computes checksums of blocks from a stream of bytes.
 #[derive(Default)]
 pub(crate) struct BlockSums {
     sums: Vec<u32>,
@@ -29,7 +29,7 @@ pub(crate) struct BlockSums {
 }
 
 impl BlockSums {
-    /// The next bytes of the image.
+    /// Adds the next bytes of the image.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(BLOCK_BYTES - self.filled));
@@ -42,7 +42,7 @@ impl BlockSums {
         }
     }
 
-    /// The checksums as the trailer has them, little-endian; the last block may be short.
+    /// Returns the checksums as in the trailer, little-endian; the last block may be short.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         if self.filled > 0 {
             self.end_block();
@@ -56,21 +56,21 @@ impl BlockSums {
     }
 }
 
-/// Bytes of the checksums of an image of `image_bytes`.
+/// Returns the size of the checksums of an image of `image_bytes`.
 pub(crate) fn sums_bytes(image_bytes: u64) -> u64 {
     4 * image_bytes.div_ceil(BLOCK_BYTES as u64)
 }
 
-/// The blocks of an open image, and which of them were compared.
+/// Blocks of an open image, with a flag for those compared.
 pub(crate) struct Blocks {
     image_bytes: u64,
     sums: Box<[u32]>,
-    /// A bit a block.
+    /// One bit a block, set after its comparison.
     compared: Box<[AtomicU64]>,
 }
 
 impl Blocks {
-    /// Of an image of `image_bytes`, whose trailer has the checksums `sums`.
+    /// Creates the blocks of an image of `image_bytes` with the trailer's checksums `sums`.
     pub(crate) fn new(image_bytes: u64, sums: &[u8]) -> Blocks {
         assert_eq!(sums.len() as u64, sums_bytes(image_bytes), "a checksum a block");
         let (sums, _) = sums.as_chunks::<4>();
@@ -79,7 +79,7 @@ impl Blocks {
         Blocks { image_bytes, sums, compared }
     }
 
-    /// Whether all blocks that `range` touches were compared before.
+    /// True when all blocks that `range` touches were compared before.
     pub(crate) fn are_compared(&self, range: &Range<u64>) -> bool {
         self.numbers(range).all(|number| {
             let (word, bit) = self.bit(number);
@@ -87,7 +87,7 @@ impl Blocks {
         })
     }
 
-    /// Compares the blocks that `range` touches; the offset of the first that differs.
+    /// Compares the blocks that `range` touches; returns the offset of the first that differs.
     pub(crate) fn compare(&self, file: &File, range: Range<u64>) -> io::Result<Option<u64>> {
         let mut block = Vec::new();
         for number in self.numbers(&range) {
@@ -113,7 +113,7 @@ impl Blocks {
     }
 }
 
-/// A block is checked whole: smaller ones cost more room, larger ones more reading for a short
+/// Bytes of a block: smaller ones need larger checksums, larger ones more reading for a short
 /// window.
 pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 
@@ -121,11 +121,11 @@ pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 mod tests {
     use super::*;
 
-    /// An image of three blocks and a half, its checksums, and a file of it.
+    /// Creates an image of three blocks and a half, its checksums, and its file.
     fn image() -> (Vec<u8>, Blocks, File) {
         let bytes: Vec<u8> = (0..7 * BLOCK_BYTES / 2).map(|at| (at * at / 977) as u8).collect();
         let mut sums = BlockSums::default();
-        // As the pieces come: none, one that ends with a block, one that spans two.
+        // Pieces: an empty one, one that ends with a block, one that spans two.
         let ends = [0, 100, BLOCK_BYTES, 2 * BLOCK_BYTES + 1, bytes.len()];
         ends.windows(2).for_each(|ends| sums.add(&bytes[ends[0]..ends[1]]));
         let file = tempfile::tempfile().unwrap();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission: the one function that decides who gets what, asked for every request.
+//! key_tokens: admission, the one function that decides about every request.
 //!
-//! HTTP asks it for the index, for files and for keys, RTSP for streams, before anything is opened.
-//! Built in are two policies: everything is open, or keys of sealed films are given to those who
-//! show a token. Whatever else is to be checked (signed addresses, a session with somebody else's
-//! server, addresses of peers) goes into [`Admission::decide`] and nowhere else.
+//! HTTP calls it for the index, for files and for keys, RTSP for streams, before anything is
+//! opened. It has two built-in policies: everything is open, or keys of sealed films need a token.
+//! Every further check (signed addresses, a session with another server, addresses of peers)
+//! belongs into [`Admission::decide`] only.
 //!
 //! Tokens are compared in a time that depends on their lengths alone.
 //!
 //! Sources: RFC 6750 (bearer tokens; §2.3 in the query, §3 the answer 401).
-//! Does not do: keep what is served within its folder ([`crate::served_folder`] does), count wrong
-//! guesses: a token is a random one of [`TOKEN_BYTES_MIN`] characters or more.
+//! Does not confine requests to the served folder ([`crate::served_folder`] does) or count wrong
+//! guesses: a token is random and has [`TOKEN_BYTES_MIN`] characters or more.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,25 +20,25 @@ use wire::http::{Credentials, query_token};
 
 use crate::error::Error;
 
-/// What is asked for.
+/// Requested resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject<'a> {
-    /// The list of all files.
+    /// The index of all files.
     Index,
-    /// A file, by its path in a request: not looked at yet, so it need not be there.
+    /// A file, by its path in a request; not opened yet, so it need not exist.
     File(&'a str),
     /// A key of a sealed film.
     Key {
-        /// The film.
+        /// Name of the film.
         film: &'a str,
-        /// Which of its keys.
+        /// Number of the key.
         number: u64,
     },
     /// A stream over RTSP.
     Stream(&'a str),
 }
 
-/// A request, as far as it matters here.
+/// The parts of a request that a decision needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) subject: Subject<'a>,
@@ -46,23 +46,23 @@ pub(crate) struct Asked<'a> {
     pub(crate) query: Option<&'a str>,
 }
 
-/// What is answered.
+/// Result of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Let in.
+    /// The request is admitted.
     Admitted,
-    /// A token is needed (401), and the one shown is wrong or there was none.
+    /// A token is needed (401); the one sent is wrong or missing.
     TokenNeeded {
-        /// One was shown.
+        /// True when a token was sent.
         is_wrong: bool,
     },
 }
 
-/// The tokens that open keys; none: keys are open.
+/// Tokens that open keys. Without tokens keys are open.
 #[derive(Clone, Default)]
 pub struct KeyTokens(Vec<Vec<u8>>);
 
-/// Never shown.
+/// Hides the tokens.
 impl std::fmt::Debug for KeyTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} tokens", self.0.len())
@@ -70,11 +70,11 @@ impl std::fmt::Debug for KeyTokens {
 }
 
 impl KeyTokens {
-    /// Reads a file of tokens, one a line; empty lines and those that begin with `#` are none.
-    /// With several, one can be replaced while players still have the old.
+    /// Reads a file of tokens, one a line; skips empty lines and those that begin with `#`. With
+    /// several, one can be replaced while players still have the old.
     ///
     /// # Errors
-    /// [`Error::Option`]: it cannot be read, or holds no token, or none that is long enough.
+    /// [`Error::Option`]: the file cannot be read, holds no token, or one that is too short.
     pub fn read(option: &'static str, path: &Path) -> Result<Self, Error> {
         let refuse = |found: String, cure: String| Error::Option {
             option,
@@ -120,18 +120,18 @@ impl KeyTokens {
     }
 
     fn holds(&self, shown: &[u8]) -> bool {
-        // All of them, so that the time does not tell which.
+        // Compares with all tokens, so that the time does not reveal which one matches.
         self.0.iter().fold(false, |found, token| found | is_equal(token, shown))
     }
 }
 
-/// Whether the two are equal, in a time that depends on their lengths alone.
+/// True when the two are equal; takes a time that depends on their lengths alone.
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     let differing = a.iter().zip(b).fold(0, |bits, (a, b)| std::hint::black_box(bits | (a ^ b)));
     a.len() == b.len() && differing == 0
 }
 
-/// The policy of a server.
+/// Admission policy of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     tokens: Option<KeyTokens>,
@@ -142,7 +142,7 @@ impl Admission {
         Self { tokens }
     }
 
-    /// Who gets what: asked for every request, before anything is opened.
+    /// Decides about a request. Called for every request before anything is opened.
     pub(crate) fn decide(&self, asked: &Asked<'_>) -> Decision {
         match asked.subject {
             Subject::Index | Subject::File(_) | Subject::Stream(_) => Decision::Admitted,
@@ -158,7 +158,7 @@ impl Admission {
     }
 }
 
-/// 96 bits in hex, less in no other way of writing.
+/// Least characters of a token: 96 bits in hexadecimal, no fewer in any other encoding.
 const TOKEN_BYTES_MIN: usize = 24;
 
 #[cfg(test)]

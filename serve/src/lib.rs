@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! serve: a folder as downloads over HTTP and as paced streams over RTSP/RTP.
 //!
-//! Control (RTSP, HTTP, RTCP, time-outs) runs on tokio; media leaves from pacer threads that wait
-//! for nothing but the clock; disks are waited for by reader threads. The three meet in queues and
-//! in the few atomics and short locks of [`stream_session`].
+//! Control (RTSP, HTTP, RTCP, time-outs) runs on tokio; media is sent by pacer threads that wait
+//! only for the clock; reader threads wait for disks. The three communicate by queues and by the
+//! few atomics and short locks of [`stream_session`].
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listening: connections are accepted, counted and served, each in a task of its own; when the
-//! process has no file descriptor left the new client is told so and those who are served are not
-//! disturbed. A connection over a limit on clients ([`crate::limits`]) is told so as well, but no
-//! more than [`REFUSING_MAX`] at once: under a flood the others are closed without a word.
+//! listener: accepts, counts and serves connections, each in a task of its own.
 //!
-//! Each listener holds a descriptor in reserve for that: the new client takes its place, is
-//! answered,
-//! and is replaced by the reserve again without a moment between (dup2). While a reserve is let go
-//! no other listener accepts.
+//! When the process has no file descriptor left, a new client is told the reason and existing ones
+//! are not disturbed. A connection over a limit on clients ([`crate::limits`]) is told the reason,
+//! too, but at most [`REFUSING_MAX`] at once: in a flood the others are closed without an answer.
+//!
+//! Each listener reserves a descriptor for that: the new client takes its place, is answered, and
+//! is atomically replaced by the reserve again (dup2). While a reserve is free no other listener
+//! accepts.
 //!
 //! Sources: accept(2) (EMFILE, ENFILE), dup(2) (dup3 closes and replaces atomically).
-//! Does not do: count clients ([`crate::limits`] does).
+//! Does not count clients ([`crate::limits`] does).
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -33,13 +33,13 @@ use crate::meter::Meters;
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
 
-/// Opens a listener at the address of a setting.
+/// Opens a listener at the setting's address.
 pub(crate) async fn open(setting: Setting, address: SocketAddr) -> Result<TcpListener, Error> {
     let listen = |source| Error::Listen { setting, address, source };
     TcpListener::bind(address).await.map_err(listen)
 }
 
-/// Serves connections until it is aborted; they are aborted with it.
+/// Serves connections until it is aborted, which aborts them, too.
 pub(crate) async fn serve<F>(
     listener: TcpListener,
     server: Arc<ServerState>,
@@ -89,7 +89,7 @@ pub(crate) async fn serve<F>(
                         Meters::count(&server.meters.connections_refused);
                     }
                 }
-                // The peer left before it was accepted.
+                // The peer left before accept.
                 Err(error) => tracing::debug!("accept: {error}"),
             },
             Some(ended) = served.join_next() => {
@@ -113,15 +113,15 @@ async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     .await
 }
 
-/// Descriptors are the process's, and so is the turn to take one for a new client.
+/// Locks the process's descriptors while one is taken for a new client.
 fn accepting() -> MutexGuard<'static, ()> {
     static ACCEPTING: Mutex<()> = Mutex::new(());
     ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A descriptor for the new client that there is none left for.
+/// A reserved descriptor, for a new client when none is left.
 struct Reserve {
-    /// What is copied into the reserve's place; none where the start found no descriptor free.
+    /// File copied into the reserve's place; `None` when the start found no free descriptor.
     null: Option<File>,
     held: Option<OwnedFd>,
 }
@@ -133,7 +133,7 @@ impl Reserve {
         reserve
     }
 
-    /// Takes a free descriptor, if the reserve lacks its own.
+    /// Takes a free descriptor if the reserve is empty.
     fn fill(&mut self) {
         if self.held.is_none() {
             let null = self.null.as_ref().and_then(|null| null.try_clone().ok());
@@ -141,9 +141,9 @@ impl Reserve {
         }
     }
 
-    /// Answers the connection that could not be accepted; false if there is none. With no
-    /// descriptor left accept fails before it looks whether anybody waits, so it is asked once
-    /// more, without waiting.
+    /// Answers the connection that could not be accepted; false if there is none. Without a free
+    /// descriptor accept fails before it checks for a waiting client, so it is called once more,
+    /// without blocking.
     async fn refuse(&mut self, listener: &TcpListener, refusal: &[u8]) -> bool {
         let accepted = poll_fn(|context| {
             let _turn = accepting();
@@ -160,7 +160,7 @@ impl Reserve {
                 self.replace(stream);
                 true
             }
-            // Still none: a file was opened meanwhile. Wait, lest the caller spin.
+            // Still none: a file was opened meanwhile. The wait keeps the caller from spinning.
             Poll::Ready(Err(_)) => {
                 tokio::time::sleep(REFUSAL).await;
                 self.fill();
@@ -170,7 +170,7 @@ impl Reserve {
         }
     }
 
-    /// Closes the connection and has its descriptor, in one step.
+    /// Closes the connection and reserves its descriptor, in one step.
     fn replace(&mut self, stream: TcpStream) {
         let (Some(null), Ok(stream)) = (&self.null, stream.into_std()) else { return };
         let mut descriptor = OwnedFd::from(stream);
@@ -180,22 +180,22 @@ impl Reserve {
     }
 }
 
-/// True when descriptors are what is missing: of the process or of the whole system.
+/// True when descriptors ran out, of the process or of the whole system.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     let spent = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
     error.raw_os_error().is_some_and(|code| spent.iter().any(|e| e.raw_os_error() == code))
 }
 
-/// Tells a peer that it is not served.
+/// Sends `refusal` to a peer that is not served.
 async fn turn_away(stream: &mut TcpStream, refusal: &[u8]) {
-    // A courtesy: a peer that does not take it loses nothing.
+    // Optional: a peer that does not accept it loses nothing.
     let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
-    // Unread bytes would turn the close into a reset and the answer would be lost.
+    // Unread bytes would turn the close into a reset, and the answer would be lost.
     let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
 }
 
-/// Reads what is there into `buffer`; `None` when the peer has closed, failed, or said nothing for
-/// `wait`.
+/// Reads available bytes into `buffer`; `None` when the peer has closed, failed, or sent nothing
+/// for `wait`.
 pub(crate) async fn read(
     stream: &mut TcpStream,
     buffer: &mut [u8],
@@ -208,28 +208,27 @@ pub(crate) async fn read(
     }
 }
 
-/// The peer said nothing for as long as it was waited for.
+/// Error: the peer sent nothing within the time-out.
 pub(crate) struct TimedOut;
 
-/// Writes an answer; false when the peer does not take it.
+/// Writes an answer; false when the peer does not accept it.
 pub(crate) async fn write(stream: &TcpStream, bytes: &[u8], wait: Duration) -> bool {
     Allowance::new(wait).write(stream, bytes).await
 }
 
-/// Says no more and lets the peer read what it was told, within reason.
+/// Shuts down the sending side and lets the peer read the answer for a limited time.
 pub(crate) async fn close(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let mut sink = [0; 4096];
         let drain = async { while matches!(stream.read(&mut sink).await, Ok(1..)) {} };
-        // Unread bytes at close would send a reset that overtakes the answer.
+        // Unread bytes at close would cause a reset that overtakes the answer.
         let _ = timeout(LINGER, drain).await;
     }
 }
 
 const REFUSAL: Duration = Duration::from_millis(50);
-/// Peers of one listener being told that they are refused; half of the least reserve of
-/// descriptors.
+/// Most peers of one listener being refused at once; half of the least reserve of descriptors.
 const REFUSING_MAX: usize = 8;
-/// A warning is not repeated for so long.
+/// Least time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_millis(500);

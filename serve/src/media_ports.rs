@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Media ports: where RTP leaves from and RTCP comes in.
+//! media_ports: the ports that send RTP and receive RTCP.
 //!
 //! In the shared form every session's RTP leaves from one port and one RTCP socket beside it serves
-//! all: a firewall needs two holes, a session costs one descriptor. Each session still has a socket
-//! of its own, bound to the shared port and connected to its client, because `sendfile` needs a
-//! connected socket and the kernel then resolves route and neighbour once. In the range form each
-//! session has its own pair.
+//! all: a firewall needs two open ports, a session costs one descriptor. Each session still has a
+//! socket of its own, bound to the shared port and connected to its client, because `sendfile`
+//! needs a connected socket and the kernel then resolves route and neighbour once. In the range
+//! form each session has its own pair.
 //!
 //! Sources: RFC 3550 §11 (even port for RTP, the next for RTCP), RFC 2326 §12.39 (server_port),
 //! socket(7) `SO_REUSEADDR` for UDP.
-//! Does not do: multicast.
+//! Does not do multicast.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,10 +21,10 @@ use tokio::net::UdpSocket;
 
 use crate::error::{Error, Setting};
 
-/// Where media may leave from.
+/// Ports that media may be sent from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaPorts {
-    /// All from one even port, RTCP on the next; 0 picks a free pair.
+    /// One even port for all RTP, the next for RTCP; 0 picks a free pair.
     One(u16),
     /// Each session takes an even port and the next from this range, both ends included.
     Range(u16, u16),
@@ -36,11 +36,11 @@ pub(crate) enum MediaPortPool {
     Range { address: IpAddr, first: u16, last: u16, used: Arc<Mutex<BTreeSet<u16>>> },
 }
 
-/// What a session holds: its ports, and its RTCP socket.
+/// Ports and RTCP socket of a session; dropping it frees them.
 pub(crate) struct Lease {
     pub(crate) rtp: u16,
     pub(crate) rtcp: Arc<UdpSocket>,
-    /// True if the RTCP socket belongs to this session alone.
+    /// True when the RTCP socket belongs to this session alone.
     pub(crate) own: bool,
     used: Option<Arc<Mutex<BTreeSet<u16>>>>,
 }
@@ -54,7 +54,7 @@ impl Drop for Lease {
 }
 
 impl MediaPortPool {
-    /// Opens the shared pair on the address the RTSP listener has, or notes the range.
+    /// Opens the shared pair on the address of the RTSP listener, or stores the range.
     pub(crate) fn open(ports: MediaPorts, address: IpAddr) -> Result<MediaPortPool, Error> {
         match ports {
             MediaPorts::One(0) => {
@@ -88,7 +88,7 @@ impl MediaPortPool {
         }
     }
 
-    /// Whether media leaves from this port or reports are taken at it.
+    /// True when this server sends media from `port` or receives RTCP on it.
     pub(crate) fn own(&self, port: u16) -> bool {
         match self {
             MediaPortPool::Shared { rtp, .. } => port == *rtp || port == *rtp + 1,
@@ -96,10 +96,10 @@ impl MediaPortPool {
         }
     }
 
-    /// Ports for one session. Needs a tokio runtime.
+    /// Leases ports for one session. Needs a tokio runtime.
     ///
     /// # Errors
-    /// `AddrInUse` when the range is spent, or what the kernel said.
+    /// `AddrInUse` when the range is exhausted, otherwise the kernel's error.
     pub(crate) fn lease(&self) -> io::Result<Lease> {
         match self {
             MediaPortPool::Shared { rtp, rtcp, .. } => {
@@ -128,15 +128,15 @@ impl MediaPortPool {
     }
 }
 
-/// Whether packets to this address come back to this machine.
+/// True when packets to this address return to this machine.
 pub(crate) fn is_own_address(address: IpAddr) -> bool {
     bound(address, 0).is_ok()
 }
 
-/// A socket bound to `local` port `rtp` and connected to the client, for sending only.
+/// Opens a socket bound to `local` port `rtp` and connected to the client, for sending only.
 pub(crate) fn media_socket(local: IpAddr, rtp: u16, peer: SocketAddr) -> io::Result<StdUdpSocket> {
     let socket = new_socket(local)?;
-    // Nobody reads from it: what a client sends here (hole punching) must not take memory.
+    // Never read: datagrams from clients (hole punching) must not take memory.
     socket.set_recv_buffer_size(0)?;
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.set_reuse_address(true)?;
@@ -146,7 +146,7 @@ pub(crate) fn media_socket(local: IpAddr, rtp: u16, peer: SocketAddr) -> io::Res
 }
 
 fn shared(address: IpAddr, rtp: u16) -> io::Result<MediaPortPool> {
-    // Bound first without SO_REUSEADDR, so that a port somebody uses is refused.
+    // Bound first without SO_REUSEADDR, so that a port in use is refused.
     drop(bound(address, rtp)?);
     let held = new_socket(address)?;
     held.set_reuse_address(true)?;
@@ -158,10 +158,10 @@ fn shared(address: IpAddr, rtp: u16) -> io::Result<MediaPortPool> {
     Ok(MediaPortPool::Shared { rtp, rtcp, _rtp_held: held })
 }
 
-/// The RTCP socket of a pair of which nobody else has the RTP port.
+/// Opens the RTCP socket of a pair whose RTP port no other process has.
 fn pair_of(address: IpAddr, rtp: u16) -> io::Result<Socket> {
     let probe = new_socket(address)?;
-    // The socket of a session that has just ended may still be about; it has this set, too.
+    // The socket of a just ended session may still be open; it has this option set, too.
     probe.set_reuse_address(true)?;
     probe.bind(&SocketAddr::new(address, rtp).into())?;
     bound(address, rtp + 1)
@@ -190,7 +190,7 @@ fn no_pair(address: IpAddr, port: u16, source: io::Error) -> Error {
     Error::Listen { setting: Setting::MediaPorts, address: SocketAddr::new(address, port), source }
 }
 
-/// Room for a few bursts of a 100 Mb/s stream; the kernel grants at most net.core.wmem_max.
+/// Holds a few bursts of a 100 Mb/s stream; the kernel grants at most net.core.wmem_max.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// Reports of thousands of clients arrive within one scheduling delay.
 const RTCP_BUFFER_BYTES: usize = 1 << 20;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Meters: packets and bytes sent, their lateness and their CPU cost.
+//! meter: packets and bytes sent, their lateness and their CPU cost.
 //!
 //! Each pacer thread owns its [`PacerCounters`] and publishes a copy every [`PUBLISH_EVERY`] and
-//! before a longer sleep. Counting takes no lock. A publication locks the copy for an addition of
-//! histograms, some microseconds, and is put off where a reader holds the lock.
+//! before a longer sleep. Counting takes no lock. Publishing locks the copy for an addition of
+//! histograms, some microseconds, and is postponed while a reader holds the lock.
 //!
-//! Keeps no history: rates are differences of two samples.
+//! Does not keep history: rates are differences of two samples.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,15 +19,15 @@ use serde::Serialize;
 
 /// Counters of one pacer thread.
 pub(crate) struct PacerCounters {
-    /// What the paths really did.
+    /// Statistics of the paths.
     pub(crate) tally: SendStats,
-    /// Microseconds each packet was handed to the kernel after it was due.
+    /// Microseconds from each packet's due time to its send call.
     pub(crate) late_us: Histogram<u64>,
     /// Times a session was due but its pages were not in memory.
     pub(crate) cold_stalls: u64,
     /// Times a session fell so far behind that its clock was moved.
     pub(crate) clock_moves: u64,
-    /// ICMP reports that quote a packet sent lately, and the others.
+    /// ICMP reports that quote a recently sent packet, and other reports.
     pub(crate) icmp_verified: u64,
     pub(crate) icmp_ignored: u64,
 }
@@ -45,7 +45,7 @@ impl PacerCounters {
         }
     }
 
-    /// Adds what a send call came to: `packets` that were so late.
+    /// Adds the statistics of a send call of `packets` that were `late`.
     pub(crate) fn record(&mut self, tally: &SendStats, late: Duration, packets: u64) {
         self.tally += *tally;
         if packets > 0 {
@@ -64,7 +64,7 @@ impl PacerCounters {
         self.icmp_ignored += other.icmp_ignored;
     }
 
-    /// Becomes a copy of `other` without allocation.
+    /// Copies `other` without allocation.
     fn copy(&mut self, other: &PacerCounters) {
         let PacerCounters { cold_stalls, clock_moves, icmp_verified, icmp_ignored, .. } = *other;
         self.tally = other.tally;
@@ -76,7 +76,7 @@ impl PacerCounters {
     }
 }
 
-/// The counters of a pacer thread, and the copy that others read.
+/// Counters of a pacer thread, and the copy for readers.
 pub(crate) struct PacerMeter {
     pub(crate) counters: PacerCounters,
     published: Arc<Mutex<PacerCounters>>,
@@ -88,14 +88,14 @@ impl PacerMeter {
         PacerMeter { counters: PacerCounters::new(), published, next_at: Instant::now() }
     }
 
-    /// Publishes where the next publication falls due before `wake`. The thread sleeps until then;
-    /// without end if there is none.
+    /// Publishes if the next publication falls due before `wake`, until which the thread sleeps;
+    /// `None` means without end.
     pub(crate) fn publish_before(&mut self, wake: Option<Instant>) {
         if wake.is_some_and(|wake| wake < self.next_at) {
             return;
         }
         let published = match wake {
-            // A reader is there: at the next wake.
+            // If a reader holds the lock, the next wake publishes.
             Some(_) => self.published.try_lock().ok(),
             None => self.published.lock().ok(),
         };
@@ -106,7 +106,7 @@ impl PacerMeter {
     }
 }
 
-/// A reader of the index sees numbers of this age at most. A copy of 5 µs so often is 0.01 % of a
+/// Greatest age of the numbers in the index. A copy of 5 µs at this interval takes 0.01 % of a
 /// core.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
@@ -114,21 +114,21 @@ const LATE_US_MAX: u64 = 60_000_000;
 
 /// Server-wide meters.
 pub(crate) struct Meters {
-    /// Published by each thread.
+    /// Copies published by the threads.
     pub(crate) pacers: Vec<Arc<Mutex<PacerCounters>>>,
     pub(crate) downloads: Mutex<SendStats>,
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) sessions_refused: AtomicU64,
     pub(crate) requests_malformed: AtomicU64,
-    /// Shared with the store of images.
+    /// Counters shared with the store of images.
     pub(crate) images_dropped: Arc<AtomicU64>,
     pub(crate) images_invalid: Arc<AtomicU64>,
-    /// Counted by the store of plans, which is set once when it is open.
+    /// Plan store with its own counters; set once when it is open.
     pub(crate) plans: OnceLock<PlanStore>,
 }
 
-/// What the server did since it started; part of `/index.json`.
+/// Statistics of a server since its start; part of `/index.json`.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct ServerMetrics {
@@ -156,7 +156,7 @@ pub struct ServerMetrics {
     pub calls: u64,
     /// Sends the kernel refused for want of buffer space (repeated a moment later, nothing lost).
     pub refused: u64,
-    /// How late packets were sent. None is ever dropped: it is sent, or its session ends with a
+    /// Lateness of packets. None is ever dropped: it is sent, or its session ends with a reason.
     /// reason.
     pub late_us: SendLateness,
     /// Times a due session waited for pages that were not in memory.
@@ -167,17 +167,17 @@ pub struct ServerMetrics {
     pub icmp_verified: u64,
     /// ICMP reports that do not, or that claim no more than a passing fault: counted and ignored.
     pub icmp_ignored: u64,
-    /// Looks into the cache that found a damaged or outdated plan; it is made again.
+    /// Cache look-ups that found a damaged or outdated plan, which is made again.
     pub plans_invalid: u64,
-    /// Looks into the cache that found a damaged or outdated wire image; it is made again.
+    /// Cache look-ups that found a damaged or outdated wire image, which is made again.
     pub images_invalid: u64,
-    /// Wire images dropped because a block was not as it had been written.
+    /// Wire images dropped because a block had changed.
     pub images_dropped: u64,
-    /// Processor seconds, user and system, of the whole process.
+    /// CPU seconds, user and system, of the whole process.
     pub processor_seconds: f64,
-    /// Processor seconds per 10⁹ bytes delivered since the start.
+    /// CPU seconds per 10⁹ bytes delivered since the start.
     pub cpu_s_per_gb: Option<f64>,
-    /// Memory of the process's own (heap and stacks; the page cache it maps is not), bytes.
+    /// Bytes of the process's anonymous memory (heap and stacks, without the mapped page cache).
     pub memory_bytes: u64,
 }
 
@@ -191,7 +191,7 @@ pub struct SendLateness {
     pub p99: u64,
     /// 99.9 %.
     pub p999: u64,
-    /// The latest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -261,13 +261,13 @@ impl Meters {
     }
 }
 
-/// User and system time of the process so far.
+/// Returns the user and system time of the process so far.
 pub(crate) fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// proc_pid_status(5): RssAnon, in KiB.
+/// Returns RssAnon of proc_pid_status(5), converted from KiB to bytes.
 fn memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

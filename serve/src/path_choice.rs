@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chooses the path of streams and of downloads: by CPU cost on this machine, or by name.
+//! path_choice: chooses the paths of streams and of downloads, by CPU cost on this machine or by
+//! name.
 //!
-//! The starter of a server may hand it the CPU cost of paths ([`PathCost`], from a calibration).
-//! Then the cheapest usable path is taken, for short and for long bursts apart, since the saving of
-//! one call for many packets depends on their number. Without costs the order is that of a machine
-//! that was measured before ([`GATHERED`] and its like). The choice is logged, and the reason
-//! against each cheaper path.
+//! The caller that starts a server may pass the CPU cost of paths ([`PathCost`], from a
+//! calibration). Then the cheapest usable path is chosen, separately for short and long bursts,
+//! since the saving of one call for many packets depends on their number. Without costs the order
+//! is that of a machine measured before ([`GATHERED`] and its like). The choice is logged, with the
+//! reason against each cheaper path.
 //!
 //! Sources: `pagewire lab paths`.
-//! Neither measures nor looks at a running session.
+//! Does not measure, and does not observe running sessions.
 
 use paths::{Feed, Host, Open, Spec, Transport, Via};
 
 use crate::config::Config;
 use crate::error::{Error, Setting};
 
-/// What a path costs on this machine.
+/// CPU cost of a path on this machine.
 #[derive(Debug, Clone)]
 pub struct PathCost {
-    /// `rtp` or `tcp`.
+    /// Transport: `rtp` or `tcp`.
     pub transport: String,
-    /// Its name.
+    /// Name of the path.
     pub path: String,
-    /// Packets of a burst it was timed with; 0 for downloads.
+    /// Packets of the measured burst; 0 for downloads.
     pub burst_packets: u32,
-    /// Processor seconds per 10⁹ bytes; `None` where it could not be used.
+    /// CPU seconds per 10⁹ bytes; `None` when the path could not be used.
     pub cpu_s_per_gb: Option<f64>,
-    /// Why it could not be used.
+    /// Reason why the path could not be used.
     pub refused: Option<String>,
 }
 
@@ -40,13 +41,13 @@ pub(crate) struct Chosen {
 /// The paths of streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
-    /// Sends from the file, header by header.
+    /// Sends from the file, with RTP headers gathered.
     pub(crate) gathered: ByBurst,
-    /// Sends from the wire image, where there is one.
+    /// Sends from the wire image, if images are used.
     pub(crate) image: Option<ByBurst>,
 }
 
-/// A path for short bursts and one for long ones, often the same.
+/// A path for short bursts and one for long ones, often the same path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByBurst {
     pub(crate) short: &'static Spec,
@@ -59,7 +60,7 @@ impl ByBurst {
     }
 }
 
-/// The paths to use: the forced ones, else the cheapest this host has.
+/// Returns the paths to use: the forced ones, otherwise the cheapest on this host.
 pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let host = Host::here();
     let search = Search { host: &host, path_costs: &config.path_costs };
@@ -133,7 +134,7 @@ impl Chosen {
     }
 }
 
-/// A path and what it costs here, if that is known.
+/// A path with its CPU cost here, if known.
 struct Ranked {
     spec: &'static Spec,
     cost: Option<f64>,
@@ -147,7 +148,7 @@ impl Ranked {
         }
     }
 
-    /// Why it is not taken by itself, though it may be named.
+    /// Returns why the path is not chosen automatically, though it may be named.
     fn refusal(&self, host: &Host) -> Option<String> {
         if let Open::Stream { via: Via::Device, .. } = self.spec.open {
             return Some(
@@ -172,7 +173,7 @@ impl Search<'_> {
         Some(ByBurst { short: short.spec, long: long.spec })
     }
 
-    /// The cheapest that fits and can be used; without costs the first of `usual`.
+    /// Returns the cheapest usable path that fits; without costs the first of `usual`.
     fn cheapest(
         &self,
         transport: Transport,
@@ -201,7 +202,7 @@ impl Search<'_> {
         None
     }
 
-    /// By cost, the cheapest first; then those of `usual` that have none.
+    /// Lists paths by cost, the cheapest first; then those of `usual` without a cost.
     fn ranked(&self, transport: Transport, burst_packets: u32, usual: &[&str]) -> Vec<Ranked> {
         let of_burst = self.path_costs.iter().filter(|cost| {
             cost.transport == transport.name() && cost.burst_packets == burst_packets
@@ -234,13 +235,13 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// By their cost where they were measured first (`pagewire lab paths`), the reference last.
+/// In order of cost on the machine measured first (`pagewire lab paths`), the reference last.
 const GATHERED: &[&str] = &["mmap_gso", "mmap_writev", "read_writev"];
 const IMAGED: &[&str] = &["wire_sendfile"];
 const DOWNLOADS: &[&str] = &["sendfile", "read_write"];
 /// Packets of a short burst and of a long one, for which costs are measured.
 const BURSTS: [u32; 2] = [10, 44];
-/// From so many packets on a burst is a long one: between the two, by ratio.
+/// Least packets of a long burst: the geometric mean of the two.
 pub(crate) const LONG_FROM_PACKETS: u64 = 21;
 
 #[cfg(test)]

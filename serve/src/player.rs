@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small player for the tests of the server: plays the start of a stream and counts what is lost.
+//! player: a small player for the server's tests: plays the start of a stream and counts losses.
 //!
-//! The crate `client` verifies far more, and stands above this one.
+//! The crate `client` verifies far more, but serve may not depend on it (ARCHITECTURE.md, "The
+//! crates").
 //!
 //! Sources: RFC 2326 §10; RFC 3550 §6.6, A.1.
 //! Does not pause, report, or keep a session alive.
@@ -22,15 +23,15 @@ use wire::rtsp::{Limits, NptRange, NptStart, PortPair};
 pub(crate) struct Played {
     pub(crate) packets: u64,
     pub(crate) lost: u64,
-    /// The sender has said BYE.
+    /// True when the sender has sent BYE.
     pub(crate) bye: bool,
-    /// From the announced first timestamp to the last packet's.
+    /// Media time from the announced first timestamp to the last packet's.
     pub(crate) media: Duration,
     length: Duration,
 }
 
 impl Played {
-    /// Nothing is lost, up to half a second before the end of the range.
+    /// True when nothing is lost up to half a second before the end of the range.
     pub(crate) fn is_whole(&self) -> bool {
         self.bye && self.lost == 0 && self.media + Duration::from_millis(500) >= self.length
     }

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resident pages: threads that keep each session's coming seconds in the page cache, so that the
-//! pacer never waits for a disk.
+//! prefetch: threads that keep each session's coming seconds in the page cache, so that the pacer
+//! never waits for a disk.
 //!
-//! A pacer asks for a window of a file and goes on; a reader thread makes the window resident and
-//! moves the session's mark; the pacer sends up to the mark and no further. A session whose pages
-//! do not come is late alone. At most one thread works on one file at a time, so a file on a
-//! stalled disk holds one thread however many sessions want it. What one session had made resident
-//! is known to all sessions of the asset for a second ([`Residency`]), so an asset that many play
-//! costs a `madvise(MADV_POPULATE_READ)` a window, not one a window and session.
+//! A pacer requests a window of a file and continues; a reader thread makes the window resident and
+//! advances the session's mark; the pacer sends up to the mark only. A missing page delays only its
+//! session. At most one thread works on one file at a time, so a file on a stalled disk blocks one
+//! thread however many sessions want it. A part made resident for one session is known to all
+//! sessions of the asset for a second ([`Residency`]), so an asset with many sessions costs one
+//! `madvise(MADV_POPULATE_READ)` a window, not one a window and session. Blocks of a wire image are
+//! compared with their checksums here ([`crate::wire_image`]).
 //!
-//! Sources: madvise(2), DESIGN "A streamed byte's journey".
-//! Blocks of a wire image are compared with their checksums here ([`crate::wire_image`]).
-//!
-//! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the
-//! send then waits for it. Measured cost of pinning every session's window was not worth it: none
-//! was seen.
+//! Sources: madvise(2), ARCHITECTURE.md, "A streamed byte's journey".
+//! Does not pin pages. Under memory pressure a page can be evicted between the mark and the send;
+//! the send then waits for it. Pinning every session's window showed no measurable benefit.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -28,7 +26,7 @@ use media::plan::PacketPlan;
 use crate::asset::Source;
 use crate::error::Error;
 
-/// How far a session's pages are known to be in memory, in one form of its asset.
+/// Packets of a session known to be in memory, in one form of its asset.
 #[derive(Default)]
 pub(crate) struct ReadyRange(Mutex<ReadyRangeState>);
 
@@ -40,25 +38,25 @@ struct ReadyRangeState {
 }
 
 impl ReadyRange {
-    /// One past the last sendable packet, as seen from `packet`; `packet` itself when nothing is
-    /// known.
+    /// Returns one past the last sendable packet, seen from `packet`; `packet` itself when nothing
+    /// is known.
     pub(crate) fn ready_to(&self, packet: u64) -> u64 {
         let state = self.0.lock().unwrap();
         if state.ready.contains(&packet) { state.ready.end } else { packet }
     }
 
-    /// True when no request is under way, and notes that one is now.
+    /// Returns true and marks a request as pending, unless one is pending already.
     pub(crate) fn ask(&self) -> bool {
         let mut state = self.0.lock().unwrap();
         !std::mem::replace(&mut state.asked, true)
     }
 
-    /// True when the pages cannot be had: the file is shorter than its plan, or the disk failed.
+    /// True when the pages cannot be read: the file is shorter than its plan, or the disk failed.
     pub(crate) fn failed(&self) -> bool {
         self.0.lock().unwrap().failed
     }
 
-    /// The pages of these packets are there, or (not `good`) cannot be had.
+    /// Records that the pages of these packets are resident or (not `good`) cannot be read.
     pub(crate) fn answer(&self, packets: Range<u64>, good: bool) {
         let mut state = self.0.lock().unwrap();
         state.asked = false;
@@ -73,17 +71,17 @@ impl ReadyRange {
     }
 }
 
-/// Which bytes hold the packets.
+/// File that holds the packets' bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendForm {
     Source,
     Image,
 }
 
-/// When which part of an asset was last made resident, in one form of it, for all its sessions.
+/// Times at which parts of an asset were last made resident, in one form, for all its sessions.
 pub(crate) struct Residency {
     began: Instant,
-    /// A second since `began`, plus one, for each [`PART_PACKETS`]; 0 for never.
+    /// Second since `began`, plus one, for each [`PART_PACKETS`]; 0 for never.
     stamps: Vec<AtomicU32>,
 }
 
@@ -94,7 +92,7 @@ impl Residency {
         Residency { began: Instant::now(), stamps }
     }
 
-    /// Whether all of these packets were made resident within the last second or two.
+    /// True when all of these packets were made resident within the last second or two.
     pub(crate) fn is_fresh(&self, packets: &Range<u64>) -> bool {
         let now = self.now();
         self.parts(packets).iter().all(|stamp| {
@@ -103,7 +101,7 @@ impl Residency {
         })
     }
 
-    /// These packets, whole parts of the asset, have been made resident now.
+    /// Records that these packets, whole parts of the asset, were made resident now.
     fn note(&self, packets: &Range<u64>) {
         let now = self.now();
         for stamp in self.parts(packets) {
@@ -122,13 +120,13 @@ impl Residency {
     }
 }
 
-/// `packets` grown to whole parts of an asset of `all` packets.
+/// Extends `packets` to whole parts of an asset of `all` packets.
 pub(crate) fn whole_parts(packets: Range<u64>, all: u64) -> Range<u64> {
     let end = packets.end.next_multiple_of(PART_PACKETS).min(all);
     packets.start - packets.start % PART_PACKETS..end
 }
 
-/// A request: these packets of this file, for this session.
+/// A request to make packets of a file resident for a session.
 pub(crate) struct Window {
     pub(crate) source: Arc<Source>,
     pub(crate) form: SendForm,
@@ -136,10 +134,10 @@ pub(crate) struct Window {
     pub(crate) mark: Arc<ReadyRange>,
 }
 
-/// The function that makes a window resident; blocks. Tests put a slow one in its place.
+/// Function that makes a window resident; it blocks. Tests substitute a slow one.
 pub(crate) type Fetch = fn(&Window) -> bool;
 
-/// The threads and their queue.
+/// The reader threads and their queue.
 pub(crate) struct Readers {
     shared: Arc<PrefetchQueue>,
     threads: Vec<JoinHandle<()>>,
@@ -154,7 +152,7 @@ struct PrefetchQueue {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Window>,
-    /// Addresses of the sources being worked on; each is kept alive by the window in work.
+    /// Addresses of the sources in work; the window in work keeps each alive.
     busy: HashSet<usize>,
     stopped: bool,
 }
@@ -179,7 +177,7 @@ impl Readers {
         Ok(Readers { shared, threads })
     }
 
-    /// A handle for pacers.
+    /// Returns a handle for pacers.
     pub(crate) fn prefetch_handle(&self) -> PrefetchHandle {
         PrefetchHandle(self.shared.clone())
     }
@@ -188,13 +186,13 @@ impl Readers {
         self.shared.queue.lock().unwrap().stopped = true;
         self.shared.wake.notify_all();
         for thread in self.threads {
-            // A thread that panicked has said so; stopping goes on.
+            // A thread that panicked has logged it; stopping continues.
             let _ = thread.join();
         }
     }
 }
 
-/// Puts requests into the queue; never blocks on a disk.
+/// Queues requests; never blocks on a disk.
 #[derive(Clone)]
 pub(crate) struct PrefetchHandle(Arc<PrefetchQueue>);
 
@@ -227,7 +225,7 @@ impl PrefetchQueue {
             window.mark.answer(window.packets.clone(), good);
             queue = self.queue.lock().unwrap();
             queue.busy.remove(&address(&window));
-            // Requests for this file were passed over by the others while it was busy.
+            // Other threads skipped requests for this file while it was busy.
             self.wake.notify_one();
         }
     }
@@ -237,7 +235,7 @@ fn address(window: &Window) -> usize {
     Arc::as_ptr(&window.source) as usize
 }
 
-/// The real [`Fetch`].
+/// [`Fetch`] of a running server.
 pub(crate) fn fetch(window: &Window) -> bool {
     let (plan, packets) = (&window.source.asset.plan, &window.packets);
     let fetched = match window.form {
@@ -256,8 +254,8 @@ pub(crate) fn fetch(window: &Window) -> bool {
     }
 }
 
-/// One past the last packet of a window that begins at `packets.start`: as many of `packets` as lie
-/// in `bytes_max` bytes of this form of the asset.
+/// Returns one past the last packet of a window that begins at `packets.start`: as many of
+/// `packets` as fit `bytes_max` bytes of this form of the asset.
 pub(crate) fn within(
     plan: &PacketPlan,
     form: SendForm,
@@ -272,7 +270,7 @@ pub(crate) fn within(
         };
         bytes.end - bytes.start <= bytes_max
     };
-    // Nearly always: two seconds of all but the largest rates.
+    // The usual case: two seconds fit at all but the largest rates.
     if fits(end) {
         return end;
     }
@@ -284,7 +282,7 @@ pub(crate) fn within(
     most
 }
 
-/// The bytes of the file from the first packet's payload to the last one's.
+/// Returns the byte range of the file from the first packet's payload to the last one's.
 fn file_range(plan: &PacketPlan, packets: &Range<u64>) -> Range<u64> {
     if packets.is_empty() {
         return 0..0;
@@ -294,12 +292,12 @@ fn file_range(plan: &PacketPlan, packets: &Range<u64>) -> Range<u64> {
     plan.payload(packets.start).file_offset..end.min(plan.file_bytes())
 }
 
-/// 340 kB at the usual packet size: a few loads say whether two seconds are there.
+/// Packets of a part: 340 kB at the usual packet size; a few loads check two seconds.
 const PART_PACKETS: u64 = 256;
-/// Pages used this lately are the last that a kernel short of memory takes.
+/// Age in seconds: the kernel evicts such recently used pages last.
 const FRESH_S: u32 = 1;
-/// Threads. Each waits for one disk request at a time; more than the queue depth of a disk is of no
-/// use.
+/// Reader threads. Each waits for one disk request at a time; more than a disk's queue depth are
+/// useless.
 const READERS: usize = 4;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP: one connection's requests, carried out.
+//! rtsp: carries out the requests of one RTSP connection.
 //!
-//! The protocol itself, what is well formed and what may follow what, is in [`wire::rtsp`]; here a
-//! DESCRIBE becomes a look into the library, a SETUP a socket and an entry with a pacer, a PLAY a
-//! place in the plan. Requests of a connection are carried out one after the other, so answers keep
-//! their order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as
-//! text, and requests that come faster than they may are carried out later.
+//! The protocol itself, syntax and permitted order of requests, is in [`wire::rtsp`]. Here a
+//! DESCRIBE becomes a library look-up, a SETUP a socket and an entry in a pacer, a PLAY a position
+//! in the plan. Requests of a connection are carried out one after the other, so answers keep their
+//! order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as text,
+//! and requests faster than the limit are delayed.
 //!
 //! Sources: RFC 2326.
-//! Does not do: play a list of ranges, queue PLAY requests (§10.5): a PLAY with a range while
-//! playing is a seek, as every client in use means it.
+//! Does not play a list of ranges or queue PLAY requests (§10.5): a PLAY with a range while playing
+//! is a seek, which is what every client in use means by it.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -40,7 +40,7 @@ use crate::server_state::ServerState;
 use crate::stream_session::{Link, SessionControl, Shift, StreamSession, random_cname, random_id};
 use crate::{control, formats};
 
-/// What a new client is told that is refused before it has asked.
+/// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
     with_reason(Response::unasked(Status::ServiceUnavailable), refused).encode()
 }
@@ -56,13 +56,13 @@ fn with_reason(response: Response, refused: Refused) -> Response {
 /// Serves one connection to its end.
 pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
     let number = server.next_connection.fetch_add(1, Ordering::Relaxed);
-    // Answers are small and awaited: none must wait for a segment to fill.
+    // Answers are small and the client waits for them: none may wait for a full segment.
     let _ = stream.set_nodelay(true);
     if let Ok(local) = stream.local_addr() {
         let sessions = Arc::<AtomicU32>::default();
         let connection = RtspConnection { number, peer, local, sessions, server: server.clone() };
         converse(&mut stream, &connection).await;
-        // All sessions are looked through for its own: not for a connection without any.
+        // Finding them scans all sessions: skipped for a connection without any.
         if connection.sessions.load(Ordering::Relaxed) > 0 {
             let now = server.now();
             for session in server.sessions.all().iter().filter(|s| s.connection == number) {
@@ -73,12 +73,12 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: 
     close(stream).await;
 }
 
-/// A connection, as its requests see it.
+/// State of a connection that its requests use.
 struct RtspConnection {
     number: u64,
     peer: SocketAddr,
     local: SocketAddr,
-    /// Set up on it and not ended.
+    /// Number of sessions set up on the connection and not ended.
     sessions: Arc<AtomicU32>,
     server: Arc<ServerState>,
 }
@@ -132,7 +132,7 @@ async fn converse(stream: &mut TcpStream, connection: &RtspConnection) {
 }
 
 impl RtspConnection {
-    /// Waits until the next request may be carried out; false when this connection is a flood.
+    /// Waits until the next request may be carried out; false when the connection is a flood.
     async fn keep_pace(&self, pace: Option<&mut RequestPace>) -> bool {
         let Some(pace) = pace else { return true };
         let now = self.server.now();
@@ -148,7 +148,7 @@ impl RtspConnection {
         true
     }
 
-    /// Counts a refusal; the answer to it.
+    /// Counts a refusal and returns the answer.
     fn refuse(&self, request: &Request, status: Status, refused: Refused) -> Response {
         Meters::count(&self.server.meters.sessions_refused);
         self.server.limits.refusals.note(refused, self.peer.ip());
@@ -191,14 +191,14 @@ impl RtspConnection {
         done.unwrap_or_else(|refusal| refusal)
     }
 
-    /// The session a request names, if its sender made it.
+    /// Returns the session a request names, if its sender created it.
     fn session(&self, request: &Request) -> Result<Arc<StreamSession>, Response> {
         let id = request.session.as_deref().unwrap_or_default();
         let found = self.server.sessions.find(id, self.peer.ip());
         found.ok_or_else(|| Response::new(Status::SessionNotFound, request))
     }
 
-    /// OPTIONS and GET_PARAMETER keep the session alive that they name; they need not name one.
+    /// Keeps the session alive that OPTIONS or GET_PARAMETER names; they need not name one.
     fn heard(&self, request: &Request) -> Result<(), Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
@@ -207,7 +207,7 @@ impl RtspConnection {
         Ok(())
     }
 
-    /// The asset a request's path names: as it stands, or with the name of the stream taken off.
+    /// Returns the asset a request's path names, as written or without the stream's name.
     async fn asset(&self, request: &Request, stream: &TcpStream) -> Result<Arc<Asset>, Response> {
         let whole = request.path.as_str();
         let subject = Subject::Stream(whole);
@@ -250,12 +250,12 @@ impl RtspConnection {
     ) -> Result<Response, Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
-            // One stream a presentation: there is nothing to add to a session.
+            // A presentation has one stream: no second can be added to a session.
             session.control.lock().unwrap().state.heard(self.server.now(), ControlChannel::Rtsp);
             return Err(Response::new(Status::AggregateOperationNotAllowed, request));
         }
-        // Streaming to somebody else's address at a stranger's word would make this server a
-        // weapon.
+        // Streaming to a third party's address on a client's request would make this server a tool
+        // for floods.
         if destination.is_some_and(|d| d.parse().ok() != Some(self.peer.ip().to_canonical())) {
             return Err(Response::new(Status::UnsupportedTransport, request));
         }
@@ -285,7 +285,7 @@ impl RtspConnection {
         Ok(Response::setup(request, &session.id, timeout, &granted))
     }
 
-    /// Whether media may go there: neither to the port of a service nor back into this server.
+    /// True when media may go to these ports: neither a service's port nor one of this server.
     fn may_send_to(&self, ports: PortPair) -> bool {
         let (server, wanted) = (&self.server, [ports.rtp, ports.rtcp]);
         let is_low = wanted.iter().any(|&port| port < USER_PORTS);
@@ -302,7 +302,7 @@ impl RtspConnection {
     ) -> std::io::Result<Arc<StreamSession>> {
         let server = &self.server;
         let lease = server.ports.lease()?;
-        // With the scope of a link-local address.
+        // The peer's address includes the scope of a link-local one.
         let (mut rtp_peer, mut rtcp_peer) = (self.peer, self.peer);
         rtp_peer.set_port(ports.rtp);
         rtcp_peer.set_port(ports.rtcp);
@@ -358,7 +358,7 @@ impl RtspConnection {
         let session = self.session(request)?;
         let source = session.source.newest();
         let (plan, limit) = (&source.asset.plan, source.limit());
-        // Checked first: a request that is refused must not stop what is playing.
+        // Checked first: a refused request must not stop a running play.
         let wanted = match play.range {
             Some(range) => resolve(&source, range)
                 .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
@@ -370,7 +370,7 @@ impl RtspConnection {
             let end = play.range.map(|_| wanted.end.unwrap_or(limit));
             let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
             if before == SessionState::Playing && is_same {
-                // A sign of life (RFC 2326 §10.5): the pacer does not hear of it.
+                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
                 let packets = session.link.progress().next..control.end;
                 return Ok(self.playing(request, &session, play, control.shift, packets));
             }
@@ -383,7 +383,7 @@ impl RtspConnection {
         let (number, shift, packets) = {
             let mut control = session.control.lock().unwrap();
             let from = wanted.from.or(standing).unwrap_or(control.resume);
-            // Played to its end and told to play without saying from where: from the beginning.
+            // A PLAY without a range after the end starts from the beginning.
             let from = if from >= plan.packets() { 0 } else { from };
             let end = match (wanted.end, play.range) {
                 (Some(end), _) => end,
@@ -392,13 +392,13 @@ impl RtspConnection {
                 (None, None) => limit,
             };
             (control.resume, control.end) = (from, end);
-            // Again: the end of the play before may have been told since.
+            // Repeated: the end of the previous play may have been reported meanwhile.
             control.state.play(self.server.now());
             let sent = session.link.progress();
             if sent.packets > 0 {
                 control.shift = control.shift.jump(plan, sent.next, from);
             }
-            // So that the next jump is counted from here, even if nothing is sent before it.
+            // The next jump is counted from here, even if nothing is sent before it.
             session.link.place(from);
             control.bye_sent = false;
             control.play += 1;
@@ -407,14 +407,15 @@ impl RtspConnection {
         };
         if !source.image_asked.load(Ordering::Relaxed) {
             let provider = (self.server.clone(), source.clone());
-            // It opens a file: not on this thread.
+            // It opens a file, so it runs on a thread that may block.
             tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
         }
         session.pacer.play(number, shift, packets.clone());
         Ok(self.playing(request, &session, play, shift, packets))
     }
 
-    /// The answer to PLAY: what is really played, and the RTP coordinates of its first packet.
+    /// Returns the answer to PLAY: the range really played and the RTP coordinates of its first
+    /// packet.
     fn playing(
         &self,
         request: &Request,
@@ -439,7 +440,7 @@ impl RtspConnection {
                 .wrapping_add(shift.sequence),
             timestamp: plan.timestamp(plan.ticks(packets.start)).wrapping_add(shift.timestamp),
         };
-        // As long as it takes by RTP's timestamps, which clients relate to this range (§12.33).
+        // Length by RTP timestamps, which clients relate to this range (§12.33).
         let length = plan.ticks(packets.end).saturating_sub(plan.ticks(packets.start));
         let start = plan.presented_ticks(packets.start.min(plan.packets() - 1));
         let is_open = source.asset.is_growing() && packets.end > source.end();
@@ -464,7 +465,7 @@ impl RtspConnection {
         Ok(Response::in_session(request, &session.id))
     }
 
-    /// The asset's address as this client knows the server.
+    /// Returns the asset's address with the server's name that this client uses.
     fn url(&self, request: &Request, asset: &Asset) -> String {
         let local = self.local.to_string();
         let authority = request.authority.as_deref().unwrap_or(&local);
@@ -472,20 +473,20 @@ impl RtspConnection {
     }
 }
 
-/// A range in packets; `None` where the client left it open.
+/// Range in packets; `None` where the client left an end open.
 struct Wanted {
     from: Option<u64>,
     end: Option<u64>,
 }
 
-/// Where a range lies in the plan: it begins at the entry at or before its start (RFC 2326 §10.5
-/// lets the server choose the nearest place that can be played and say so in its Range header).
-/// `None` if it lies beyond the end or ends before it begins.
+/// Finds a range in the plan. It begins at the entry at or before its start (RFC 2326 §10.5 lets
+/// the server choose the nearest playable position and name it in its Range header). Returns `None`
+/// for a range beyond the end or one that ends before it begins.
 fn resolve(source: &Source, range: NptRange) -> Option<Wanted> {
     let plan = &source.asset.plan;
     let end = range.end.map(presented_ticks);
     let from = match range.start {
-        // Of a recording, where it is now (§3.6).
+        // `now` of a recording is its present end (§3.6).
         NptStart::Now if source.asset.is_growing() => Some(plan.entry(u64::MAX)),
         NptStart::Now => None,
         NptStart::At(start) => {
@@ -502,8 +503,8 @@ fn resolve(source: &Source, range: NptRange) -> Option<Wanted> {
     Some(Wanted { from, end: end.filter(|&end| end < source.end()) })
 }
 
-/// A client's time as presentation times are counted, at 90 kHz: to the nearest, for clients write
-/// as few decimals as a microsecond's or a millisecond's.
+/// Converts a client's time to presentation ticks at 90 kHz, rounded to the nearest, because
+/// clients write as few decimals as milliseconds or microseconds.
 fn presented_ticks(time: Duration) -> u64 {
     let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
     stamps.saturating_mul(TICKS_PER_TIMESTAMP)
@@ -540,8 +541,8 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
     }
 }
 
-/// Ready when the peer has closed its side, or the connection is broken. What it has sent ahead
-/// stays unread, and only that hides its end for as long as [`HUNG_UP_LOOK`].
+/// Resolves when the peer has closed its side or the connection is broken. Requests sent ahead stay
+/// unread; only they delay the detection, by [`HUNG_UP_LOOK`].
 async fn hung_up(stream: &TcpStream) {
     while stream.ready(Interest::READABLE).await.is_ok_and(|ready| !ready.is_read_closed()) {
         sleep(HUNG_UP_LOOK).await;
@@ -549,8 +550,9 @@ async fn hung_up(stream: &TcpStream) {
 }
 
 const READ_BYTES: usize = 2048;
-/// Ports from here on are for programs of users (RFC 6335 §6).
+/// First port for programs of users (RFC 6335 §6).
 const USER_PORTS: u16 = 1024;
 const HUNG_UP_LOOK: Duration = Duration::from_millis(250);
-/// Early, so that a client can relate the stream to the clock on the wall soon.
+/// Time to the first sender report: early, so that a client can soon relate the stream to
+/// wall-clock time.
 const FIRST_REPORT: Duration = Duration::from_millis(500);

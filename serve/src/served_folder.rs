@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access: the served folder, and the promise that no request leaves it.
+//! served_folder: opens files of the served folder; no request leaves it.
 //!
 //! A name without symbolic links is opened by one `openat2` with `RESOLVE_BENEATH` and
 //! `RESOLVE_NO_SYMLINKS`. A name with links, or any name where `openat2` is missing (before Linux
 //! 5.6, or forbidden by a sandbox), is walked here: each component is opened with `O_NOFOLLOW` from
 //! the descriptor of the one before, and the target of a link is walked the same way. So every
-//! component that leads to a file is known by its own name, also those inside links: an absolute
-//! target, a `..` above the folder and a hidden component are refused, and nothing that is renamed
-//! meanwhile changes what was checked. Costs one system call per open without links and one
-//! `fstat`; the walk costs one call per component and two per link.
+//! component is checked by its own name, also inside links: an absolute target, a `..` above the
+//! folder and a hidden component are refused, and a concurrent rename does not change what was
+//! checked. Costs one system call per open without links and one `fstat`; the walk costs one call
+//! per component and two per link.
 //!
 //! Sources: openat2(2), path_resolution(7), symlink(7).
-//! Does not do: lists of users, passwords, TLS.
+//! Does not have users, passwords or TLS.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -33,7 +33,7 @@ pub(crate) struct Folder {
     beneath: bool,
 }
 
-/// Why a name was not opened.
+/// Reason why a name was not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Denied {
     /// No such file, or a component of the name is hidden: peers cannot tell the two apart.
@@ -45,13 +45,13 @@ pub(crate) enum Denied {
     /// A folder, device, socket or pipe.
     #[error("not a regular file")]
     NotAFile,
-    /// The file is there but may not be read.
+    /// The file exists but may not be read.
     #[error("not readable by the server")]
     Unreadable,
     /// The process has no file descriptor left.
     #[error("no file descriptor left")]
     DescriptorsExhausted,
-    /// Anything else the kernel said.
+    /// Any other error of the kernel.
     #[error("{0}")]
     Host(io::Error),
 }
@@ -60,7 +60,7 @@ impl Folder {
     /// Opens the folder to be served.
     ///
     /// # Errors
-    /// [`Error::Folder`] if it is not a readable folder.
+    /// [`Error::Folder`] if `path` is not a readable folder.
     pub(crate) fn open(path: &Path) -> Result<Folder, Error> {
         let refuse = |source: io::Error| Error::Folder { path: path.to_owned(), source };
         let path = path.canonicalize().map_err(refuse)?;
@@ -79,7 +79,7 @@ impl Folder {
     /// Opens the regular file `name`, `/`-separated and relative to the folder.
     ///
     /// # Errors
-    /// See [`Denied`]; nothing is opened then.
+    /// See [`Denied`]; nothing is opened on error.
     pub(crate) fn file(&self, name: &str) -> Result<(File, Metadata), Denied> {
         let name = name.trim_start_matches('/');
         if name.is_empty() || name.ends_with('/') || name.contains('\0') {
@@ -102,8 +102,8 @@ impl Folder {
         Ok((file, metadata))
     }
 
-    /// Opens the folder `name` below the folder, itself for the empty name. No symbolic link is
-    /// followed, not even one within the folder.
+    /// Opens the folder `name` below the served one, or that one for the empty name. Follows no
+    /// symbolic link, not even one within the folder.
     pub(crate) fn subfolder(&self, name: &str) -> Result<OwnedFd, Errno> {
         let name = if name.is_empty() { "." } else { name };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -128,9 +128,10 @@ impl Folder {
         }
     }
 
-    /// Opens `name` a component at a time and follows links the same way.
+    /// Opens `name` one component at a time and follows links the same way.
     fn walk(&self, name: &str) -> Result<OwnedFd, Denied> {
-        // From the folder down to where the walk stands; `..` goes back to what was open before.
+        // Descriptors from the served folder to the present component; `..` returns to the one
+        // before.
         let mut above: Vec<OwnedFd> = Vec::new();
         let mut rest: Vec<OsString> = components(OsStr::new(name));
         let mut links = 0;
@@ -161,12 +162,12 @@ impl Folder {
                 Err(errno) => return Err(denied(errno)),
             }
         }
-        // The name led back to a folder.
+        // The name leads back to a folder.
         Err(Denied::NotAFile)
     }
 }
 
-/// The components of a path, the last one first, without empty ones and `.`.
+/// Splits a path into components, the last one first, without empty ones and `.`.
 fn components(path: &OsStr) -> Vec<OsString> {
     let parts = path.as_bytes().split(|&byte| byte == b'/').rev();
     let named = parts.filter(|part| !part.is_empty() && *part != b".");
@@ -189,7 +190,7 @@ fn denied(errno: Errno) -> Denied {
     }
 }
 
-/// Folders on the way are walked through and never read.
+/// Folders on the way are traversed and never read.
 const FOLDER_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// NONBLOCK: opening a named pipe must not wait for its other end.
 const FILE_FLAGS: OFlags =

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server: everything started in order, and stopped in the reverse.
+//! server: starts all parts in order and stops them in reverse.
 //!
 //! Threads: one pacer a core, four readers, one each for images and names, five for plans; a tokio
-//! runtime of its own for HTTP; tasks on the caller's for everything else. Ports are opened before
-//! anything is promised.
+//! runtime of its own for HTTP; tasks on the caller's runtime for everything else. Ports are opened
+//! before any other part starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Server {
     /// Starts a server on the current tokio runtime.
     ///
     /// # Errors
-    /// See [`Error`]; nothing stays open then.
+    /// See [`Error`]; nothing stays open after an error.
     pub async fn start(config: Config) -> Result<Server, Error> {
         Server::start_with(config, fetch).await
     }
@@ -132,41 +132,40 @@ impl Server {
         }
     }
 
-    /// Where RTSP is served.
+    /// Returns the address of the RTSP listener.
     pub fn rtsp(&self) -> SocketAddr {
         self.state.rtsp
     }
 
-    /// Where HTTP is served.
+    /// Returns the address of the HTTP listener.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Addresses of RTSP and HTTP that clients can open: where it listens on all addresses, those
-    /// of this host, with IPv4 and global ones first.
+    /// Returns addresses of RTSP and HTTP that clients can open: for a listener on all addresses
+    /// those of this host, with IPv4 and global ones first.
     pub fn addresses(&self) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         let host = paths::host_addresses();
         (openable(self.rtsp(), &host), openable(self.http(), &host))
     }
 
-    /// What it did so far.
+    /// Returns the server's statistics so far.
     pub fn report(&self) -> ServerMetrics {
         self.state.report()
     }
 
-    /// The reason why this server keeps neither plans nor wire images, if so.
+    /// Returns why this server keeps neither plans nor wire images, if so.
     pub fn cache_unavailable(&self) -> Option<&StoreUnavailable> {
         self.state.library.cache.unavailable()
     }
 
-    /// Files being read to be planned: name, bytes read, bytes in all.
+    /// Lists the scans in progress: name, bytes read, bytes in total.
     pub fn scans(&self) -> Vec<(String, u64, u64)> {
         let scans = self.state.library.scans();
         scans.into_iter().map(|(scan, done)| (scan.name.clone(), done, scan.bytes)).collect()
     }
 
-    /// Ends every stream with BYE, then all threads. What is being written to the cache is given
-    /// up.
+    /// Ends every stream with BYE, then all threads. Unfinished writes to the cache are discarded.
     pub async fn stop(self) -> ServerMetrics {
         for session in self.state.sessions.all() {
             control::end(&self.state, &session, "the server stops");
@@ -175,14 +174,14 @@ impl Server {
             task.abort();
         }
         for task in self.tasks {
-            // Aborted: that is what the error says.
+            // The error only reports the abort.
             let _ = task.await;
         }
         let meters = self.state.meters.clone();
         let connections = self.state.limits.connections();
         let refusals = self.state.limits.refusals.counts();
-        // Connections let go of the state when their tasks are dropped, which abort does not wait
-        // for.
+        // Connections release the state when their tasks are dropped, for which abort does not
+        // wait.
         let mut state = self.state;
         let deadline = Instant::now() + STOP_WAIT;
         let parts = loop {
@@ -208,13 +207,13 @@ impl Server {
         if tokio::time::timeout(STOP_WAIT, stopping).await.is_err() {
             tracing::warn!("a thread still waits for a disk; leaving it");
         }
-        // The pacers have published their last counters.
+        // The pacers have published their final counters.
         meters.report(0, connections, refusals)
     }
 }
 
-/// Every session and connection takes a descriptor: the soft limit is raised to the hard one. How
-/// many there are then.
+/// Raises the soft limit of descriptors to the hard one, since every session and connection takes
+/// one. Returns the new limit.
 fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -229,12 +228,13 @@ fn raise_descriptor_limit() -> u64 {
 
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// What to write for `bound` on a host with these addresses.
+/// Returns openable addresses for `bound` on a host with these addresses.
 fn openable(bound: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
     if !bound.ip().is_unspecified() {
         return vec![bound];
     }
-    // IPv6 takes IPv4 in. A link-local address needs its device named, which URLs cannot.
+    // An IPv6 listener accepts IPv4, too. A link-local address needs its device, which URLs cannot
+    // name.
     let is_heard = |ip: &IpAddr| bound.is_ipv6() || ip.is_ipv4();
     let is_usual = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => !ip.is_link_local(),
@@ -245,7 +245,7 @@ fn openable(bound: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
     found.sort_by_key(|ip| (ip.is_loopback(), ip.is_ipv6(), is_unique_local(ip)));
     found.dedup();
     let outward = found.iter().filter(|ip| !ip.is_loopback()).count();
-    // Alone it can be opened at least here.
+    // Without an outward address it can at least be opened on this host.
     found.truncate(outward.max(1));
     if found.is_empty() {
         found.push(if bound.is_ipv6() {
@@ -295,7 +295,7 @@ mod tests {
 
     static DISK_WORKS: AtomicBool = AtomicBool::new(false);
 
-    /// A disk that does not answer for one file until it is told to.
+    /// Simulates a disk that does not answer for one file until it is released.
     fn stalled_fetch(window: &Window) -> bool {
         while window.source.asset.name.starts_with("cold") && !DISK_WORKS.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
@@ -324,7 +324,7 @@ mod tests {
     async fn a_stalled_disk_delays_its_own_sessions_and_nobody_else() {
         let folder = folder(&["cold.ts", "hot.ts"]);
         let server = Server::start_with(config(folder.path()), stalled_fetch).await.unwrap();
-        // More sessions wait for the stalled file than there are readers.
+        // More sessions wait for the stalled file than readers exist.
         let cold: Vec<_> = (0..6).map(|_| wanted(&server, "cold.ts", 2)).collect();
         let cold: Vec<_> = cold.into_iter().map(|c| tokio::spawn(play(c))).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -347,7 +347,7 @@ mod tests {
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let mut config = config(folder.path());
-        // From the file itself, which is the cold one.
+        // Sends from the file itself, which is the cold one.
         config.cache_bytes_max = 0;
         let server = Server::start(config).await.unwrap();
         let seen = play(wanted(&server, "clip.ts", 2)).await;

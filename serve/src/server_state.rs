@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parts of a running server that every connection shares.
+//! server_state: the parts of a running server that all connections share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct ServerState {
     pub(crate) config: Config,
     pub(crate) rtsp: SocketAddr,
     pub(crate) admission: Admission,
-    /// Keys of sealed films, if this server has them.
+    /// Keys of sealed films; `None` when this server has none.
     pub(crate) keys: Option<Arc<FilmKeys>>,
     pub(crate) library: Arc<Library>,
     pub(crate) sessions: StreamSessions,
@@ -40,7 +40,7 @@ pub(crate) struct ServerState {
 }
 
 impl ServerState {
-    /// Time since the server began: the clock of all state machines.
+    /// Time since the server began, the clock of all state machines.
     pub(crate) fn now(&self) -> Duration {
         self.began.elapsed()
     }

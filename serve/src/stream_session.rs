@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stream sessions: one client's stream, seen from the control side, and the table of all of them.
+//! stream_session: one client's stream on the control side, and the table of all sessions.
 //!
-//! A session is reached by its RTSP identifier (128 random bits, and only from the address that
-//! made it), by its RTCP address, and by its number (pacer events). It ends once, by
-//! [`StreamSessions::end`], which gives back the port, the socket and the pacer's entry. Costs
-//! about 1 KiB a session here, plus its socket in the kernel.
+//! A session is found by its RTSP identifier (128 random bits, and only from the address that
+//! created it), by its RTCP address, and by its number (pacer events). It ends once, by
+//! [`StreamSessions::end`], which frees the port, the socket and the pacer's entry. Costs about 1
+//! KiB a session here, plus its socket in the kernel.
 //!
 //! Sources: RFC 2326 §3.4, §12.37 (session identifiers), RFC 3550 §6.
-//! Does not do: I/O.
+//! Does no I/O.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,13 +46,13 @@ impl MediaClock {
     }
 }
 
-/// What a session adds to the sequence numbers and timestamps of its asset's packets.
+/// Offset that a session adds to sequence numbers and timestamps of its asset's packets.
 ///
-/// RFC 2326, appendix B: both are continuous and monotonic across jumps. They have to be: to a
-/// receiver by RFC 3550 §A.1 a packet 3000 numbers ahead or 100 behind is one to throw away, and
-/// ffmpeg drops everything after a jump back until the numbers have caught up. Nothing until the
-/// first jump, so the wire image, in which the asset's own numbers stand, serves all who play
-/// straight on; who jumps is served from the file from then on.
+/// Both are continuous and monotonic across jumps (RFC 2326, appendix B): a receiver by RFC 3550
+/// §A.1 discards a packet 3000 numbers ahead or 100 behind, and ffmpeg drops everything after a
+/// jump back until the numbers have caught up. The shift is zero until the first jump, so the wire
+/// image, which holds the asset's own numbers, serves all sessions that play straight on; after a
+/// jump a session is served from the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Shift {
     pub(crate) sequence: u16,
@@ -60,9 +60,9 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
-    /// The shift with which packet `to` goes on where packet `from` would have.
+    /// Returns the shift with which packet `to` continues in place of packet `from`.
     pub(crate) fn jump(self, plan: &PacketPlan, from: u64, to: u64) -> Shift {
-        // Where the end is reached the next packet would be due at the end.
+        // After the last packet the next one would be due at the end.
         let start = |packet: u64| {
             let is_end = packet >= plan.packets();
             plan.timestamp(if is_end { plan.duration_ticks() } else { plan.ticks(packet) })
@@ -74,7 +74,7 @@ impl Shift {
     }
 }
 
-/// What pacer, readers and control share about one session.
+/// State of one session that pacer, readers and control share.
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) source: Arc<ReadyRange>,
@@ -82,33 +82,33 @@ pub(crate) struct Link {
     progress: Mutex<Progress>,
 }
 
-/// How far a session has come.
+/// Progress of a session's sending.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
-    /// The next packet.
+    /// The next packet to send.
     pub(crate) next: u64,
     /// Packets and payload octets sent, as RTCP counts them.
     pub(crate) packets: u64,
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
     pub(crate) stalls: u64,
-    /// The clock of the running play; the last one while paused.
+    /// Clock of the running play, or of the last one while paused.
     pub(crate) clock: Option<MediaClock>,
-    /// What verified reports say of the path, if they say anything.
+    /// Path fault claimed by verified ICMP reports.
     pub(crate) fault: Option<Fault>,
 }
 
-/// Packets that one step of the pacer sent.
+/// Packets sent by one step of the pacer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
-    /// Of payload.
+    /// Payload octets.
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
 }
 
 impl Sent {
-    /// Adds the packets of a call.
+    /// Adds the packets of one call.
     pub(crate) fn add(&mut self, packets: u64, octets: u64, late: Duration) {
         self.packets += packets;
         self.octets += octets;
@@ -137,7 +137,7 @@ impl Link {
         progress.late_max = progress.late_max.max(sent.late_max);
     }
 
-    /// A play is about to begin here. Called while the pacer does not send.
+    /// Sets the position of a play about to begin. Called while the pacer does not send.
     pub(crate) fn place(&self, next: u64) {
         self.progress.lock().unwrap().next = next;
     }
@@ -156,29 +156,29 @@ impl Link {
     }
 }
 
-/// One session.
+/// A session.
 pub(crate) struct StreamSession {
     pub(crate) number: u64,
     pub(crate) id: String,
-    /// The host that made it; nobody else may command it.
+    /// The host that created the session; only this host may command it.
     pub(crate) peer: IpAddr,
     pub(crate) source: Arc<Source>,
     pub(crate) link: Arc<Link>,
     pub(crate) pacer: Handle,
-    /// Where media goes, and where its RTCP comes from.
+    /// Target address of media, and source address of RTCP.
     pub(crate) rtp_peer: SocketAddr,
     pub(crate) rtcp_peer: SocketAddr,
     pub(crate) rtcp: Arc<UdpSocket>,
-    /// In its sender reports (RFC 7022).
+    /// Canonical name in the sender reports (RFC 7022).
     pub(crate) cname: String,
-    /// Reads `rtcp` where that is the session's own.
+    /// Task that reads `rtcp` when that socket is the session's own.
     pub(crate) rtcp_task: Option<tokio::task::AbortHandle>,
-    /// The control connection it was made on.
+    /// Number of the control connection that created the session.
     pub(crate) connection: u64,
     pub(crate) control: Mutex<SessionControl>,
-    /// Given back when the session ends, before whoever looks at it lets go of it.
+    /// Released when the session ends, before later holders drop the session.
     pub(crate) permit: Mutex<Option<SessionPermit>>,
-    /// Given back when the session is dropped.
+    /// Released when the session is dropped.
     pub(crate) lease: Lease,
 }
 
@@ -186,19 +186,19 @@ pub(crate) struct StreamSession {
 pub(crate) struct SessionControl {
     pub(crate) state: wire::rtsp::RtspSession,
     pub(crate) receiver: wire::rtcp::ReceiverView,
-    /// Where the next PLAY without a range begins, and where it stops.
+    /// First packet of the next PLAY without a range, and its end.
     pub(crate) resume: u64,
     pub(crate) end: u64,
-    /// Of the play that runs or ran last.
+    /// Shift of the current or last play.
     pub(crate) shift: Shift,
-    /// When the next sender report is due.
+    /// Time of the next sender report.
     pub(crate) report_at: Duration,
     pub(crate) bye_sent: bool,
-    /// Counts PLAYs, so that the end of an earlier one is not taken for that of a later.
+    /// Number of PLAYs, so that the end of an earlier one is not taken for that of a later.
     pub(crate) play: u64,
 }
 
-/// The table. One lock, held for look-ups only.
+/// Table of all sessions. One lock, held for look-ups only.
 pub(crate) struct StreamSessions {
     tables: Mutex<Tables>,
     next_number: AtomicU64,
@@ -227,7 +227,8 @@ impl StreamSessions {
         tables.by_id.insert(session.id.clone(), session);
     }
 
-    /// By RTSP identifier, for commands from `peer`. A stranger's session is as good as none.
+    /// Finds a session by RTSP identifier for commands from `peer`; `None` for other hosts'
+    /// sessions.
     pub(crate) fn find(&self, id: &str, peer: IpAddr) -> Option<Arc<StreamSession>> {
         let tables = self.tables.lock().unwrap();
         tables.by_id.get(id).filter(|session| session.peer == peer).cloned()
@@ -241,7 +242,7 @@ impl StreamSessions {
         self.tables.lock().unwrap().by_rtcp.get(&from).cloned()
     }
 
-    /// Takes the session out and stops its stream. False if it was out already.
+    /// Removes the session and stops its stream. False if it was removed before.
     pub(crate) fn end(&self, session: &Arc<StreamSession>) -> bool {
         let mut tables = self.tables.lock().unwrap();
         if tables.by_number.remove(&session.number).is_none() {
@@ -269,14 +270,14 @@ impl StreamSessions {
     }
 }
 
-/// A canonical name for a session.
+/// Returns a random canonical name (CNAME).
 pub(crate) fn random_cname() -> String {
     let mut bits = [0_u8; 12];
     getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
     wire::rtcp::cname(bits)
 }
 
-/// 128 random bits in hexadecimal: RFC 2326 §3.4 asks for at least 64.
+/// Returns 128 random bits in hexadecimal: RFC 2326 §3.4 asks for at least 64.
 pub(crate) fn random_id() -> String {
     let mut bits = [0_u8; 16];
     getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wire images: an asset laid out as it goes on the wire, RTP header before each payload, so that a
-//! run of packets is one contiguous file range and `sendfile` sends it with no copy.
+//! wire_image: an asset laid out as it goes on the wire, an RTP header before each payload, so that
+//! a segment run is one contiguous file range and `sendfile` sends it with no copy.
 //!
-//! An image is made on the first play, by one thread, while the play goes on from the file. It
-//! lives in the cache folder under a size limit: the least recently used go first, one in use never
-//! goes (it is locked, also against other servers on the same cache), and the disk keeps
+//! An image is made on the first play, by one thread, while the play is sent from the file. It lies
+//! in the cache folder under a size limit: the least recently used images are evicted first, one in
+//! use never (it is locked, also against other servers on the same cache), and the disk keeps
 //! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
 //! of it.
 //!
 //! Behind the packets are a checksum of every block ([`crate::image_checksums`]) and the trailer.
-//! Blocks are
-//! compared before they are sent first, and again when they were out of memory in between; an image
-//! with a bad block is removed, and its sessions go on from the file.
+//! Blocks are compared before they are first sent, and again after they were out of memory. An
+//! image with a bad block is removed, and its sessions continue from the file.
 //!
-//! Sources: DESIGN "wire image"; flock(2), statvfs(3).
-//! Does not do: trust an image whose trailer does not name the file and the plan in hand; notice a
-//! change to pages that stay in memory, or between the comparison and the send.
+//! Sources: ARCHITECTURE.md, "The words": wire image; flock(2), statvfs(3).
+//! Does not trust an image whose trailer names another file or plan. Does not notice a change to
+//! pages that stay in memory, or between the comparison and the send.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -40,23 +39,23 @@ use crate::error::Error;
 use crate::image_checksums::{BlockSums, Blocks, sums_bytes};
 use crate::served_folder::{Denied, Folder};
 
-/// An open wire image. Its lock goes with its descriptor.
+/// An open wire image. Closing its descriptor releases its lock.
 pub(crate) struct WireImage {
     pub(crate) media: MappedFile,
     blocks: Blocks,
     path: PathBuf,
     dropped: AtomicBool,
-    /// Counts dropped images.
+    /// Number of dropped images.
     drops: Arc<AtomicU64>,
-    /// Whether the kernel says truly that pages are in memory: unknown until it was asked.
+    /// True when the kernel reports page residency correctly; unset until it was first checked.
     tells_residence: OnceLock<bool>,
 }
 
 impl WireImage {
-    /// Waits until `range` is in memory and compares what was not compared since it came there;
-    /// false if the image cannot be sent from. It is dropped then.
+    /// Waits until `range` is in memory and compares its blocks not compared since they were
+    /// loaded. Returns false, and drops the image, if it cannot be sent from.
     pub(crate) fn make_ready(&self, range: Range<u64>) -> bool {
-        // Some file systems (tmpfs) always say that nothing is in memory.
+        // Some file systems (tmpfs) always report pages as absent.
         let is_resident = self.media.is_in_cache(range.clone());
         let may_have_left = self.tells_residence.get() == Some(&true) && !is_resident;
         let compare = !self.blocks.are_compared(&range) || may_have_left;
@@ -80,7 +79,7 @@ impl WireImage {
         true
     }
 
-    /// Takes the image out of use: its file goes, its sessions go on from the asset's own.
+    /// Removes the image's file; its sessions continue from the asset's file.
     pub(crate) fn drop_out(&self, reason: &str) {
         if self.dropped.swap(true, Ordering::Relaxed) {
             return;
@@ -88,7 +87,7 @@ impl WireImage {
         self.drops.fetch_add(1, Ordering::Relaxed);
         let path = self.path.display();
         tracing::warn!("wire image {path}: {reason}; dropped, its sessions go on from the file");
-        // Not what another server has put in its place meanwhile.
+        // Keeps a file that another server has put in its place meanwhile.
         let inode = |metadata: io::Result<Metadata>| metadata.map(|m| (m.dev(), m.ino())).ok();
         if inode(std::fs::metadata(&self.path)) == inode(self.media.file().metadata())
             && let Err(error) = std::fs::remove_file(&self.path)
@@ -115,7 +114,7 @@ struct Store {
     bytes_max: u64,
     stopping: AtomicBool,
     drops: Arc<AtomicU64>,
-    /// Counts damaged and outdated images.
+    /// Number of damaged and outdated images.
     invalid: Arc<AtomicU64>,
 }
 
@@ -125,7 +124,7 @@ struct Job {
 }
 
 impl Job {
-    /// Lets a later play ask for the image once more.
+    /// Lets a later play request the image again.
     fn ask_again(&self) {
         if let Some(source) = self.source.upgrade() {
             source.image_asked.store(false, Ordering::Relaxed);
@@ -156,8 +155,8 @@ impl WireImages {
         Ok(WireImages { store, jobs, thread })
     }
 
-    /// Gives `source` its image: at once if the store has it, else when it is made. Blocks on the
-    /// disk for one open and one read.
+    /// Gives `source` its image: at once if the store has it, otherwise when it is made. Blocks on
+    /// the disk for one open and one read.
     pub(crate) fn provide(&self, source: &Arc<Source>) {
         if self.store.folder.is_none() || !source.ask_image() {
             return;
@@ -167,21 +166,21 @@ impl WireImages {
             return;
         }
         let job = Job { asset: source.asset.clone(), source: Arc::downgrade(source) };
-        // The thread is gone only while the server stops.
+        // The thread has ended only while the server stops.
         let _ = self.jobs.send(job);
     }
 
     pub(crate) fn stop(self) {
         self.store.stopping.store(true, Ordering::Relaxed);
         drop(self.jobs);
-        // A thread that panicked has said so; stopping goes on.
+        // A thread that panicked has logged it; stopping continues.
         let _ = self.thread.join();
     }
 }
 
 impl Store {
     fn work(&self, inbox: &Receiver<Job>) {
-        // Assets without an image, and when making one is tried again.
+        // Assets without an image, with the time of the next attempt.
         let mut resting: HashMap<String, Instant> = HashMap::new();
         while let Ok(job) = inbox.recv() {
             if self.stopping.load(Ordering::Relaxed) {
@@ -214,7 +213,7 @@ impl Store {
         Some(self.folder.as_ref()?.join(name))
     }
 
-    /// The image, locked and marked as just used, if there is one for exactly this file and plan.
+    /// Returns the image for exactly this file and plan, locked and marked as just used.
     fn find(&self, asset: &Asset) -> Option<WireImage> {
         let path = self.path(asset)?;
         let file = File::open(&path).ok()?;
@@ -265,7 +264,7 @@ impl Store {
         self.find(asset).ok_or(ImageFault::NotAsWritten(path))
     }
 
-    /// Writes header and payload of every packet; gives the checksums of the blocks.
+    /// Writes header and payload of every packet; returns the checksums of the blocks.
     fn lay_out(&self, plan: &PacketPlan, source: &File, target: &mut File) -> io::Result<Vec<u8>> {
         let (mut input, mut output) = (Vec::new(), Vec::new());
         let mut sums = BlockSums::default();
@@ -311,7 +310,7 @@ impl Store {
         }
         let mut images = listed(folder).map_err(ImageFault::io(folder))?;
         images.sort_by_key(|image| image.used);
-        // What other servers on the same cache are making takes room as well.
+        // Unfinished images of other servers on the same cache count, too.
         let unfinished = remove_unfinished(folder).bytes;
         let mut held: u64 = images.iter().map(|image| image.bytes).sum::<u64>() + unfinished;
         let mut oldest = images.into_iter();
@@ -369,7 +368,7 @@ fn listed(folder: &Path) -> io::Result<Vec<Listed>> {
     let mut images = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        // Gone between the listing and here: another server on the same cache evicted it.
+        // Evicted by another server on the same cache since the listing.
         let Ok(metadata) = entry.metadata() else { continue };
         if entry.path().extension().is_some_and(|extension| extension == "wire") {
             let used = metadata.modified()?;
@@ -379,7 +378,7 @@ fn listed(folder: &Path) -> io::Result<Vec<Listed>> {
     Ok(images)
 }
 
-/// Removes an image nobody holds.
+/// Removes an image that no process has locked; returns true if it did.
 fn evicted(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -394,7 +393,7 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// What the image was made from, at its very end: there last, so there only if all else is.
+/// Returns the trailer, which names file and plan: written last, so it exists only in whole images.
 fn trailer(asset: &Asset, sums: &[u8]) -> [u8; TRAILER_BYTES] {
     let (key, identity) = (&asset.key, asset.plan.identity());
     let mut bytes = Vec::with_capacity(TRAILER_BYTES);
@@ -411,7 +410,7 @@ fn trailer(asset: &Asset, sums: &[u8]) -> [u8; TRAILER_BYTES] {
     bytes.try_into().expect("the fields add up")
 }
 
-/// The image's blocks with their checksums, if length and trailer are those of this asset.
+/// Returns the image's blocks with their checksums, if length and trailer match this asset.
 fn blocks_of(file: &File, asset: &Asset) -> Option<Blocks> {
     let wire_bytes = asset.plan.wire_bytes();
     if file.metadata().ok()?.len() != image_bytes(&asset.plan) {
@@ -424,22 +423,20 @@ fn blocks_of(file: &File, asset: &Asset) -> Option<Blocks> {
     (found == trailer(asset, &sums)).then(|| Blocks::new(wire_bytes, &sums))
 }
 
-/// Packets, checksums and trailer.
+/// Returns the bytes of packets, checksums and trailer.
 fn image_bytes(plan: &PacketPlan) -> u64 {
     plan.wire_bytes() + sums_bytes(plan.wire_bytes()) + TRAILER_BYTES as u64
 }
 
-/// With the version: an image of another is made again.
+/// Magic with version: an image of another version is made again.
 const MAGIC: &[u8; 8] = b"pwimage2";
 const TRAILER_BYTES: usize = 72;
 const TS_BYTES: u64 = media::TS_PACKET_BYTES as u64;
-/// 700 × 1328 bytes: just under a mebibyte a write.
+/// Packets per write: 700 × 1328 bytes is just under a mebibyte.
 const CHUNK_PACKETS: u64 = 700;
-/// Written pages are pushed out at this pace, so that they do not pile up before the reads of
-/// streams.
+/// Most bytes between two syncs, so that written pages do not pile up before the reads of streams.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
-/// An asset whose image could not be made is left alone for so long: each try may evict other
-/// images and writes a line to the log.
+/// Pause after a failed attempt: each attempt may evict other images and writes a line to the log.
 const AGAIN: Duration = Duration::from_secs(10);
-/// What the disk keeps free of images: 1 GiB.
+/// Disk space left free by images: 1 GiB.
 const FREE_BYTES_MIN: u64 = 1 << 30;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing to a TCP peer: a slow one gets as long as it makes progress, one that takes nothing is
-//! ended.
+//! write_deadline: writes to a TCP peer; a slow peer has as long as it makes progress, one that
+//! accepts nothing is disconnected.
 //!
 //! A peer begins with an allowance of time ([`crate::config::Timeouts::write`]); every byte that it
 //! acknowledges adds to it, up to twice the allowance. So an answer of any length may take as long
-//! as [`RATE_MIN`] needs for it, and nobody holds memory or a descriptor by reading nothing. The
-//! socket's buffer is not the measure: it may hold megabytes and wakes a writer when a third of
-//! them has left, which takes a slow peer minutes; the kernel's count of unacknowledged bytes is.
-//! Costs nothing while a socket takes bytes, and one call every [`LOOK_EVERY`] while it does not.
+//! as [`RATE_MIN`] needs for it, and no peer holds memory or a descriptor by reading nothing. Free
+//! space in the socket's buffer is no measure of progress: the buffer may hold megabytes and wakes
+//! a writer when a third has left, which takes a slow peer minutes. The kernel's count of
+//! unacknowledged bytes is used instead.
+//! Costs nothing while a socket accepts bytes, and one call every [`LOOK_EVERY`] while it does not.
 //!
 //! Sources: tcp(7) (SIOCOUTQ), RFC 9293 §3.8.6.2 (a receiver opens its window in steps).
-//! Does not do: limit how fast a peer is (the network does).
+//! Does not limit a peer's rate (the network does).
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -18,31 +19,32 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long one answer's peer may still take.
+/// Time that the peer of one answer may still take.
 pub(crate) struct Allowance {
     until: Instant,
     most: Duration,
-    /// Bytes that were handed to the kernel and not acknowledged when it was last asked.
+    /// Bytes handed to the kernel and unacknowledged at the last look.
     queued: u64,
-    /// Whether bytes of earlier answers are in that number.
+    /// True when `queued` includes bytes of earlier answers.
     is_counted: bool,
 }
 
 impl Allowance {
-    /// For an answer that begins now; `wait` is the timeouts with a peer that takes nothing.
+    /// Creates the allowance of an answer that begins now; `wait` is the time-out of a peer that
+    /// accepts nothing.
     pub(crate) fn new(wait: Duration) -> Allowance {
         Allowance { until: Instant::now() + wait, most: wait * 2, queued: 0, is_counted: false }
     }
 
-    /// Notes bytes that were handed to the kernel.
+    /// Adds bytes that were handed to the kernel.
     pub(crate) fn handed(&mut self, bytes: u64) {
         self.queued += bytes;
     }
 
-    /// Waits until the socket takes more; false when the peer is gone or too slow.
+    /// Waits until the socket accepts more; false when the peer is gone or too slow.
     pub(crate) async fn writable(&mut self, stream: &TcpStream) -> bool {
         if !self.is_counted {
-            // Answers before this one may still be on their way, and leave first.
+            // Earlier answers may still be queued, and leave first.
             self.is_counted = true;
             self.queued = paths::unacknowledged(stream.as_fd()).unwrap_or(self.queued);
         }
@@ -79,7 +81,7 @@ impl Allowance {
         true
     }
 
-    /// Takes note of what the peer has acknowledged; false when its time is over.
+    /// Credits acknowledged bytes; false when the allowance is used up.
     fn look(&mut self, unacknowledged: u64, now: Instant) -> bool {
         let taken = self.queued.saturating_sub(unacknowledged);
         self.queued = self.queued.min(unacknowledged);
@@ -90,11 +92,10 @@ impl Allowance {
     }
 }
 
-/// Bytes a second: a modem's, from before there was media to download; what is slower than that is
-/// an attack or has gone away. A receiver opens its window in steps of up to 64 KiB on loopback,
-/// which this rate earns a minute for.
+/// Least rate, bytes a second: a modem's; a slower peer is an attack or has gone away. A receiver
+/// opens its window in steps of up to 64 KiB on loopback, for which this rate credits a minute.
 pub(crate) const RATE_MIN: u64 = 1024;
-/// As exact as the end of a peer has to be.
+/// Precision of a peer's deadline.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -103,7 +104,8 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    /// Seconds until a peer is ended that has acknowledged what `taken` says by each second.
+    /// Returns the seconds until a peer is disconnected that has acknowledged `taken(second)`
+    /// bytes.
     fn ended(queued: u64, taken: impl Fn(u64) -> u64) -> Option<u64> {
         let mut allowance = Allowance::new(WAIT);
         let began = allowance.until - WAIT;
@@ -119,10 +121,10 @@ mod tests {
         let many = 1 << 40;
         assert_eq!(ended(many, |_| 0), Some(30));
         assert_eq!(ended(many, |second| second * 1024), None);
-        // In steps, as a receive buffer opens.
+        // In steps, as a receive buffer opens its window.
         assert_eq!(ended(many, |second| second / 25 * 25 * 1024), None);
         assert_eq!(ended(many, |second| second * 512), Some(60));
-        // A gigabyte at once earns a minute, not eleven days.
+        // A gigabyte at once credits a minute, not eleven days.
         assert_eq!(ended(many, |second| if second < 10 { 0 } else { 1 << 30 }), Some(70));
     }
 }

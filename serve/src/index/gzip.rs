@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One gzip member made of parts: rows compressed once, live text around them stored as it is.
+//! gzip: one gzip member made of rows compressed once and live text stored around them.
 //!
-//! Deflate blocks that end at a byte may be put together. So the text above the rows is a stored
+//! Deflate blocks that end at a byte can be concatenated. So the text above the rows is a stored
 //! block, the compressed rows end with a flush, and the text below is the last stored block; the
-//! checksum of the whole follows from those of the parts. An answer then costs no compression, and
-//! all clients share the compressed rows. Two members one after the other would be simpler, and
-//! some browsers read the first alone.
+//! checksum of the whole is computed from those of the parts. An answer then costs no compression,
+//! and all clients share the compressed rows. Two consecutive members would be simpler, but some
+//! browsers read only the first.
 //!
 //! Sources: RFC 1952 §2.3 (member), RFC 1951 §3.2.4 (stored blocks), §3.2.3 (block header).
 
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 
-/// Compressed rows: deflate blocks without a last one.
+/// Compressed rows: deflate blocks, none marked as the last.
 pub(super) struct Packed {
     pub(super) bytes: Vec<u8>,
     crc: Crc,
@@ -28,12 +28,12 @@ impl Packed {
             encoder.write_all(piece)?;
             crc.update(piece);
         }
-        // Ends the block, and the byte by an empty stored block.
+        // Ends the block, and aligns to a byte with an empty stored block.
         encoder.flush()?;
         Ok(Packed { bytes: encoder.get_ref().clone(), crc })
     }
 
-    /// What stands before the compressed rows and after them.
+    /// Returns the bytes before the compressed rows and those after them.
     pub(super) fn around(&self, above: &[u8], below: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let mut before = HEADER.to_vec();
         push_stored(&mut before, above, false);
@@ -50,7 +50,7 @@ impl Packed {
     }
 }
 
-/// Adds `text` in stored blocks; `is_last` ends the deflate stream with it.
+/// Appends `text` in stored blocks; `is_last` ends the deflate stream.
 fn push_stored(target: &mut Vec<u8>, text: &[u8], is_last: bool) {
     let mut chunks = text.chunks(usize::from(u16::MAX)).peekable();
     if chunks.peek().is_none() && is_last {
@@ -65,7 +65,7 @@ fn push_stored(target: &mut Vec<u8>, text: &[u8], is_last: bool) {
     }
 }
 
-/// Deflate, no flags, no time, no hint, Unix.
+/// Gzip header: deflate, no flags, no time, no compression hint, Unix.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
                 let (before, after) = packed.around(&above, &below);
                 let sent = [&before, &packed.bytes, &after].map(Vec::as_slice).concat();
                 let mut read = Vec::new();
-                // Of one member: reads the checksum, and nothing after it.
+                // `bufread::GzDecoder` reads one member with its checksum, and nothing after it.
                 let mut decoder = flate2::bufread::GzDecoder::new(&sent[..]);
                 decoder.read_to_end(&mut read).unwrap();
                 assert!(read == [&above, rows, &below].concat());

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The index: every file with its download address, every asset with its stream, for people (HTML)
-//! and for programs (JSON), in pages.
+//! index: a paged list of every file with its download address and every asset with its stream, for
+//! people (HTML) and for programs (JSON).
 //!
-//! The rows of a page are made once and shared by all clients, however slowly they read, whatever
-//! `Host` they name and wherever they ask a page to begin; so are the compressed rows. A client
-//! that does not read holds a buffer of 16 KiB and a share of one page. The live counters above the
-//! rows are made for each answer, so an entity tag covers what of them changes without a request.
+//! The rows of a page, plain and compressed, are made once and shared by all clients, however
+//! slowly they read, whatever `Host` they name and wherever their page begins. A client that does
+//! not read holds a buffer of 16 KiB and a share of one page. The live counters above the rows are
+//! made for each answer; an entity tag covers those of them that requests do not change.
 //!
-//! A listing is made when the library has changed, and not before [`COST_SHARE`] times the time
-//! that the one before had cost: a storm of changes and requests takes 5 % of one core. Pages that
-//! have not changed are taken over. The memory is given back when nobody has asked for [`IDLE`].
-//! Costs about 200 bytes a file, and 400 a row and form that was asked for.
+//! A listing is made when the library has changed, and not before [`COST_SHARE`] times the cost of
+//! the previous one has passed: a storm of changes and requests takes 5 % of one core. Unchanged
+//! pages are reused. The memory is freed after [`IDLE`] without requests. Costs about 200 bytes a
+//! file, and 400 per requested row and form.
 //!
-//! Rows are titles and downloads, in the order of their names; on a page for people the titles
-//! stand first. What a playlist lists (segments, further playlists) is part of a title and no row,
-//! unless `?all=1` asks for all files. `?below=FOLDER/` shows what lies below a folder, as does
-//! the folder's own address. `?after=NAME` begins behind a name, whether it is still there or not;
+//! Rows are titles and downloads, ordered by name; on a page for people the titles come first.
+//! Files listed by a playlist (segments, further playlists) are part of a title and have no row,
+//! unless `?all=1` asks for all files. `?below=FOLDER/` shows the files below a folder, as does the
+//! folder's own address. `?after=NAME` begins behind a name, whether it still exists or not;
 //! `&limit=N` shortens a page. A page ends after [`PAGE_ROWS`] rows and at boundaries of the whole
-//! listing, so it may have fewer than `limit`; `next` stands in every page but the last.
+//! listing, so it may have fewer rows than `limit`; every page but the last has `next`.
 //!
 //! Sources: RFC 9110 §8.8 (entity tags), §12.5.3 (Accept-Encoding), RFC 8288 (`rel="next"`).
-//! Does not do: search, orders of the whole listing other than that of the names' bytes.
+//! Does not search, nor order the whole listing except by the bytes of the names.
 
 mod gzip;
 mod rows;
@@ -46,11 +46,11 @@ use crate::server_state::ServerState;
 
 /// The listing that clients share.
 pub(crate) struct Index {
-    /// Of titles and downloads, and of all files.
+    /// Listing of titles and downloads, and listing of all files.
     kept: [tokio::sync::Mutex<Option<Kept>>; 2],
-    /// One page is compressed at a time; answers meanwhile go uncompressed.
+    /// Allows one compression at a time; answers meanwhile are uncompressed.
     packing: Arc<Semaphore>,
-    /// Makes tags of this process differ from those of the one before.
+    /// Makes entity tags differ from those of an earlier process.
     start: u64,
 }
 
@@ -59,30 +59,30 @@ struct Kept {
     asked: Instant,
 }
 
-/// All files at one time.
+/// Snapshot of all files.
 struct Listing {
     generation: u64,
     made: Instant,
     pages: Vec<Arc<Page>>,
     totals: Totals,
-    /// Nanoseconds spent on making it, and on its rows since.
+    /// Nanoseconds spent on making the listing and its rows.
     cost_ns: AtomicU64,
 }
 
-/// Of the whole listing. Each file is one of films, waiting, others and parts.
+/// Counts over the whole listing. Each file is one of films, waiting, others and parts.
 #[derive(Debug, Default, Serialize, Hash)]
 struct Totals {
-    /// Titles that can be played: streams, and playlists.
+    /// Playable titles: streams and playlists.
     films: u64,
-    /// Films whose segments are encrypted.
+    /// Films with encrypted segments.
     sealed: u64,
-    /// Films that are streams over RTSP.
+    /// Films streamed over RTSP.
     streams: u64,
-    /// Files that are read to become streams.
+    /// Files that wait for their plan.
     waiting: u64,
-    /// Files to download, and nothing else.
+    /// Files that can only be downloaded.
     others: u64,
-    /// Files that are part of what a playlist lists.
+    /// Files listed by a playlist.
     parts: u64,
     files: u64,
     bytes: u64,
@@ -113,9 +113,9 @@ struct Row {
     title: Option<LibraryTitle>,
 }
 
-/// Neighbouring rows; never empty.
+/// Consecutive rows, at least one.
 struct Page {
-    /// No other page of this process has it.
+    /// Number of the page, unique in this process.
     number: u64,
     rows: Vec<Row>,
     json: OnceLock<Arc<Text>>,
@@ -125,7 +125,7 @@ struct Page {
 
 type PackedKey = (RowFormat, usize, usize, Authorities);
 
-/// The rows of one answer, to be sent where it has [`wire::http::Part::Held`].
+/// Rows of one answer, sent in place of [`wire::http::Part::Held`].
 pub(crate) struct Body(Held);
 
 enum Held {
@@ -134,7 +134,7 @@ enum Held {
 }
 
 impl Body {
-    /// The bytes to be sent, in order.
+    /// Returns the bytes to send, in order.
     pub(crate) fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + Send + '_> {
         match &self.0 {
             Held::Plain(slice) => Box::new(slice.pieces()),
@@ -151,7 +151,7 @@ impl Index {
         Index { kept: Default::default(), packing, start: u64::from_ne_bytes(start) }
     }
 
-    /// The answer to a request for `/`, `/index.json` or the address of a `folder`.
+    /// Answers a request for `/`, `/index.json` or the address of a `folder`.
     pub(crate) async fn answer(
         &self,
         request: &Request,
@@ -182,7 +182,7 @@ impl Index {
             let mut hash = DefaultHasher::new();
             let page = view.page.as_ref().map(|page| page.number);
             (self.start, page, form, &slice.rows, &slice.authorities, &view.next).hash(&mut hash);
-            // What changes by being asked for (time, memory, connections) is left out.
+            // Values that a request itself changes (time, memory, connections) are left out.
             (live.totals, &live.scans, report.sessions, report.sessions_total).hash(&mut hash);
             (report.packets, report.bytes, report.refused, report.cold_stalls).hash(&mut hash);
             (report.sessions_refused, report.connections_refused).hash(&mut hash);
@@ -210,10 +210,10 @@ impl Index {
         (listing(request, answer, now), Some(Body(held)))
     }
 
-    /// Lets go of the listing when nobody has asked for a while.
+    /// Drops the listings that were not requested for [`IDLE`].
     pub(crate) fn drop_idle(&self) {
         for kept in &self.kept {
-            // Locked: somebody asks just now.
+            // A locked listing is in use.
             if let Ok(mut kept) = kept.try_lock()
                 && kept.as_ref().is_some_and(|kept| kept.asked.elapsed() > IDLE)
             {
@@ -222,7 +222,7 @@ impl Index {
         }
     }
 
-    /// The page that a query names, with its text; `None` after a panic, which has been logged.
+    /// Returns the page that a query names, with its text; `None` after a panic, which was logged.
     async fn view(&self, query: &Query, form: RowFormat, library: &Arc<Library>) -> Option<View> {
         let listing = self.listing(library, query.all).await?;
         let after = query.after.as_deref();
@@ -254,7 +254,7 @@ impl Index {
         Some(View { listing, page: Some(page), text, rows: first..end, next })
     }
 
-    /// The listing, made anew where the library has changed and the one there is has been paid for.
+    /// Returns the listing; makes a new one if the library has changed and the pause is over.
     async fn listing(&self, library: &Arc<Library>, all: bool) -> Option<Arc<Listing>> {
         let mut kept = self.kept[usize::from(all)].lock().await;
         let known = kept.as_ref().map(|kept| kept.listing.clone());
@@ -273,7 +273,7 @@ impl Index {
         Some(listing)
     }
 
-    /// The compressed rows, unless they are few or another page is being compressed.
+    /// Returns the compressed rows, unless they are few or another page is being compressed.
     async fn packed(
         &self,
         page: Option<&Arc<Page>>,
@@ -291,7 +291,7 @@ impl Index {
         let listing = listing.clone();
         let pack = move || {
             let _permit = permit;
-            // Into memory: there is nothing that could fail.
+            // Writing into memory cannot fail.
             let packed = Arc::new(listing.paid(|| Packed::new(slice.pieces())).ok()?);
             page.keep_packed(key, &packed);
             Some(packed)
@@ -300,7 +300,7 @@ impl Index {
     }
 }
 
-/// What a query shows.
+/// Rows selected by a query.
 struct View {
     listing: Arc<Listing>,
     page: Option<Arc<Page>>,
@@ -309,23 +309,23 @@ struct View {
     next: Option<String>,
 }
 
-/// `after` and `limit` of a query.
+/// Parameters of a query.
 struct Query {
     after: Option<String>,
-    /// A folder, with a `/` behind.
+    /// Folder, with a trailing `/`.
     below: Option<String>,
-    /// Parts of titles as well.
+    /// True when parts of titles are listed, too.
     all: bool,
     limit: usize,
-    /// As it was asked for.
+    /// `limit` as requested.
     limit_asked: Option<usize>,
 }
 
 impl Query {
-    /// Reads `after`, `below`, `all` and `limit`; passes other names over.
+    /// Parses `after`, `below`, `all` and `limit`; ignores other names.
     ///
     /// # Errors
-    /// A value that cannot be read, with what to write.
+    /// An unreadable value; the message says what to write.
     fn parse(query: &str) -> Result<Query, &'static str> {
         let (after, below) = (None, None);
         let mut parsed = Query { after, below, all: false, limit: PAGE_ROWS, limit_asked: None };
@@ -340,7 +340,7 @@ impl Query {
                 "all" => parsed.all = value == "1",
                 "limit" => {
                     let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
-                    // More digits than fit are more rows than a page has.
+                    // A number too long for `usize` is more than the rows of a page.
                     let limit = is_number.then(|| value.parse().unwrap_or(usize::MAX));
                     let limit = limit.filter(|limit| *limit > 0).ok_or(WRONG_LIMIT)?;
                     parsed.limit_asked = Some(limit);
@@ -352,7 +352,7 @@ impl Query {
         Ok(parsed)
     }
 
-    /// The query of the page behind `last`.
+    /// Returns the query of the page that begins behind `last`.
     fn next(&self, last: &str) -> String {
         let mut query = format!("after={}", utf8_percent_encode(last, NON_ALPHANUMERIC));
         if let Some(limit) = self.limit_asked {
@@ -368,7 +368,7 @@ impl Query {
     }
 }
 
-/// A name in a query, if it is one.
+/// Decodes a name in a query; `None` if it is not one.
 fn decoded(value: &str) -> Option<String> {
     // HTML's forms write a space as a plus sign.
     let value = value.replace('+', " ");
@@ -379,7 +379,7 @@ fn decoded(value: &str) -> Option<String> {
 impl Listing {
     fn make(library: &Library, all: bool, before: Option<&Listing>) -> Listing {
         let made = Instant::now();
-        // Before the rows: what changes meanwhile is seen the next time.
+        // Read before the rows: later changes are seen the next time.
         let generation = library.generation();
         let mut totals = Totals::default();
         let mut pages: Vec<Arc<Page>> = Vec::new();
@@ -405,7 +405,7 @@ impl Listing {
         Listing { generation, made, pages, totals, cost_ns }
     }
 
-    /// Does some work and adds its time to what this listing has cost.
+    /// Runs `work` and adds its time to the cost of this listing.
     fn paid<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = work();
@@ -413,7 +413,7 @@ impl Listing {
         result
     }
 
-    /// So long it is shown, whatever changes.
+    /// Returns how long the listing is shown although the library has changed.
     fn rest(&self) -> Duration {
         let cost = Duration::from_nanos(self.cost_ns.load(Ordering::Relaxed));
         cost.saturating_mul(COST_SHARE).min(REST_MAX)
@@ -421,7 +421,7 @@ impl Listing {
 }
 
 impl Page {
-    /// A page of these rows; the one before, if it has the same.
+    /// Returns a page of these rows; reuses the one before if its rows are equal.
     fn of(rows: Vec<Row>, before: Option<&Arc<Page>>) -> Arc<Page> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if let Some(before) = before.filter(|before| before.rows == rows) {
@@ -461,14 +461,14 @@ impl Page {
     }
 }
 
-/// Host and port by which the client of this request knows the server.
+/// Returns the server's host and port as used by the client of this request.
 fn authorities(
     request: &Request,
     server: &ServerState,
     local: SocketAddr,
     form: RowFormat,
 ) -> Authorities {
-    // wire::http lets nothing but a host and a port through.
+    // `wire::http` accepts only a host and a port.
     let http = request.host.clone().unwrap_or_else(|| local.to_string());
     let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
         if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
@@ -487,23 +487,23 @@ fn logged<T>(done: Result<T, tokio::task::JoinError>) -> Option<T> {
     done.inspect_err(|panic| tracing::error!("http index: {panic}")).ok()
 }
 
-/// 300 kB of JSON, 30 kB compressed: as much as a browser shows at once without effort.
+/// Most rows of a page: 300 kB of JSON, 30 kB compressed, which a browser shows at once.
 const PAGE_ROWS: usize = 1000;
-/// A page of the longest names (4 KiB) ends earlier.
+/// Most bytes of names in a page: a page of long names (up to 4 KiB each) has fewer rows.
 const PAGE_NAME_BYTES: usize = 256 << 10;
-/// Compressed forms of a page that are kept: hosts by which a server is known are few.
+/// Most compressed forms kept for a page: a server is known by few host names.
 const PACKED_MAX: usize = 4;
-/// Less fits a packet or two.
+/// Least bytes to compress: fewer fit a packet or two.
 const PACKED_BYTES_MIN: u64 = 2048;
-/// A listing rests this many times as long as it took to make: 5 % of one core.
+/// Pause after making a listing, in times of its cost: 5 % of one core.
 const COST_SHARE: u32 = 20;
-/// A listing is not older than this when it is shown and the library has changed.
+/// Longest pause: greatest age of an outdated listing.
 const REST_MAX: Duration = Duration::from_secs(5);
 const WRONG_LIMIT: &str =
     "limit is no number of rows; write 1 or more, such as limit=100 (a page has 1000 at most)";
 const WRONG_AFTER: &str = "after is not UTF-8; write a name of the index";
 const WRONG_BELOW: &str = "below is not UTF-8; write a folder of the index";
-/// The listing is dropped when nobody has asked for it for so long.
+/// Time without requests after which a listing is dropped.
 const IDLE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two forms of the index: JSON for programs, HTML for people.
+//! rows: the two forms of the index: JSON for programs, HTML for people.
 //!
 //! The part above the rows has the live counters and is made for each answer; the rows are made
-//! once ([`super::text`]). Names are escaped, so a file's name cannot become markup. The shape of
-//! the HTML lies in `web/index.html`.
+//! once ([`super::text`]). Names are escaped, so a file's name cannot become markup. The HTML
+//! template is `web/index.html`.
 //!
 //! Sources: RFC 8259, HTML §13.
 
@@ -26,15 +26,15 @@ pub(super) enum RowFormat {
     Html,
 }
 
-/// What is said above the rows.
+/// Values shown above the rows.
 pub(super) struct LiveCounters<'a> {
     pub(super) report: &'a ServerMetrics,
     pub(super) totals: &'a Totals,
-    /// Files being read to be planned.
+    /// Scans in progress.
     pub(super) scans: Vec<Scanned>,
 }
 
-/// A file being read to be planned.
+/// Progress of one scan.
 #[derive(Debug, Clone, Serialize, Hash)]
 pub(super) struct Scanned {
     pub(super) name: String,
@@ -50,7 +50,7 @@ impl RowFormat {
         }
     }
 
-    /// All rows of a page.
+    /// Renders all rows of a page.
     pub(super) fn render(self, rows: &[Row]) -> Text {
         let separator = match self {
             RowFormat::Json => ",\n",
@@ -62,13 +62,13 @@ impl RowFormat {
                 RowFormat::Json => push_json(&mut text, row),
                 RowFormat::Html => push_html(&mut text, row),
             }
-            // Programs go on behind the last name; people look for something to play.
+            // Programs continue behind the last name; people look for something to play.
             text.end_row(self == RowFormat::Html && is_title(row));
         }
         text
     }
 
-    /// Everything above the rows.
+    /// Renders everything above the rows.
     pub(super) fn above(self, live: &LiveCounters<'_>) -> String {
         match self {
             RowFormat::Json => {
@@ -85,7 +85,7 @@ impl RowFormat {
         }
     }
 
-    /// Everything below the rows; `next` is the query of the page that follows.
+    /// Renders everything below the rows; `next` is the query of the following page.
     pub(super) fn below(self, next: Option<&str>) -> String {
         match (self, next) {
             (RowFormat::Json, None) => "\n  ]\n}\n".to_owned(),
@@ -106,7 +106,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data")
 }
 
-/// The template above and below its rows.
+/// Returns the template's parts above and below the rows.
 fn parts() -> (&'static str, &'static str) {
     TEMPLATE.split_once("{{rows}}").expect("the template has a place for rows")
 }
@@ -139,7 +139,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether somebody can play it, now or once it is read.
+/// True when the row can be played now or after its scan.
 fn is_title(row: &Row) -> bool {
     match row.entry.state {
         State::Ready(_) | State::Waiting => true,
@@ -148,7 +148,7 @@ fn is_title(row: &Row) -> bool {
     }
 }
 
-/// A row as an object on one line.
+/// Appends a row as an object on one line.
 fn push_json(text: &mut Text, row: &Row) {
     let path = escape_path(&row.name);
     let modified = row.entry.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -192,7 +192,7 @@ fn push_json(text: &mut Text, row: &Row) {
 fn push_html(text: &mut Text, row: &Row) {
     let name = escape_html(&row.name);
     let path = escape_path(&row.name);
-    // Of a title all that is played, not the list of it.
+    // The size of a title counts its parts, not only its playlist.
     let size = readable_bytes(row.title.map_or(row.entry.bytes, |title| title.bytes));
     text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
     let push_link = |text: &mut Text, scheme: &str, authority: Authority| {
@@ -239,9 +239,9 @@ fn readable_bytes(bytes: u64) -> String {
     }
 }
 
-/// Of less the start of the server is most of the cost.
+/// Least bytes to show a CPU cost for: with fewer, the server's start is most of it.
 const COST_BYTES_MIN: u64 = 1_000_000_000;
-/// How far it has been read stands above the rows.
+/// Text for a file without a plan; the scan's progress is shown above the rows.
 const WAITING: &str = "waiting to be read";
 static TEMPLATE: &str = include_str!("../../../web/index.html");
 

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of the index as text, shared by all clients, with holes where the address stands by which a
-//! client knows this server.
+//! text: rows of the index as text, shared by all clients, with placeholders for the address by
+//! which a client knows this server.
 //!
-//! Each client gets its own addresses (its `Host`), so a finished text per client would cost a copy
-//! for each, and whoever varies `Host` could have as many made as there are connections. The holes
-//! are filled while the text is sent, a piece at a time. Costs one copy of what is sent.
+//! Each client gets its own addresses (its `Host`). A finished text per client would cost a copy
+//! for each, and a client that varies `Host` could have one made per connection. The placeholders
+//! are filled while the text is sent, a piece at a time. Costs one copy of the sent bytes.
 //!
-//! Does not do: lay out rows ([`super::rows`] does).
+//! Does not lay out rows ([`super::rows`] does).
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of one page in one form.
+/// Text of one page's rows in one form.
 pub(super) struct Text {
     bytes: Vec<u8>,
     holes: Vec<Hole>,
-    /// Where each row begins, and the end of the last.
+    /// Start of each row, and the end of the last.
     starts: Vec<Start>,
-    /// Of each row, whether it stands before those that are not.
+    /// True for each row that precedes the others in an answer.
     is_first: Vec<bool>,
-    /// Length of what stands between two rows.
+    /// Text between two rows.
     separator: &'static str,
 }
 
@@ -34,14 +34,14 @@ struct Start {
     hole: usize,
 }
 
-/// Which address stands in a hole.
+/// Address that fills a placeholder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Authority {
     Http,
     Rtsp,
 }
 
-/// Host and port for either protocol, escaped for the form of the text.
+/// Host and port for both protocols, escaped for the form of the text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Authorities {
     pub(super) http: String,
@@ -62,8 +62,8 @@ impl Text {
         self.holes.push(Hole { at: self.bytes.len(), authority });
     }
 
-    /// Ends a row; what is pushed next belongs to the next. Of the rows of an answer, those that
-    /// are `first` stand before the others.
+    /// Ends a row; later pushes belong to the next. In an answer, rows that are `first` precede the
+    /// others.
     pub(super) fn end_row(&mut self, is_first: bool) {
         self.push(self.separator);
         self.is_first.push(is_first);
@@ -71,7 +71,7 @@ impl Text {
     }
 }
 
-/// Some neighbouring rows for one client, without the separator after the last.
+/// Consecutive rows for one client, without the separator after the last.
 #[derive(Clone)]
 pub(super) struct Slice {
     pub(super) text: Arc<Text>,
@@ -80,12 +80,12 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Length with all holes filled.
+    /// Returns the length with all placeholders filled.
     pub(super) fn bytes(&self) -> u64 {
         self.pieces().map(|piece| piece.len() as u64).sum()
     }
 
-    /// The text, in order, in pieces.
+    /// Returns the text in pieces, in order.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let of = |is_first| move |row: &usize| self.text.is_first[*row] == is_first;
         let rows = self.rows.clone().filter(of(true)).chain(self.rows.clone().filter(of(false)));
@@ -95,7 +95,7 @@ impl Slice {
         })
     }
 
-    /// A row without the separator behind it.
+    /// Returns a row without its trailing separator.
     fn row(&self, row: usize) -> impl Iterator<Item = &[u8]> {
         let Text { bytes, holes, starts, separator, .. } = &*self.text;
         let (first, last) = (starts[row], starts[row + 1]);

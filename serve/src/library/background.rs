@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads that scan: [`SCANNERS`] for scans that peers wait for, one that follows recordings,
-//! and the background planner, one thread of the lowest priority of all, which plans what the index
-//! lists, from the start on.
+//! background: the scanning threads. [`SCANNERS`] threads run scans that peers wait for, one
+//! follows recordings, and the background planner, of the lowest priority, plans the indexed files
+//! from the start on.
 //!
-//! A slice of a scan that peers wait for runs on a scanner, of any other on the planner; a job goes
-//! over from one to the other between two slices. Their priorities leave the processor to pacers
-//! and control as soon as those want it.
+//! A slice of a scan that peers wait for runs on a scanner, any other on the planner; a job moves
+//! between the two after a slice. Their nice values yield the processor to the pacers and the
+//! control threads.
 //!
 //! Sources: setpriority(2), sched(7), ioprio_set(2) (a thread's I/O priority follows from its nice
 //! value).
@@ -26,7 +26,7 @@ use crate::asset::Asset;
 use crate::error::Error;
 use crate::served_folder::Denied;
 
-/// Starts the threads; they end with [`super::scans::Scans::stop`].
+/// Starts the threads; [`super::scans::Scans::stop`] ends them.
 pub(super) fn start(library: &Arc<Library>) -> Result<Vec<JoinHandle<()>>, Error> {
     let planner = library.clone();
     let mut threads = vec![super::watch::spawn("planner", move || planner.plan_listed())?];
@@ -49,7 +49,8 @@ impl Library {
         }
     }
 
-    /// Plans what the librarian names. What finds no descriptor left has its turn again later.
+    /// Plans the files that the librarian queues. A file that found no free descriptor is queued
+    /// again.
     fn plan_listed(&self) {
         be_nice(PLANNER_NICE);
         let mut piece = Vec::new();
@@ -70,7 +71,7 @@ impl Library {
             Err(NoAsset::Denied(denied)) if matches!(*denied, Denied::DescriptorsExhausted) => {
                 return self.scans.queue(name, 0, Instant::now() + AGAIN);
             }
-            // The librarian hears of it when that changes.
+            // An event tells the librarian when that changes.
             Err(_) => return,
         };
         let (key, is_link) = (opened.key.clone(), opened.name != name);
@@ -78,7 +79,7 @@ impl Library {
             Ok(Known::Asset(asset)) => self.note(&name, &asset.key, Ok(&asset.plan)),
             Ok(Known::Unplanned(opened)) => {
                 self.scans.begin(opened);
-                // A link has the result of the file it leads to, when that is there.
+                // A link takes the result of its target, once the target has one.
                 if is_link {
                     self.scans.queue(name, key.bytes, Instant::now() + AGAIN);
                 }
@@ -90,11 +91,11 @@ impl Library {
         }
     }
 
-    /// Advances a scan by a slice.
+    /// Advances a scan by one slice.
     fn advance(&self, hand: Hand, piece: &mut Vec<u8>) {
         let number = hand.number();
         let Hand { scan, opened, progress, .. } = hand;
-        // Another scan of it may have ended just before this one was asked for.
+        // Another scan of the file may have ended just before this one began.
         if progress.is_new()
             && let Some(asset) = self.planned(&opened)
         {
@@ -123,7 +124,7 @@ impl Library {
         self.scans.end(number, asset);
     }
 
-    /// Writes down what came of a scan, in the cache, in the index and among the verdicts.
+    /// Stores a scan's result in the cache, the index and the verdicts.
     fn conclude(
         &self,
         opened: &OpenedFile,
@@ -148,7 +149,7 @@ impl Library {
         match planned {
             Ok(plan) => {
                 let asset = Arc::new(Asset::new(opened.name.clone(), opened.key.clone(), plan));
-                // What nobody waits for does not drive out what somebody asked for lately.
+                // A plan without a waiting client must not evict one that was requested lately.
                 if is_wanted || !is_kept {
                     self.keep_live(&asset);
                 }
@@ -166,16 +167,16 @@ impl Library {
 }
 
 fn be_nice(value: i32) {
-    // setpriority(2): on Linux the value is the thread's own.
+    // On Linux the nice value belongs to the thread (setpriority(2)).
     let own = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(own), value) {
         tracing::debug!("setpriority {value}: {error}; scans have the priority of control");
     }
 }
 
-/// Somebody waits for these; control and pacers go first.
+/// Clients wait for scanners; control and pacers go first.
 const SCANNER_NICE: i32 = 5;
-/// A tenth of what control has where both want a core. With 19, a seventieth, a busy machine lists
-/// nothing as a stream for minutes.
+/// A tenth of control's share when both want a core. At 19 the share is a seventieth, and a busy
+/// machine lists no file as a stream for minutes.
 const PLANNER_NICE: i32 = 10;
 const AGAIN: Duration = Duration::from_millis(500);

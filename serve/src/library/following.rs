@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Following recordings while they are written: one thread reads what each has got since and makes
-//! the next plan.
+//! following: follows recordings while they are written. One thread reads the new bytes of each and
+//! makes the next plan.
 //!
-//! A recording is followed from the first time that somebody asks for it, after one scan of what is
-//! there, and for as long as it has sessions or was asked for lately; once followed it is known
-//! without a scan. A new plan is made every half second at most, and no more often than a twentieth
-//! of the time allows: a plan of hours takes milliseconds, one of days may take more.
+//! Following begins with the first request, after one scan of the file so far, and lasts while the
+//! recording has sessions or recent requests; a followed recording is answered without a scan. A
+//! new plan is made every half second at most and within a twentieth of the time: the plan of a
+//! recording of hours takes milliseconds, one of days may take more.
 //!
-//! A plan of a recording ends where the clock is known, at the last clock reference, so nothing in
-//! it changes in the next one. When the recorder is gone the last plan has everything, is kept in
-//! the cache, and the file is an asset like any other.
+//! A recording's plan ends at its last clock reference, where the clock is known, so the next plan
+//! changes nothing in it. When the recorder is gone the last plan covers the whole file and is kept
+//! in the cache, and the file is an ordinary asset.
 //!
-//! A recording of a high rate is read in turns with the others; while one is behind, the thread
-//! reads for half of the time at most. Plans are made and idle recordings forgotten all the same.
-//! At most [`FOLLOWED_MAX`] are followed: one more takes the place of the one without a session
-//! that nobody has asked for the longest.
+//! Recordings of a high rate are read in turns with the others; while one is behind, the thread
+//! reads for half of the time at most. It still makes plans and forgets idle recordings. At most
+//! [`FOLLOWED_MAX`] are followed: one more replaces the one without a session that has been idle
+//! the longest.
 //!
-//! Costs one read of what is written, mostly from the page cache, a descriptor and a scanner (20
-//! KiB and 20 bytes a clock reference) for each recording followed.
+//! Costs one read of the written bytes, mostly from the page cache, a descriptor and a scanner (20
+//! KiB and 20 bytes a clock reference) for each followed recording.
 //!
-//! Does not do: tell whether a file is a recording ([`crate::growing_file`] does).
+//! Does not detect recordings ([`crate::growing_file`] does).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -38,11 +38,11 @@ use super::{Library, NoAsset};
 use crate::asset::{Asset, Source};
 use crate::growing_file::{Growth, is_recorded};
 
-/// The recordings followed.
+/// Table of the followed recordings.
 #[derive(Default)]
 pub(super) struct Following {
     state: Mutex<State>,
-    /// There is a new one, or the server stops.
+    /// Signalled when a recording is added or the server stops.
     wake: Condvar,
 }
 
@@ -53,28 +53,28 @@ struct State {
     is_stopping: bool,
 }
 
-/// A recording followed, in the hands of the thread.
+/// State of a followed recording, owned by the following thread.
 struct Follow {
     name: String,
     id: FileId,
     file: File,
     scanner: Box<Scanner>,
     identity: RtpIdentity,
-    /// Bytes read.
+    /// Bytes read so far.
     offset: u64,
     growth: Arc<Growth>,
     has_news: bool,
-    /// More was there to read than fits a turn.
+    /// True when the last turn left bytes unread.
     is_behind: bool,
-    /// The last plan was made then, and took so long.
+    /// Time at which the last plan was finished, and the time it took.
     planned: Instant,
     cost: Duration,
-    /// The recorder is gone and everything is read.
+    /// True when the recorder is gone and everything is read.
     is_over: bool,
 }
 
 impl Following {
-    /// The newest of a recording that is followed.
+    /// Returns the newest asset of a followed recording.
     pub(super) fn newest(&self, id: FileId) -> Option<Arc<Asset>> {
         let state = self.lock();
         let growth = state.known.get(&id)?;
@@ -91,8 +91,8 @@ impl Following {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something new to follow, for `wait` at most where one is given; those
-    /// that are new. None when the server stops.
+    /// Waits for new recordings, for `wait` at most if given, and returns them. `None` when the
+    /// server stops.
     fn next(&self, wait: Option<Duration>) -> Option<Vec<Follow>> {
         let mut state = self.lock();
         let is_idle = |state: &State| !state.is_stopping && state.new.is_empty();
@@ -111,8 +111,7 @@ impl Following {
         (!state.is_stopping).then(|| std::mem::take(&mut state.new))
     }
 
-    /// Adds a recording, which has its first plan. False where all places are taken by recordings
-    /// with sessions.
+    /// Adds a recording with its first plan. False when recordings with sessions hold all places.
     fn add(&self, follow: Follow, first: &Arc<Source>) -> bool {
         let mut state = self.lock();
         let mut forgotten = None;
@@ -127,14 +126,14 @@ impl Following {
         let before = state.known.insert(follow.id, follow.growth.clone());
         state.new.push(follow);
         drop(state);
-        // Unmaps files: not while others wait for the lock.
+        // Unmaps files, so it runs without the lock.
         [forgotten, before].into_iter().flatten().for_each(|growth| growth.set_newest(None));
         self.wake.notify_all();
         true
     }
 
-    /// Whether a recording is still to be followed at `now`. One without a session that nobody has
-    /// asked for lately is forgotten, and so is one that gave its place to another.
+    /// True while a recording is to be followed at `now`. False for one without sessions or recent
+    /// requests, and for one that another has replaced.
     fn is_wanted(&self, follow: &Follow, now: Instant) -> bool {
         let mut state = self.lock();
         let is_known = state.holds(follow);
@@ -150,7 +149,7 @@ impl Following {
         false
     }
 
-    /// Takes out a recording that is complete.
+    /// Removes a complete recording.
     fn remove(&self, follow: &Follow) {
         let mut state = self.lock();
         if state.holds(follow) {
@@ -160,21 +159,21 @@ impl Following {
 }
 
 impl State {
-    /// Whether this very recording is known: its file may be followed anew.
+    /// True when the table holds this very recording; the same file may have been followed anew.
     fn holds(&self, follow: &Follow) -> bool {
         self.known.get(&follow.id).is_some_and(|known| Arc::ptr_eq(known, &follow.growth))
     }
 }
 
-/// Whether only the table, the thread and the newest asset refer to it.
+/// True when only the table, the thread and the newest asset refer to the recording.
 fn has_no_session(growth: &Arc<Growth>) -> bool {
-    // The newest source is held by the recording and, in here, by what asks.
+    // The recording and this caller hold the newest source.
     Arc::strong_count(growth) <= 3
         && growth.newest().is_none_or(|newest| Arc::strong_count(&newest) <= 2)
 }
 
 impl Library {
-    /// The thread that follows.
+    /// Body of the following thread.
     pub(super) fn follow_recordings(&self) {
         let mut follows: Vec<Follow> = Vec::new();
         let mut piece = vec![0; PIECE_BYTES];
@@ -184,14 +183,14 @@ impl Library {
             let began = Instant::now();
             follows.retain_mut(|follow| self.look_after(follow, &mut piece, Instant::now()));
             wait = match follows.iter().any(|follow| follow.is_behind) {
-                // As long as the round took: half of the time is left to others.
+                // Pauses as long as the round took, so that reading uses half of the time.
                 true => Some(began.elapsed().min(LOOK_EVERY)),
                 false => (!follows.is_empty()).then_some(LOOK_EVERY),
             };
         }
     }
 
-    /// Follows a recording from here on; `scanner` was fed its first `offset` bytes.
+    /// Starts to follow a recording; `scanner` was fed its first `offset` bytes.
     pub(super) fn follow(
         &self,
         opened: &OpenedFile,
@@ -220,17 +219,17 @@ impl Library {
         }
     }
 
-    /// Reads what is new of a recording; false when nobody wants it any more at `now`.
+    /// Reads new bytes of a recording; returns false when no session or request wants it at `now`.
     fn look_after(&self, follow: &mut Follow, piece: &mut [u8], now: Instant) -> bool {
         if follow.is_over {
-            // Sessions that have still an older plan find the last one by way of it.
+            // Sessions with an older plan reach the last one through `growth`.
             let is_wanted = Arc::strong_count(&follow.growth) > 1;
             if !is_wanted {
                 follow.growth.set_newest(None);
             }
             return is_wanted;
         }
-        // Asked first: what was written before the recorder went is read below.
+        // Checked first: bytes written before the recorder ended are read below.
         let is_recorded = is_recorded(&follow.file);
         let is_complete = match follow.read_on(piece) {
             Ok(()) => !is_recorded && !follow.is_behind,
@@ -253,7 +252,8 @@ impl Library {
         self.following.is_wanted(follow, now)
     }
 
-    /// The recording is complete: the last plan, which ends.
+    /// Completes a recording: keeps the last plan in the cache and publishes it as an asset that
+    /// does not grow.
     fn complete(&self, follow: &mut Follow) {
         (follow.is_over, follow.is_behind) = (true, false);
         let path = self.path_of(follow);
@@ -266,7 +266,7 @@ impl Library {
                 self.note(&follow.name, &key, Ok(&plan));
                 Some(Asset::new(follow.name.clone(), key, plan))
             }
-            // Cut, or no stream any more: what is known ends here.
+            // The file was truncated or is no stream any more: the newest known plan is the last.
             _ => follow.growth.newest().map(|newest| {
                 let asset = &newest.asset;
                 Asset::new(asset.name.clone(), asset.key.clone(), asset.plan.clone())
@@ -290,7 +290,7 @@ impl Library {
 }
 
 impl Follow {
-    /// Feeds what was written since, as far as it fits a turn.
+    /// Feeds newly written bytes to the scanner, as many as fit a turn.
     fn read_on(&mut self, piece: &mut [u8]) -> std::io::Result<()> {
         for _ in 0..PIECES_A_TURN {
             let read = self.file.read_at(piece, self.offset)?;
@@ -306,19 +306,19 @@ impl Follow {
         Ok(())
     }
 
-    /// A plan of what was read so far, with the file open for sessions.
+    /// Plans the bytes read so far and opens the file for sessions.
     fn plan_on(&mut self, path: std::path::PathBuf) -> Result<Arc<Source>, NoAsset> {
         let began = Instant::now();
         let plan = self.scanner.plan_so_far(self.identity);
         (self.planned, self.has_news) = (Instant::now(), false);
         self.cost = began.elapsed();
-        // Too short for a clock, as yet.
+        // Still too short for a clock.
         let plan = plan.map_err(|_| NoAsset::CHANGING)?;
         if plan.ticks(plan.settled_packets()) < LEAST_TICKS {
             return Err(NoAsset::CHANGING);
         }
         let asset = Asset::growing(self.name.clone(), self.key(&path)?, plan, &self.growth);
-        // Not `source`, which gives the newest that there is, the one before this.
+        // `source` would return the newest published asset, which precedes this one.
         Ok(Arc::new(asset).opened(self.media()?))
     }
 
@@ -334,19 +334,19 @@ impl Follow {
     }
 }
 
-/// As often as a recorder writes a slow stream, or twice.
+/// A recorder of a slow stream writes once or twice in this time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const PLAN_EVERY: Duration = Duration::from_millis(400);
-/// A plan is followed by so many times its time without one.
+/// Pause between two plans, in times of the first one's duration.
 const COST_SHARE: u32 = 20;
-/// A rate is measured over a second; from then on the clock of what is there stays as it is.
+/// A rate is measured over a second; after that the clock of the bytes so far stays unchanged.
 const LEAST_TICKS: u64 = TICKS_PER_SECOND;
-/// A recording is followed so long after it was last asked for.
+/// Time after the last request for which a recording is followed.
 const IDLE: Duration = Duration::from_secs(30);
-/// Bounds what recordings hold that are followed: one descriptor, and 20 MB after three hours.
+/// Bounds the cost of followed recordings: each one descriptor, and 20 MB after three hours.
 const FOLLOWED_MAX: usize = 256;
 const PIECE_BYTES: usize = 256 << 10;
-/// 16 MiB.
+/// Pieces read in one turn: 16 MiB.
 const PIECES_A_TURN: u32 = 64;
 
 #[cfg(test)]
@@ -379,7 +379,7 @@ mod tests {
             self.place.path().join("served").join(name)
         }
 
-        /// A recording of some seconds, and its recorder.
+        /// Creates a recording of some seconds; returns its recorder's file.
         fn record(&self, name: &str) -> File {
             fs::write(self.path(name), &CLIP[..BYTES]).unwrap();
             let recorder = File::options().append(true).open(self.path(name)).unwrap();
@@ -387,7 +387,7 @@ mod tests {
             recorder
         }
 
-        /// Follows what there is, as after a scan of it.
+        /// Follows the file from its present length, as after a scan.
         fn follow(&self, name: &str) -> Result<Arc<Asset>, NoAsset> {
             let opened = self.library.open_file(name).unwrap();
             assert!(opened.is_growing, "{name}");
@@ -401,14 +401,14 @@ mod tests {
         }
     }
 
-    /// A recording of more than 537 Mb/s had no further plan, and was read for ever.
+    /// Regression: a recording of more than 537 Mb/s had no further plan and was read for ever.
     #[test]
     fn recording_that_is_behind_is_planned_and_forgotten_when_idle() {
         let scene = Scene::new();
         let recorder = scene.record("a.ts");
         let first = scene.follow("a.ts").unwrap();
         let mut follow = scene.library.following.next(None).unwrap().pop().unwrap();
-        // A hole takes no room and as long to read.
+        // A hole takes no disk space, and takes as long to read as data.
         recorder.set_len(1 << 40).unwrap();
         let mut piece = vec![0; PIECE_BYTES];
         let later = follow.planned + PLAN_EVERY;
@@ -417,7 +417,7 @@ mod tests {
         let turn = BYTES as u64 + u64::from(PIECES_A_TURN) * PIECE_BYTES as u64;
         assert_eq!((first.key.bytes, follow.offset), (BYTES as u64, turn));
         assert_eq!(scene.newest("a.ts").unwrap().key.bytes, turn, "a plan of what was read");
-        // Whoever has a plan of it, an older one, keeps it.
+        // A session with an older plan keeps it.
         let asked = follow.growth.asked();
         assert!(scene.library.look_after(&mut follow, &mut piece, asked + 2 * IDLE));
         drop(first);
@@ -426,7 +426,8 @@ mod tests {
         assert!(scene.newest("a.ts").is_none());
     }
 
-    /// They were answered 503 until one of those was forgotten, whoever had asked for it.
+    /// Regression: new ones were answered 503 until an idle one was forgotten, whoever asked for
+    /// it.
     #[test]
     fn longest_idle_recording_gives_its_place_to_a_new_one() {
         let scene = Scene::new();
@@ -439,7 +440,7 @@ mod tests {
             played.push(asset.source(|| Err("opened again")).unwrap());
         }
         assert!(matches!(scene.follow(last), Err(NoAsset::Busy { .. })), "all are played");
-        // The first is asked for again, so the second is idle for longer.
+        // The first is requested again, so the second is idle for longer.
         played.drain(..2);
         assert!(scene.newest(&names[0]).is_some());
         assert!(scene.follow(last).is_ok() && scene.newest(last).is_some());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watches on the folders below the served one, and the events of them.
+//! inotify: watches on the folders below the served one, and their events.
 //!
-//! A watch is set on a folder that was opened beneath the served one without following a symbolic
-//! link ([`Folder::subfolder`]), by its descriptor: neither a link nor a rename beside the walk
+//! Each folder is opened beneath the served one without following a symbolic link
+//! ([`Folder::subfolder`]) and watched by its descriptor, so neither a link nor a concurrent rename
 //! leads a watch outside. Costs one inotify watch a folder, about a kilobyte of kernel memory.
 //!
 //! Sources: inotify(7), proc_pid_fd(5).
-//! Does not do: decide which folders to watch ([`super::listing`] does).
+//! Does not decide which folders to watch ([`super::listing`] does).
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
@@ -15,17 +15,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// See the module.
+/// The inotify descriptor and its watches.
 pub(super) struct Watches {
     inotify: OwnedFd,
     by_watch: HashMap<i32, String>,
     by_name: BTreeMap<String, i32>,
 }
 
-/// An event.
+/// Event on a watched folder.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Something has become of this name.
+    /// The file or folder of this name changed, appeared or disappeared.
     Touched(String),
     /// Events were lost.
     Overflowed,
@@ -42,7 +42,7 @@ impl Watches {
     /// # Errors
     /// [`Errno::NOSPC`] where the user has no watch left.
     pub(super) fn add(&mut self, name: &str, folder: BorrowedFd<'_>) -> Result<(), Errno> {
-        // The kernel itself resolves this name, to what is open and nothing else.
+        // The kernel resolves this path to the open folder and to nothing else.
         let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
         let watch = inotify::add_watch(&self.inotify, path, EVENTS)?;
         if let Some(before) = self.by_watch.insert(watch, name.to_owned())
@@ -58,7 +58,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Watches the folder `name` and those below it no longer.
+    /// Removes the watches of the folder `name` and of those below it.
     pub(super) fn remove(&mut self, name: &str) {
         let below: Vec<_> = super::listing::at_and_below(&self.by_name, name)
             .map(|(name, watch)| (name.clone(), *watch))
@@ -71,16 +71,16 @@ impl Watches {
 
     fn unwatch(&mut self, watch: i32) {
         self.by_watch.remove(&watch);
-        // The kernel removes that of a folder that was deleted by itself.
+        // The kernel removes the watch of a deleted folder itself.
         let _ = inotify::remove_watch(&self.inotify, watch);
     }
 
-    /// Gives all events there are to `hear`.
+    /// Passes all pending events to `hear`.
     pub(super) fn read(&mut self, mut hear: impl FnMut(Heard)) {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let mut ended = Vec::new();
-        // Any error but that there is none comes again at the next call, after the next wait.
+        // Any error except "no event" is returned again by the call after the next wait.
         while let Ok(event) = reader.next() {
             let (events, watch) = (event.events(), event.wd());
             if events.contains(ReadFlags::QUEUE_OVERFLOW) {
@@ -107,7 +107,7 @@ impl Watches {
     }
 }
 
-/// Ready to read when there are events.
+/// Readable when events are pending.
 impl AsFd for Watches {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
@@ -122,5 +122,5 @@ const EVENTS: WatchFlags = WatchFlags::ATTRIB
     .union(WatchFlags::MOVED_FROM)
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::ONLYDIR);
-/// A thousand events of usual names a call.
+/// Holds a thousand events with usual names.
 const BUFFER_BYTES: usize = 64 << 10;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of files: a walk over the folder, and a look at one name after an event.
+//! listing: the list of files, by a walk over the folder and by a look at one name after an event.
 //!
 //! Everything is opened beneath the served folder without following links to folders, so a link
-//! costs what a file costs. A look at a name costs O(log n), n being the files listed, and a walk
-//! below a folder costs what lies below it.
+//! costs as much as a file. A look at a name costs O(log n) for n listed files; a walk costs one
+//! look for each name below its folder.
 //!
 //! Sources: openat2(2), getdents64(2).
-//! Does not do: descend into symbolic links to folders; their files are served but not listed.
+//! Does not descend into symbolic links to folders; their files are served but not listed.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -26,20 +26,20 @@ use crate::served_folder::{Denied, is_hidden};
 /// Result of a look at a name.
 enum Look {
     Listed {
-        /// A recorder writes it.
+        /// True while a recorder writes the file.
         is_live: bool,
     },
     /// A folder, or a link to one.
     NotAFile,
-    /// Nothing that can be served.
+    /// No file of this name can be served.
     Gone,
-    /// There was no descriptor left: what is known stays, and somebody has to look again.
+    /// No descriptor was free: the entry stays and the name has to be looked at again.
     Unknown,
 }
 
 impl Librarian<'_> {
-    /// Looks at everything below the folder `top`, sets watches, and forgets what is no longer
-    /// there. False if there were not the descriptors for it.
+    /// Looks at every name below the folder `top`, sets watches and forgets missing files. False
+    /// when descriptors ran out.
     pub(super) fn walk(&mut self, top: &str) -> bool {
         let mut is_whole = true;
         let mut folders = vec![top.to_owned()];
@@ -48,7 +48,7 @@ impl Librarian<'_> {
                 return true;
             }
             match self.list(&folder) {
-                // Playlists first: what they list is not planned.
+                // Playlists come first: files that they list are not planned.
                 Ok(Listing { playlists, others, folders: below }) => {
                     for name in playlists.into_iter().chain(others) {
                         let look = self.library.look_at_file(&name);
@@ -63,7 +63,7 @@ impl Librarian<'_> {
                     folders.extend(below);
                 }
                 Err(Errno::MFILE | Errno::NFILE) => is_whole = false,
-                // Gone meanwhile, or a link.
+                // The folder is gone meanwhile, or is a link.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(error) => {
                     tracing::warn!("walking the folder {folder:?}: {error}; passed over");
@@ -74,7 +74,7 @@ impl Librarian<'_> {
         is_whole
     }
 
-    /// Looks at a name again. False if there was not the descriptor for it.
+    /// Looks at a name again. False when no descriptor was free.
     pub(super) fn look(&mut self, name: &str) -> bool {
         let look = self.library.look_at_file(name);
         self.note_recorded(name, &look);
@@ -92,7 +92,7 @@ impl Librarian<'_> {
         }
     }
 
-    /// Keeps the names of recordings, which are looked at again by themselves.
+    /// Keeps the names of recordings, which are looked at again periodically.
     fn note_recorded(&mut self, name: &str, look: &Look) {
         match look {
             Look::Listed { is_live: true } => drop(self.recorded.insert(name.to_owned())),
@@ -103,7 +103,7 @@ impl Librarian<'_> {
         }
     }
 
-    /// Watches a folder and lists what lies in it.
+    /// Watches a folder and lists its names.
     fn list(&mut self, folder: &str) -> Result<Listing, Errno> {
         let open = self.library.folder.subfolder(folder)?;
         self.watch_folder(folder, &open);
@@ -126,7 +126,7 @@ impl Librarian<'_> {
     }
 }
 
-/// Names in a folder, of those that are not hidden.
+/// Names in a folder, hidden ones excluded.
 #[derive(Default)]
 struct Listing {
     playlists: Vec<String>,
@@ -135,12 +135,12 @@ struct Listing {
 }
 
 impl Library {
-    /// A number that is another one whenever an entry has changed, come or gone.
+    /// Returns a number that differs after any entry has changed, appeared or disappeared.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// To be called with the entries locked.
+    /// Counts a change. Call it with the entries locked.
     pub(super) fn count_change(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -149,7 +149,7 @@ impl Library {
         if name.split('/').any(is_hidden) {
             return Look::Gone;
         }
-        // The same door as for requests: what is listed can be fetched.
+        // Opened as for requests: a listed file can be fetched.
         let (file, metadata) = match self.folder.file(name) {
             Ok(opened) => opened,
             Err(Denied::DescriptorsExhausted) => return Look::Unknown,
@@ -176,14 +176,14 @@ impl Library {
         if is_playlist(name) {
             self.look_at_playlist(name, &file);
         }
-        // What is being recorded is planned when somebody asks for it, or when it is complete.
+        // A recording is planned on request or when it is complete.
         if playable && !is_live {
             self.scans.queue(name.to_owned(), bytes, Instant::now());
         }
         Look::Listed { is_live }
     }
 
-    /// Forgets a name and all below it.
+    /// Forgets a name and all names below it.
     fn forget(&self, name: &str) {
         self.at_and_below(name).iter().for_each(|name| self.forget_file(name));
     }
@@ -203,7 +203,7 @@ impl Library {
         }
     }
 
-    /// Forgets what is listed below the folder `top` and is no file any more.
+    /// Forgets entries below the folder `top` that are no files any more.
     fn forget_missing(&self, top: &str) {
         for name in self.at_and_below(top) {
             let opened = self.folder.file(&name);
@@ -221,13 +221,13 @@ impl Library {
     }
 }
 
-/// The entry of `name` and those below it; all of them for the empty name. Looks at no other.
+/// Returns the entry of `name` and those below it; all for the empty name. Visits no other.
 pub(super) fn at_and_below<'a, T>(
     entries: &'a BTreeMap<String, T>,
     name: &str,
 ) -> impl Iterator<Item = (&'a String, &'a T)> {
     let all = name.is_empty();
-    // `0` comes after `/`, and nothing comes between.
+    // `0` directly follows `/` in ASCII.
     let (first, end) = (format!("{name}/"), format!("{name}0"));
     let from = if all { Bound::Unbounded } else { Bound::Included(first) };
     let to = if all { Bound::Unbounded } else { Bound::Excluded(end) };

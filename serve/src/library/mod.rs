@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library: what lies in the served folder, and the plan of each asset when it is wanted.
+//! library: names of the files in the served folder, and the plan of each streamed asset.
 //!
-//! Names are kept in memory (about 200 bytes a file); plans only while somebody streams them or
-//! asked lately. What is known of a file (a plan in memory or in the cache, a refusal) is answered
-//! without waiting for any scan. A plan is made at most once at a time however many ask, on demand
-//! by [`scans`] and for the index by the background planner. [`watch`] keeps the names current.
+//! Names are kept in memory (about 200 bytes a file); plans stay only while an asset is streamed or
+//! was requested lately. A known file (its plan in memory or in the cache, or a refusal) is
+//! answered without waiting for any scan. Concurrent requests share one scan of a file. [`scans`]
+//! makes plans on demand, the background planner makes them for the index. [`watch`] keeps the
+//! names current.
 //!
-//! Sources: DESIGN "asset", "packet plan".
-//! Does not do: decide what may be served ([`crate::served_folder`] does, on every open).
+//! Sources: ARCHITECTURE.md, "The words": asset, packet plan.
+//! Does not decide what may be served ([`crate::served_folder`] does, on every open).
 
 mod background;
 mod following;
@@ -52,75 +53,75 @@ pub(crate) use scans::Scan;
 pub(crate) use segments::LibraryTitle;
 pub(crate) use watch::FolderWatch;
 
-/// A file below the folder.
+/// An indexed file below the served folder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LibraryEntry {
     pub(crate) bytes: u64,
     pub(crate) modified: SystemTime,
     pub(crate) state: State,
-    /// A recorder writes it.
+    /// True while a recorder writes the file.
     pub(crate) is_live: bool,
 }
 
-/// A name, and what is known of it.
+/// A name with its entry, for the index.
 pub(crate) struct Listed {
     pub(crate) name: String,
     pub(crate) entry: LibraryEntry,
-    /// A playlist lists it.
+    /// True when a playlist lists the file.
     pub(crate) is_part: bool,
-    /// It is the playlist of a title.
+    /// Title whose playlist this file is.
     pub(crate) title: Option<LibraryTitle>,
 }
 
-/// What is known of a file as a stream.
+/// Streaming state of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum State {
-    /// Not streamed: its name does not suggest it and nobody asked.
+    /// Not streamed: its name does not suggest it and no client requested it.
     Download,
-    /// To be planned.
+    /// Waits for its plan.
     Waiting,
     Ready(Arc<StreamSummary>),
-    /// Not a stream though it is called one, and why.
+    /// Named like a stream but not one, with the reason.
     Refused(String),
 }
 
-/// What the index says of an asset.
+/// Description of an asset in the index.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StreamSummary {
     /// Seconds of media.
     pub duration_s: f64,
-    /// Mean, of the transport stream.
+    /// Mean bit rate of the transport stream.
     pub bits_per_second: u64,
     /// RTP packets.
     pub packets: u64,
-    /// Where play can start.
+    /// Number of positions where play can start.
     pub entries: usize,
-    /// The streams' codecs as RFC 6381 names them, where each has a name.
+    /// Codecs by their RFC 6381 names; absent when a stream's codec has no name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub codecs: Option<String>,
     /// Elementary streams: PID and stream type (ISO/IEC 13818-1 table 2-34).
     pub streams: Vec<(u16, u8)>,
-    /// Places where packet synchronisation was lost.
+    /// Number of positions where packet synchronisation was lost.
     pub sync_losses: u64,
 }
 
-/// Why a file cannot be streamed now.
+/// Reason why a file cannot be streamed now.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum NoAsset {
     #[error("{0}")]
     Denied(Arc<Denied>),
-    /// Not a stream pagewire can play: answered 415 with the reason.
+    /// Not a stream that pagewire can play: answered 415 with the reason.
     #[error("{0}")]
     Refused(String),
-    /// It changed while it was read: somebody is writing it.
+    /// The file changed while it was read: another process is writing it.
     #[error("the file is being written; try again when it is whole")]
     Changing { again_in: Duration },
-    /// All places for scans are taken.
+    /// All scan slots are in use.
     #[error("other files are being read; try again in {} s", again_in.as_secs())]
     Busy { again_in: Duration },
-    /// Whoever asked is gone before the answer.
+    /// The client disconnected before the answer.
     #[error("the peer has hung up")]
     HungUp,
     #[error("reading it: {0}")]
@@ -131,7 +132,7 @@ impl NoAsset {
     const CHANGING: NoAsset = NoAsset::Changing { again_in: Duration::from_secs(1) };
     const BUSY: NoAsset = NoAsset::Busy { again_in: Duration::from_secs(5) };
 
-    /// When to ask again, in whole seconds, where that may help (Retry-After).
+    /// Returns whole seconds until a retry may succeed (Retry-After); `None` where it cannot.
     pub(crate) fn again_in_s(&self) -> Option<u64> {
         match self {
             NoAsset::Changing { again_in } | NoAsset::Busy { again_in } => {
@@ -142,25 +143,25 @@ impl NoAsset {
     }
 }
 
-/// Outcome of a look at what is known.
+/// Result of a look-up without a scan.
 enum Known {
     Asset(Arc<Asset>),
-    /// Its plan has to be read from the cache or made.
+    /// The plan has to be read from the cache or made.
     Unplanned(OpenedFile),
 }
 
-/// See the module.
+/// Index of the served folder with its plans.
 pub(crate) struct Library {
     pub(crate) folder: Arc<Folder>,
     pub(crate) cache: PlanStore,
     entries: RwLock<BTreeMap<String, LibraryEntry>>,
-    /// Counts changes of the entries.
+    /// Number of changes to the entries.
     generation: AtomicU64,
-    /// What playlists list. Locked before the entries.
+    /// Files listed by playlists. Locked before the entries.
     playlists: RwLock<Playlists>,
     live: Mutex<LiveAssets>,
     verdicts: Mutex<Verdicts>,
-    /// Plans are read from the cache one at a time per name.
+    /// One lock per name: plans of a name are read from the cache one at a time.
     doors: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     scans: Scans,
     following: Following,
@@ -169,7 +170,7 @@ pub(crate) struct Library {
 #[derive(Default)]
 struct LiveAssets {
     by_name: HashMap<String, Weak<Asset>>,
-    /// Kept for the SETUP and PLAY that follow a DESCRIBE.
+    /// Recent assets, kept for the SETUP and PLAY that follow a DESCRIBE.
     recent: VecDeque<Arc<Asset>>,
 }
 
@@ -189,18 +190,17 @@ impl Library {
         }
     }
 
-    /// The asset of this name as the file is now, asked for by `peer`.
+    /// Returns the asset of this name for the file's present content, requested by `peer`.
     ///
-    /// What is known is answered at once. Where the file has to be scanned the caller waits, with
-    /// nothing of the server's in its hands, until `hung_up` is ready; a scan that nobody waits
-    /// for any more ends.
+    /// A known asset is returned at once. If the file has to be scanned the caller waits, holding
+    /// no resource of the server, until `hung_up` is ready; a scan without waiting callers ends.
     pub(crate) async fn asset(
         self: &Arc<Self>,
         name: &str,
         peer: IpAddr,
         hung_up: impl Future<Output = ()>,
     ) -> Result<Arc<Asset>, NoAsset> {
-        // Made before each look, so that no place is missed that becomes free meanwhile.
+        // Created before each look-up, so that no slot freed meanwhile is missed.
         let place_freed = self.scans.place_freed();
         let first = match self.known(name).await? {
             Known::Asset(asset) => return Ok(asset),
@@ -213,7 +213,7 @@ impl Library {
         }
     }
 
-    /// The result of a scan: by the `first` ticket, or by one that is had within [`PLACE_WAIT`].
+    /// Returns the result of a scan, by the `first` ticket or one obtained within [`PLACE_WAIT`].
     async fn scanned(
         self: &Arc<Self>,
         name: &str,
@@ -244,7 +244,7 @@ impl Library {
         Ticket::take(self, opened, is_listed, peer)
     }
 
-    /// What is known of the file without a scan.
+    /// Looks the file up without a scan.
     async fn known(self: &Arc<Self>, name: &str) -> Result<Known, NoAsset> {
         let (library, name) = (self.clone(), name.to_owned());
         let opened = match blocking(move || library.look_up(&name)).await? {
@@ -264,7 +264,7 @@ impl Library {
         .await
     }
 
-    /// Opens the file; the asset, if somebody uses it.
+    /// Opens the file; returns its asset if one is in use.
     fn look_up(&self, name: &str) -> Result<Known, NoAsset> {
         let opened = self.open_file(name)?;
         let live = match opened.is_growing {
@@ -274,7 +274,7 @@ impl Library {
         Ok(live.map_or(Known::Unplanned(opened), Known::Asset))
     }
 
-    /// As [`Library::look_up`], from the cache, or the reason why it is not to be scanned now.
+    /// Looks the plan up in the cache; returns an error while a verdict forbids a scan.
     fn look_up_planned(&self, opened: OpenedFile) -> Result<Known, NoAsset> {
         if let Some(asset) = self.planned(&opened) {
             return Ok(Known::Asset(asset));
@@ -288,7 +288,7 @@ impl Library {
         }
     }
 
-    /// The asset of an open file, where somebody uses it or the cache has its plan.
+    /// Returns the asset of an open file if it is in use or the cache has its plan.
     fn planned(&self, opened: &OpenedFile) -> Option<Arc<Asset>> {
         let (name, key) = (&opened.name, &opened.key);
         if opened.is_growing {
@@ -312,7 +312,7 @@ impl Library {
         Ok(OpenedFile { name, file, key, id, is_growing })
     }
 
-    /// The name of an open file with links resolved: however a peer writes it, a file has one plan.
+    /// Returns an open file's name with links resolved: a file has one plan under all its names.
     fn resolved(&self, name: &str, file: &File) -> String {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let resolved = link.ok().and_then(|path| {
@@ -338,7 +338,7 @@ impl Library {
             .map_err(|error| NoAsset::Unreadable(error.to_string()))
     }
 
-    /// A copy of the names and what is known of them, in order.
+    /// Copies the entries, in order of names.
     pub(crate) fn entries(&self) -> Vec<Listed> {
         let playlists = self.playlists.read().unwrap();
         let entries = self.entries.read().unwrap();
@@ -352,20 +352,20 @@ impl Library {
         entries.iter().map(known).collect()
     }
 
-    /// Whether anything that is listed lies below this folder, which is named with a `/` behind.
+    /// True when an entry lies below this folder, whose name ends with `/`.
     pub(crate) fn has_below(&self, folder: &str) -> bool {
         let entries = self.entries.read().unwrap();
         let next = entries.range(folder.to_owned()..).next();
         next.is_some_and(|(name, _)| name.starts_with(folder))
     }
 
-    /// Plans being made now, with their progress in bytes.
+    /// Lists the scans in progress with the bytes each has read.
     pub(crate) fn scans(&self) -> Vec<(Arc<Scan>, u64)> {
         let scans = self.scans.list().into_iter();
         scans.map(|scan| (scan.clone(), scan.done.load(Ordering::Relaxed))).collect()
     }
 
-    /// Writes what became of a plan into the index.
+    /// Updates the file's entry with the result of planning.
     fn note(&self, name: &str, key: &PlanKey, planned: Result<&PacketPlan, &NoAsset>) {
         let state = match planned {
             Ok(plan) => State::Ready(Arc::new(StreamSummary::of(plan))),
@@ -374,7 +374,7 @@ impl Library {
                 tracing::info!("{name}: not streamed: {error}");
                 match is_transport_stream(name) {
                     true => State::Refused(error.to_string()),
-                    // A file like any other, whoever asked for it.
+                    // Its name promises no stream: it is an ordinary download.
                     false => State::Download,
                 }
             }
@@ -396,7 +396,7 @@ impl Library {
     }
 
     fn keep_live(&self, asset: &Arc<Asset>) {
-        // Those who follow it keep it, and forget it when nobody asks any more.
+        // `Following` owns growing assets and drops them when idle.
         if asset.is_growing() {
             return;
         }
@@ -438,7 +438,7 @@ impl StreamSummary {
     }
 }
 
-/// Runs on a thread that may wait.
+/// Runs `work` on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, NoAsset> + Send + 'static,
 ) -> Result<T, NoAsset> {
@@ -447,5 +447,5 @@ async fn blocking<T: Send + 'static>(
 }
 
 const RECENT_MAX: usize = 32;
-/// A peer waits so long for a place among the scans before it is told to come again.
+/// Longest wait of a peer for a scan slot; then it is told to retry later.
 const PLACE_WAIT: Duration = Duration::from_secs(5);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making a plan: reads a file once, slice by slice, into the scanner.
+//! planning: makes a plan by reading a file once, slice by slice, into the scanner.
 //!
-//! A scan advances by [`SLICE_BYTES`] a call and can be laid aside between two calls, so that many
-//! scans share a few threads and none holds a thread to its end. Before each slice the open file is
-//! compared with what it was at the beginning: a file that is being written ends its scan at once.
-//! Costs one read of the file, one `fstat` a slice and 1.3 MiB of memory. A short file is in
-//! the page cache afterwards; of a long one only the beginning is, so that a scan of a library does
-//! not drive out what is being streamed.
+//! A scan advances by [`SLICE_BYTES`] a call and can be suspended between two calls, so that many
+//! scans share a few threads and none occupies a thread to its end. Before each slice the open file
+//! is compared with its state at the beginning: a scan of a file being written ends at once.
+//! Costs one read of the file, one `fstat` a slice and 1.3 MiB of memory. A short file is in the
+//! page cache afterwards; of a long one only the beginning is, so that a scan of a library does not
+//! evict what is being streamed.
 //!
-//! Does not do: parsing ([`media::ts::Scanner`] does); deciding whose turn it is
-//! ([`super::scans`] does).
+//! Does not parse ([`media::ts::Scanner`] does) or schedule scans ([`super::scans`] does).
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -24,20 +23,20 @@ use rustix::fs::{Advice, fadvise};
 use super::NoAsset;
 use super::scans::OpenedFile;
 
-/// A scan that has been begun.
+/// State of a scan between slices.
 pub(super) struct Progress {
     scanner: Box<Scanner>,
     offset: u64,
-    /// It had a name when the scan began; some file systems count none.
+    /// True when the file had a name at the scan's beginning; some file systems count no links.
     was_linked: bool,
 }
 
 /// Result of a slice.
 pub(super) enum Slice {
-    /// There is more to read.
+    /// More bytes are to be read.
     Unfinished(Progress),
     Over(Box<Result<PacketPlan, NoAsset>>),
-    /// All was read that a recording had when its scan began.
+    /// A recording was read to its length at the scan's beginning.
     Growing(Box<Scanner>),
 }
 
@@ -47,21 +46,21 @@ fn over(planned: Result<PacketPlan, NoAsset>) -> Slice {
 
 impl Progress {
     pub(super) fn new(file: &File) -> Progress {
-        // Only a hint: the scan is right without it. The kernel's own reading ahead is as long as
-        // the disk's setting says, several MiB on some; where kernel code is not preempted, a pacer
-        // that wants this core waits for all of it (50 ms were seen in a virtual machine).
+        // Only a hint, not needed for a correct plan. The kernel's read-ahead is as long as the
+        // disk's setting, several MiB on some; without kernel preemption a pacer that wants this
+        // core waits for all of it (50 ms were seen in a virtual machine).
         let _ = fadvise(file, 0, None, Advice::Random);
         let was_linked = file.metadata().is_ok_and(|now| now.nlink() > 0);
         Progress { scanner: Box::new(Scanner::new()), offset: 0, was_linked }
     }
 
-    /// Nothing has been read yet.
+    /// True before the first slice.
     pub(super) fn is_new(&self) -> bool {
         self.offset == 0
     }
 
-    /// Reads the next slice of a file, which had its key at the beginning, by way of `piece`.
-    /// `done` counts the bytes read. Returns early, unfinished, when `is_given_up` before a piece.
+    /// Reads the next slice of a file through `piece`; adds the bytes read to `done`. Returns
+    /// early, `Unfinished`, when `is_given_up` is set before a piece.
     pub(super) fn advance(
         mut self,
         opened: &OpenedFile,
@@ -79,7 +78,7 @@ impl Progress {
             if is_given_up() {
                 return Slice::Unfinished(self);
             }
-            // The next piece is on its way while this one is parsed.
+            // The kernel reads the next piece while this one is parsed.
             let next = self.offset + PIECE_BYTES;
             paths::read_ahead(file, next..next + PIECE_BYTES);
             let wanted = (slice_end - self.offset).min(PIECE_BYTES) as usize;
@@ -100,7 +99,7 @@ impl Progress {
         }
         let slice = slice_end - SLICE_BYTES.min(slice_end);
         if key.bytes > KEPT_BYTES && slice >= SLICE_BYTES {
-            // Pages that a session has mapped stay.
+            // Pages mapped by a session stay.
             let _ = fadvise(file, slice, NonZeroU64::new(SLICE_BYTES), Advice::DontNeed);
         }
         match self.offset == key.bytes {
@@ -115,8 +114,8 @@ impl Progress {
         planned.map_err(|refusal| NoAsset::Refused(refusal.to_string()))
     }
 
-    /// Whether the open file has the size and time of its key, or more as it grows, and still a
-    /// name.
+    /// True when the open file still has a name and the size and time of its key; a growing file
+    /// may have more.
     fn is_as_it_was(&self, opened: &OpenedFile) -> bool {
         let key = &opened.key;
         opened.file.metadata().is_ok_and(|now| {
@@ -127,9 +126,9 @@ impl Progress {
     }
 }
 
-/// A read, and what is read ahead: larger was not measurably faster.
+/// Bytes of a read and of read-ahead; larger was not measurably faster.
 const PIECE_BYTES: u64 = 256 << 10;
-/// What a longer file leaves in the page cache is its first slice, where most plays begin.
+/// Bytes of a longer file left in the page cache: its beginning, where most plays start.
 const KEPT_BYTES: u64 = 64 << 20;
-/// A turn: some 16 ms of a file in the page cache, after which a shorter scan has its turn.
+/// Bytes of a turn: some 16 ms from the page cache, after which a shorter scan may run.
 const SLICE_BYTES: u64 = 16 << 20;

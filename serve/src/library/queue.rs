@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that wait for the background planner, each once: the shortest first, so that one of hours
-//! keeps nobody else waiting; some not before a given time.
+//! queue: files that wait for the background planner, each once, the shortest first, so that a long
+//! file does not delay the others. A file may have a time before which it is not due.
 //!
-//! Costs a name and an entry of a tree a file that waits; O(log n) a call.
+//! Costs a name and a tree entry per waiting file; O(log n) a call.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-/// See the module.
+/// The planner's queue.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// By size and order of arrival.
+    /// Due files, keyed by size and order of arrival.
     ready: BTreeMap<(u64, u64), String>,
     later: BTreeMap<(Instant, u64), Later>,
-    /// Where each name waits.
+    /// Position of each name in the two maps.
     waits: HashMap<String, Wait>,
     pushed: u64,
 }
@@ -29,7 +29,7 @@ enum Wait {
 }
 
 impl Queue {
-    /// Queues a file of so many bytes for `at`, whenever it was queued for before.
+    /// Queues a file for `at`; replaces its earlier entry.
     pub(super) fn push(&mut self, name: String, bytes: u64, at: Instant) {
         match self.waits.remove(&name) {
             Some(Wait::Ready(turn)) => drop(self.ready.remove(&turn)),
@@ -42,7 +42,7 @@ impl Queue {
         self.later.insert(turn, Later { name, bytes });
     }
 
-    /// The size of the file that [`Queue::pop`] gives.
+    /// Returns the size of the file that [`Queue::pop`] would return.
     pub(super) fn peek_bytes(&mut self, now: Instant) -> Option<u64> {
         while let Some(due) = self.later.first_entry().filter(|due| due.key().0 <= now) {
             let ((_, number), Later { name, bytes }) = due.remove_entry();
@@ -52,7 +52,7 @@ impl Queue {
         self.ready.first_key_value().map(|((bytes, _), _)| *bytes)
     }
 
-    /// The shortest file whose time has come.
+    /// Removes and returns the shortest due file.
     pub(super) fn pop(&mut self, now: Instant) -> Option<String> {
         self.peek_bytes(now)?;
         let (_, name) = self.ready.pop_first()?;
@@ -60,7 +60,7 @@ impl Queue {
         Some(name)
     }
 
-    /// When the next file's time comes, of those whose time had not come at the last call.
+    /// Returns when the next file becomes due, of those not due at the last call.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.later.first_key_value().map(|((at, _), _)| *at)
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scans in progress, and whose turn it is.
+//! scans: the scans in progress and their scheduling.
 //!
 //! A scan is a job that [`SCANNERS`] threads advance slice by slice in rotation, so that a short
-//! file is planned soon beside any number of long ones. A peer that waits for a scan holds a
-//! [`Ticket`] and nothing else. When the last ticket is dropped (the peers have hung up, the server
-//! stops) the slice ends within a mebibyte: a file that the index lists is laid aside and goes on,
-//! with what was read so far, on the background planner's one thread of the lowest priority; any
-//! other is forgotten. The planner, too, advances the shortest first. At most [`WANTED_MAX`] scans
-//! are wanted at a time, [`PER_ADDRESS_MAX`] of one address; more have to wait for a place.
+//! file is planned soon beside any number of long ones. A peer that waits for a scan holds only a
+//! [`Ticket`]. When the last ticket is dropped (the peers have disconnected, the server stops) the
+//! slice ends within a mebibyte. The job of an indexed file is then suspended and continues, with
+//! the bytes read so far, on the background planner's one thread of the lowest priority; any other
+//! is forgotten. The planner, too, advances the shortest first. At most [`WANTED_MAX`] scans have
+//! tickets at a time, [`PER_ADDRESS_MAX`] of one address; further peers wait for a slot.
 //!
 //! Costs a file descriptor and, for most files, 4 MiB of memory a job; 70 MiB at worst.
 //!
 //! Sources: sched(7) (nice values; a thread's I/O priority follows from its own, ioprio_set(2)).
-//! Does not do: decide whether a file needs a scan ([`super::Library`] does), read it
+//! Does not decide whether a file needs a scan ([`super::Library`] does) or read files
 //! ([`super::planning`] does).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,31 +32,31 @@ use super::verdicts::FileId;
 use super::{Library, NoAsset};
 use crate::asset::Asset;
 
-/// A plan being made, as the index and the progress bars see it.
+/// A scan in progress, shared with the index and the progress bars.
 pub(crate) struct Scan {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(super) done: AtomicU64,
-    /// Whoever advances it stops before the next piece.
+    /// When set, the thread that advances the scan stops before the next piece.
     pub(super) is_given_up: AtomicBool,
 }
 
 /// An open file of the folder.
 pub(super) struct OpenedFile {
-    /// Its name below the folder, with links resolved.
+    /// Name below the served folder, with links resolved.
     pub(super) name: String,
     pub(super) file: File,
     pub(super) key: PlanKey,
     pub(super) id: FileId,
-    /// A recorder writes it.
+    /// True while a recorder writes the file.
     pub(super) is_growing: bool,
 }
 
-/// See the module.
+/// All jobs and the queue of the background planner.
 #[derive(Default)]
 pub(super) struct Scans {
     state: Mutex<State>,
-    /// There is something to do, or the server stops.
+    /// Signalled when there is work or the server stops.
     work: Condvar,
     place_freed: Notify,
 }
@@ -65,9 +65,9 @@ pub(super) struct Scans {
 struct State {
     jobs: BTreeMap<u64, Job>,
     begun: u64,
-    /// Wanted jobs that nobody has in hand, the next in front.
+    /// Wanted jobs that no thread is advancing, the next one first.
     turns: VecDeque<u64>,
-    /// What the background planner has still to look at.
+    /// Files that the background planner has yet to look at.
     queue: Queue,
     is_stopping: bool,
 }
@@ -77,19 +77,19 @@ type ScanOutcome = Result<Arc<Asset>, NoAsset>;
 struct Job {
     scan: Arc<Scan>,
     opened: Arc<OpenedFile>,
-    /// None while a thread has it in hand.
+    /// `None` while a thread advances the job.
     progress: Option<Progress>,
-    /// Time spent reading it.
+    /// Time spent reading the file.
     spent: Duration,
     tickets: usize,
-    /// Who asked first, of those who hold the tickets.
+    /// Address of the first client that took a ticket.
     asked_by: Option<IpAddr>,
-    /// The background planner goes on with it when nobody else wants it.
+    /// True when the background planner continues the job without tickets.
     is_listed: bool,
     outcome: watch::Sender<Option<ScanOutcome>>,
 }
 
-/// A job in the hands of a thread.
+/// A job taken by a thread for one slice.
 pub(super) struct Hand {
     number: u64,
     pub(super) scan: Arc<Scan>,
@@ -97,15 +97,15 @@ pub(super) struct Hand {
     pub(super) progress: Progress,
 }
 
-/// Something for the background planner to do.
+/// Task of the background planner.
 pub(super) enum Chore {
-    /// Go on with a scan.
+    /// Advance a scan.
     Advance(Hand),
-    /// Look whether this file has to be planned.
+    /// Check whether this file has to be planned.
     Look(String),
 }
 
-/// A wanted scan's result to be. The scan is given up when the last of its tickets is dropped.
+/// A client's claim on a scan's result. Dropping the last ticket gives the scan up.
 pub(super) struct Ticket {
     library: Arc<Library>,
     number: u64,
@@ -113,23 +113,23 @@ pub(super) struct Ticket {
 }
 
 impl Scans {
-    /// True where `peer` may want one more scan.
+    /// True when `peer` may request one more scan.
     pub(super) fn has_place(&self, peer: IpAddr) -> bool {
         self.lock().has_place(peer)
     }
 
-    /// Ready when a place may have become free after this call.
+    /// Returns a future that is ready when a slot may have been freed after this call.
     pub(super) fn place_freed(&self) -> Notified<'_> {
         self.place_freed.notified()
     }
 
-    /// Has a file of so many bytes looked at by the background planner, at `at` or later.
+    /// Queues a file of `bytes` for the background planner, at `at` or later.
     pub(super) fn queue(&self, name: String, bytes: u64, at: Instant) {
         self.lock().queue.push(name, bytes, at);
         self.work.notify_all();
     }
 
-    /// Begins a scan that nobody waits for, unless it runs.
+    /// Begins a scan without tickets, unless the file's scan is in progress.
     pub(super) fn begin(&self, opened: OpenedFile) {
         let mut state = self.lock();
         match state.find(&opened).and_then(|number| state.jobs.get_mut(&number)) {
@@ -138,8 +138,7 @@ impl Scans {
         }
     }
 
-    /// The job whose turn it is, of those that are wanted. Waits for one; none when the server
-    /// stops.
+    /// Takes the next wanted job; blocks until there is one. `None` when the server stops.
     pub(super) fn next_wanted(&self) -> Option<Hand> {
         let mut state = self.lock();
         loop {
@@ -157,7 +156,8 @@ impl Scans {
         }
     }
 
-    /// What the background planner has to do next; waits for it, and is none when the server stops.
+    /// Takes the background planner's next task; blocks until there is one. `None` when the server
+    /// stops.
     pub(super) fn next_chore(&self) -> Option<Chore> {
         let mut state = self.lock();
         loop {
@@ -181,7 +181,7 @@ impl Scans {
         }
     }
 
-    /// Gives back a job after a slice that took `spent`; whoever wants it has it next.
+    /// Returns a job after a slice that took `spent`: to the wanted jobs or to the planner's.
     pub(super) fn put_back(&self, number: u64, progress: Progress, spent: Duration) {
         let mut state = self.lock();
         let Some(job) = state.jobs.get_mut(&number) else { return };
@@ -195,17 +195,17 @@ impl Scans {
         self.work.notify_all();
     }
 
-    /// True while somebody waits for the job.
+    /// True while a ticket for the job exists.
     pub(super) fn is_wanted(&self, number: u64) -> bool {
         self.lock().jobs.get(&number).is_some_and(|job| job.tickets > 0)
     }
 
-    /// The time spent on a job before the slice in hand.
+    /// Returns the time spent on a job before the present slice.
     pub(super) fn spent(&self, number: u64) -> Duration {
         self.lock().jobs.get(&number).map_or(Duration::ZERO, |job| job.spent)
     }
 
-    /// Ends a job and tells those who wait.
+    /// Ends a job and sends `outcome` to its tickets.
     pub(super) fn end(&self, number: u64, outcome: ScanOutcome) {
         let ended = self.lock().jobs.remove(&number);
         if let Some(job) = ended {
@@ -214,7 +214,7 @@ impl Scans {
         self.place_freed.notify_waiters();
     }
 
-    /// Ends all threads that wait here or advance a scan.
+    /// Ends all threads that wait in [`Scans`] or advance a scan.
     pub(super) fn stop(&self) {
         let mut state = self.lock();
         state.is_stopping = true;
@@ -223,7 +223,7 @@ impl Scans {
         self.work.notify_all();
     }
 
-    /// All jobs, in the order of their beginning.
+    /// Lists the jobs in the order of their beginning.
     pub(super) fn list(&self) -> Vec<Arc<Scan>> {
         self.lock().jobs.values().map(|job| job.scan.clone()).collect()
     }
@@ -270,7 +270,7 @@ impl State {
     fn has_place(&self, peer: IpAddr) -> bool {
         let wanted = || self.jobs.values().filter(|job| job.tickets > 0);
         let own = wanted().filter(|job| job.asked_by == Some(peer)).count();
-        // Who holds some leaves as many free: a new client finds a place though others hold many.
+        // A client with n scans must leave more than n slots free for new clients.
         let free = WANTED_MAX.saturating_sub(wanted().count());
         own < free && own < PER_ADDRESS_MAX
     }
@@ -282,14 +282,14 @@ impl State {
         Some(Hand { number, scan: job.scan.clone(), opened: job.opened.clone(), progress })
     }
 
-    /// Jobs that nobody wants or has in hand.
+    /// Iterates over jobs without tickets that no thread is advancing.
     fn laid_aside(&self) -> impl Iterator<Item = (u64, &Job)> {
         let is_laid_aside = |job: &Job| job.tickets == 0 && job.progress.is_some();
         self.jobs.iter().filter(move |(_, job)| is_laid_aside(job)).map(|(&n, job)| (n, job))
     }
 
-    /// Keeps an unwanted job for the background planner, or forgets it. Those that are kept are
-    /// bounded: the longest is forgotten and read from its beginning later.
+    /// Keeps an unwanted job for the background planner, or forgets it. Beyond [`LAID_ASIDE_MAX`]
+    /// the longest kept job is forgotten and read from its beginning later.
     fn lay_aside(&mut self, number: u64) {
         if self.jobs.get(&number).is_some_and(|job| !job.is_listed) {
             self.jobs.remove(&number);
@@ -305,15 +305,15 @@ impl State {
 }
 
 impl Job {
-    /// Bytes still to be read.
+    /// Returns the bytes still to be read.
     fn left(&self) -> u64 {
         self.scan.bytes - self.scan.done.load(Ordering::Relaxed)
     }
 }
 
 impl Ticket {
-    /// A ticket for the scan of this file, which is begun unless it runs; none where there is no
-    /// place. `is_listed`: the background planner would scan it, too.
+    /// Takes a ticket for this file's scan and begins the scan unless it is in progress; `None`
+    /// when no slot is free. `is_listed`: the background planner would scan the file, too.
     pub(super) fn take(
         library: &Arc<Library>,
         opened: OpenedFile,
@@ -333,7 +333,7 @@ impl Ticket {
         let outcome = job.outcome.subscribe();
         if !is_wanted {
             job.asked_by = Some(peer);
-            // In the hands of the background planner it comes back before the next piece.
+            // A job that the background planner is advancing returns before its next piece.
             job.scan.is_given_up.store(job.progress.is_none(), Ordering::Relaxed);
             if job.progress.is_some() {
                 state.turns.push_back(number);
@@ -347,7 +347,7 @@ impl Ticket {
     /// Waits for the scan's result.
     pub(super) async fn outcome(mut self) -> ScanOutcome {
         let outcome = self.outcome.wait_for(Option::is_some).await;
-        // Its sender is dropped without one only while the server stops.
+        // The sender is dropped without a result only while the server stops.
         outcome.ok().and_then(|outcome| outcome.clone()).unwrap_or(Err(NoAsset::BUSY))
     }
 }
@@ -372,12 +372,11 @@ impl Drop for Ticket {
     }
 }
 
-/// Scans of files that peers wait for advance on so many threads: the disk is the bottleneck, not
-/// the processor.
+/// Threads for scans that peers wait for: the disk is the bottleneck, not the processor.
 pub(super) const SCANNERS: usize = 4;
-/// Bounds what scans hold, beside [`LAID_ASIDE_MAX`], to a gigabyte at worst.
+/// Together with [`LAID_ASIDE_MAX`] bounds the memory of scans to a gigabyte at worst.
 const WANTED_MAX: usize = 16;
-/// One address leaves places for others; it has fewer where others hold some.
+/// Slots for one address; fewer while others hold slots.
 const PER_ADDRESS_MAX: usize = 8;
 const LAID_ASIDE_MAX: usize = 8;
 const LONG: Duration = Duration::from_secs(3600);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parts of HTTP Live Streaming: what a playlist lists, which are no titles of their own: segments,
-//! and the media playlists of a multivariant one.
+//! segments: parts of HTTP Live Streaming titles: the segments that a playlist lists, and the media
+//! playlists that a multivariant one lists.
 //!
-//! A segment is called like a transport stream. An encrypted one is none, and a clear one is six
-//! seconds of a film: neither is to be planned, shown as a stream or complained about. So playlists
-//! are read when they are seen, before their neighbours, and what they list is a download for as
-//! long as one of them lists it. A playlist is part of a title only where a multivariant one lists
-//! it, and a multivariant one never is: two that list each other are two titles.
+//! A segment is named like a transport stream. An encrypted one is not a stream, and a clear one is
+//! six seconds of a film: neither is planned, shown as a stream or warned about. So playlists are
+//! read before the other files of their folder, and a listed file stays a download as long as a
+//! playlist lists it. A playlist is part of a title only if a multivariant one lists it; a
+//! multivariant one never is: two that list each other are two titles.
 //!
-//! Costs one read of each playlist and about 100 bytes a segment, given back when the playlist is
-//! removed or lists something else. Locks are held for [`STEP`] names at a time.
+//! Costs one read of each playlist and about 100 bytes a segment, freed when the playlist is
+//! removed or changes its list. Locks are held for [`STEP`] names at a time.
 //!
-//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.4 (tags of multivariant playlists), RFC
-//! 3986 §5.2 (what URIs are relative to).
-//! Does not do: keep a segment from being played over RTSP by whoever asks for it by name.
+//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.4 (tags of multivariant playlists), RFC 3986
+//! §5.2 (base of relative URIs).
+//! Does not keep a segment from being played over RTSP by its name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -24,13 +24,13 @@ use std::time::Instant;
 use super::{Library, LibraryEntry, State};
 use crate::formats::is_transport_stream;
 
-/// What the playlists of the folder list.
+/// Playlists of the folder with the names they list.
 #[derive(Default)]
 pub(super) struct Playlists {
     known: HashMap<String, Playlist>,
-    /// By how many playlists each name is listed.
+    /// Number of playlists that list each name.
     listed: HashMap<Arc<str>, u32>,
-    /// In all lists together.
+    /// Number of names in all lists together.
     names: usize,
     is_full_said: bool,
 }
@@ -43,32 +43,32 @@ struct Playlist {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Kind {
-    /// It lists playlists, not segments.
+    /// True when the playlist lists playlists, not segments.
     is_multivariant: bool,
-    /// Its segments, or some, are encrypted.
+    /// True when some of its segments are encrypted.
     is_sealed: bool,
 }
 
-/// A title of HTTP Live Streaming, by its playlist.
+/// An HTTP Live Streaming title, identified by its playlist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LibraryTitle {
-    /// Of the playlist and of all its parts that are there.
+    /// Bytes of the playlist and of all its existing parts.
     pub(crate) bytes: u64,
-    /// How many parts are there.
+    /// Number of existing parts.
     pub(crate) parts: u64,
-    /// Segments of it are encrypted.
+    /// True when some segments are encrypted.
     pub(crate) is_sealed: bool,
 }
 
 impl Playlists {
-    /// Whether this file is a part of what a playlist lists, or another playlist of its title.
+    /// True when a playlist lists this file or it is another playlist of a title.
     pub(super) fn is_part(&self, name: &str) -> bool {
         let is_multivariant = || self.known.get(name).is_some_and(|own| own.kind.is_multivariant);
         self.listed.contains_key(name) && !is_multivariant() || self.is_beside_master(name)
     }
 
-    /// Whether `seal hls` has written this playlist beside `master.m3u8` for the same title: the
-    /// first programme by its own name, or the list of the whole stream, which `unseal` reads.
+    /// True when `seal hls` wrote this playlist beside `master.m3u8` for the same title: the first
+    /// programme by its own name, or the list of the whole stream, which `unseal` reads.
     fn is_beside_master(&self, name: &str) -> bool {
         let Some(own) = self.known.get(name) else { return false };
         let (folder, file) = name.rsplit_once('/').unwrap_or(("", name));
@@ -83,8 +83,8 @@ impl Playlists {
         })
     }
 
-    /// The title that this file is the playlist of. `looks` is how many names may still be looked
-    /// up for the index: a title for which they do not suffice has its playlist alone.
+    /// Returns the title whose playlist this file is. `looks` is the number of look-ups left for
+    /// the index; a title that needs more is counted without its parts.
     pub(super) fn title(
         &self,
         name: &str,
@@ -121,7 +121,7 @@ impl Playlists {
         Some(title)
     }
 
-    /// Counts names of a list in. Each as it is held, and those that no playlist listed before.
+    /// Counts listed names; returns each name as stored, and those that were not listed before.
     fn list(&mut self, names: &[String]) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut held, mut new) = (Vec::with_capacity(names.len()), Vec::new());
         for name in names {
@@ -138,7 +138,7 @@ impl Playlists {
         (held, new)
     }
 
-    /// Counts names of a list out; those that no playlist lists any more.
+    /// Uncounts listed names; returns those that no playlist lists any more.
     fn unlist(&mut self, names: &[Arc<str>]) -> Vec<Arc<str>> {
         let mut gone = Vec::new();
         for name in names {
@@ -151,20 +151,20 @@ impl Playlists {
         }
         self.names -= names.len();
         if self.listed.is_empty() {
-            // With the room that it had.
+            // Replaced, not cleared: frees the capacity, too.
             self.listed = HashMap::new();
         }
         gone
     }
 }
 
-/// Whether a file is called a playlist.
+/// True when the name is a playlist's.
 pub(crate) fn is_playlist(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("m3u8"))
 }
 
 impl Library {
-    /// Takes note of what the playlist `name` lists now. Called by one thread alone.
+    /// Reads what the playlist `name` lists now. Called by the librarian's thread only.
     pub(super) fn look_at_playlist(&self, name: &str, file: &File) {
         let mut text = Vec::new();
         if let Err(error) = file.take(PLAYLIST_BYTES_MAX).read_to_end(&mut text) {
@@ -177,12 +177,12 @@ impl Library {
         }
     }
 
-    /// Forgets what the playlist `name` lists. Called by the same thread.
+    /// Forgets what the playlist `name` listed. Called by the same thread.
     pub(super) fn forget_playlist(&self, name: &str) {
         self.set_playlist(name, None);
     }
 
-    /// Puts what a playlist lists in place of what it listed before; `None` where it is none.
+    /// Replaces the list of a playlist; `None` when the file is no playlist.
     fn set_playlist(&self, name: &str, now: Option<(Kind, Vec<String>)>) {
         let is_playlist = now.is_some();
         let (kind, mut names) = now.unwrap_or_default();
@@ -201,7 +201,7 @@ impl Library {
             }
             before
         };
-        // Those that both lists have stay counted throughout.
+        // Names in both lists stay counted throughout.
         let mut parts = Vec::with_capacity(names.len());
         for step in names.chunks(STEP) {
             let mut playlists = self.playlists.write().unwrap();
@@ -221,7 +221,7 @@ impl Library {
         self.count_change();
     }
 
-    /// Parts are downloads. To be called with the playlists locked.
+    /// Marks parts as downloads. Call it with the playlists locked.
     fn set_parts(&self, names: &[Arc<str>]) {
         let mut entries = self.entries.write().unwrap();
         for name in names {
@@ -231,7 +231,7 @@ impl Library {
         }
     }
 
-    /// Has files that are parts of nothing any more planned, as others are. To be called with the
+    /// Queues files that are no longer parts for planning, as ordinary files. Call it with the
     /// playlists locked.
     fn set_titles(&self, names: &[Arc<str>]) {
         let mut entries = self.entries.write().unwrap();
@@ -243,13 +243,13 @@ impl Library {
         }
     }
 
-    /// Whether a playlist lists this file.
+    /// True when a playlist lists this file.
     pub(super) fn is_part(&self, name: &str) -> bool {
         self.playlists.read().unwrap().is_part(name)
     }
 }
 
-/// What sort of playlist this is.
+/// Determines the kind of a playlist from its tags.
 fn kind(text: &str) -> Kind {
     let is_multivariant =
         |tag: &str| tag.starts_with("#EXT-X-STREAM-INF:") || tag.starts_with("#EXT-X-MEDIA:");
@@ -261,10 +261,10 @@ fn kind(text: &str) -> Kind {
     Kind { is_multivariant: tags.clone().any(is_multivariant), is_sealed: tags.any(is_key) }
 }
 
-/// The names of what the playlist `name` lists, each once, as far as it lies below the served
-/// folder: lines that are URIs, and the URIs in tags (renditions, initialization sections). What
-/// does not lie in the playlist's own folder or below is no part of it: whoever may write one
-/// folder shall not hide the titles of another. Nor are playlists, but those of a multivariant one.
+/// Returns the names that the playlist `name` lists, each once: lines that are URIs, and URIs in
+/// tags (renditions, initialization sections). Names outside the playlist's own folder are left
+/// out, so that a user who may write one folder cannot hide the titles of another. Playlists are
+/// left out unless the list is multivariant.
 fn listed(text: &str, name: &str) -> Vec<String> {
     let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_multivariant = kind(text).is_multivariant;
@@ -272,7 +272,7 @@ fn listed(text: &str, name: &str) -> Vec<String> {
         let Some(tag) = str::strip_prefix(line, "#") else {
             return Some(line).filter(|line| !line.is_empty());
         };
-        // Keys are not listed here: they are no part of a film.
+        // Keys are no parts of a film.
         let is_key = tag.starts_with("EXT-X-KEY") || tag.starts_with("EXT-X-SESSION-KEY");
         tag.split_once("URI=\"").filter(|_| !is_key)?.1.split('"').next()
     };
@@ -302,23 +302,23 @@ fn listed(text: &str, name: &str) -> Vec<String> {
     };
     let uris = text.lines().map(str::trim).filter_map(uri);
     let mut names: Vec<String> = uris.filter_map(resolved).filter(is_part).collect();
-    // A segment that is a range of a file has the name of all of it.
+    // Segments that are ranges of one file share its name.
     names.sort_unstable();
     names.dedup();
     names
 }
 
-/// The first title of a film, and the list of all of its stream.
+/// Names of the multivariant playlist and of the whole stream's playlist.
 const MASTER: &str = "master.m3u8";
 const WHOLE: &str = "media.m3u8";
-/// Longest playlist that is read: 50,000 segments and more.
+/// Longest playlist that is read; holds 50,000 segments and more.
 const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
-/// Parts in all lists together: some 200 MB with names of usual length.
+/// Most parts in all lists together: some 200 MB with names of usual length.
 const PARTS_MAX: usize = 1_000_000;
-/// Names that are looked up for the sizes of all titles in the index: each part of a title of its
-/// own, twice. Playlists that list the same parts again and again are many more.
+/// Most look-ups for the titles of an index: each part twice, if it is part of one title. Playlists
+/// that list the same parts repeatedly need many more.
 pub(super) const LOOKS_MAX: usize = 2 * PARTS_MAX;
-/// Names that are looked up while locks are held: some 100 µs.
+/// Names looked up while locks are held: some 100 µs.
 const STEP: usize = 256;
 
 #[cfg(test)]
@@ -366,7 +366,7 @@ mod tests {
     }
 
     impl Scene {
-        /// With these files known, as the librarian knows them.
+        /// Creates a scene with these files known, as by the librarian.
         fn with(names: &[&str]) -> Scene {
             let place = tempfile::tempdir().unwrap();
             let folder = Arc::new(Folder::open(place.path()).unwrap());
@@ -387,7 +387,7 @@ mod tests {
             self.library.look_at_playlist(name, &File::open(path).unwrap());
         }
 
-        /// Names that are no parts, those that are to be planned with a `*` behind.
+        /// Returns the names that are no parts; a `*` follows those to be planned.
         fn titles(&self) -> String {
             let shown = self.library.entries().into_iter().filter(|file| !file.is_part);
             let named = shown.map(|file| {
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// They were hidden until the server was started again, and their names kept for ever.
+    /// Regression: parts stayed hidden until a restart, and their names were kept for ever.
     #[test]
     fn parts_are_titles_again_when_no_playlist_lists_them() {
         let scene = Scene::with(&["0.ts", "1.ts", "2.ts", "a.m3u8", "b.m3u8"]);
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(scene.titles(), "0.ts* a.m3u8 b.m3u8");
         scene.library.forget_playlist("b.m3u8");
         assert_eq!(scene.titles(), "0.ts* 2.ts* a.m3u8 b.m3u8");
-        // No playlist any more, but for its name.
+        // A playlist by its name only.
         fs::write(scene.place.path().join("a.m3u8"), "1.ts\n").unwrap();
         let file = File::open(scene.place.path().join("a.m3u8")).unwrap();
         scene.library.look_at_playlist("a.m3u8", &file);
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(left, (0, 0, 0), "nothing is kept");
     }
 
-    /// Two that listed each other were both gone.
+    /// Regression: two that listed each other both disappeared.
     #[test]
     fn multivariant_playlists_hide_media_playlists_and_none_of_their_own_kind() {
         let scene = Scene::with(&["0.ts", "a.m3u8", "b.m3u8", "m.m3u8", "n.m3u8", "x.ts"]);
@@ -434,13 +434,13 @@ mod tests {
             let files = scene.library.entries();
             files.into_iter().find(|file| file.name == name).and_then(|file| file.title)
         };
-        // Itself, the media playlist and its segment.
+        // The playlist itself, the media playlist and its segment.
         assert_eq!(title("a.m3u8"), Some(LibraryTitle { bytes: 30, parts: 2, is_sealed: true }));
         assert_eq!(title("b.m3u8"), Some(LibraryTitle { bytes: 10, parts: 0, is_sealed: false }));
         assert_eq!((title("m.m3u8"), title("x.ts")), (None, None));
     }
 
-    /// Two programmes were four films.
+    /// Regression: two programmes appeared as four films.
     #[test]
     fn programme_of_a_film_is_one_title() {
         let names = ["f/0.ts", "f/1.ts", "f/a.ts"];

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names that events have told of, until each has been quiet for [`QUIET`]: a file being copied in
-//! is looked at once and not at every write; or every [`UNQUIET_MAX`] where it is never quiet.
+//! touched: names with recent events, held until each has been quiet for [`QUIET`], so that a file
+//! being copied in is looked at once and not at every write. A name that is never quiet is looked
+//! at every [`UNQUIET_MAX`].
 //!
-//! Costs O(log n) a call, n being the names that wait; an event for a name that waits already costs
-//! one look into a hash table.
+//! Costs O(log n) a call for n waiting names; an event for a name that waits costs one hash
+//! look-up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// Names that wait to be quiet.
 #[derive(Default)]
 pub(super) struct Touched {
-    /// When each name was told of first and last.
+    /// Times of each name's first and last event.
     told: HashMap<String, (Instant, Instant)>,
-    /// When to see whether it has been quiet.
+    /// Names by the time at which their quiet is checked.
     due: BTreeMap<(Instant, u64), String>,
     pushed: u64,
-    /// Entries of `due` made and taken, for tests: the work done.
+    /// Insertions into `due`, counted by tests as the work done.
     #[cfg(test)]
     steps: u64,
 }
 
 impl Touched {
-    /// Takes note of an event at `now`.
+    /// Records an event at `now`.
     pub(super) fn touch(&mut self, name: String, now: Instant) {
         if let Some((_, last)) = self.told.get_mut(&name) {
             *last = now;
@@ -32,7 +33,7 @@ impl Touched {
         self.push(name, now + QUIET);
     }
 
-    /// The next name that has been quiet for long enough.
+    /// Removes and returns the next name that has been quiet long enough.
     pub(super) fn pop(&mut self, now: Instant) -> Option<String> {
         while let Some(due) = self.due.first_entry().filter(|due| due.key().0 <= now) {
             let name = due.remove();
@@ -47,7 +48,7 @@ impl Touched {
         None
     }
 
-    /// When [`Touched::pop`] may give a name.
+    /// Returns the earliest time at which [`Touched::pop`] may return a name.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
@@ -63,7 +64,7 @@ impl Touched {
 }
 
 pub(super) const QUIET: Duration = Duration::from_millis(300);
-/// A recording of a high rate is never quiet, and is seen all the same.
+/// A recording of a high rate is never quiet and has to be looked at nevertheless.
 const UNQUIET_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(came, [2000, 4100, 6200, 8300]);
     }
 
-    /// It was every waiting name at every event.
+    /// Regression: every event visited every waiting name.
     #[test]
     fn an_event_costs_no_work_in_proportion_to_the_names_that_wait() {
         let (mut touched, start) = (Touched::default(), Instant::now());

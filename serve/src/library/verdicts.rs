@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Verdicts of scans, by file: which files are no streams, and when a file may be scanned again.
+//! verdicts: results of scans by file: which files are no streams, and when a file may be scanned
+//! again.
 //!
-//! A file without a clock is read to its end to find that out, and a file that is being written
-//! changes under its scan, so a peer that asks for either again and again would keep a scan busy.
-//! A refusal holds as long as size and time of the file do. After a scan that read for a second or
-//! more the same file is left alone for four times as long, after one that found it changing for
-//! [`AGAIN_MIN`], and twice as long each time. Files are told apart by device and inode, not by the
-//! names that peers write. Costs about 200 bytes a refused or growing file; as many are remembered
-//! as the folder has files, and [`UNLISTED`] more.
+//! A file without a clock is read to its end before that is known, and a file being written changes
+//! under its scan, so a peer that keeps asking for either would keep a scan busy. A refusal holds
+//! as long as the file's size and time do. After a scan that read for a second or more the same
+//! file rests for four times as long; after one that found it changing for [`AGAIN_MIN`], doubled
+//! each time. Files are told apart by device and inode, not by the names that peers write. Costs
+//! about 200 bytes a refused or growing file; at most the number of the folder's files plus
+//! [`UNLISTED`].
 //!
-//! Does not do: remember across restarts.
+//! Does not remember verdicts across restarts.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -18,37 +19,37 @@ use media::plan::PlanKey;
 
 use super::NoAsset;
 
-/// A file, whatever its names: device and inode.
+/// Identity of a file under all its names: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
     pub(super) device: u64,
     pub(super) inode: u64,
 }
 
-/// See the module.
+/// Verdicts of the latest scans.
 #[derive(Default)]
 pub(super) struct Verdicts {
     known: HashMap<FileId, Verdict>,
-    /// In the order of their first verdicts.
+    /// Files in the order of their first verdicts.
     order: VecDeque<FileId>,
 }
 
 struct Verdict {
     bytes: u64,
     modified_ns: i128,
-    /// Set where the file, with this size and time, is no stream.
+    /// Reason why the file, with this size and time, is no stream.
     refused: Option<String>,
-    /// Whether the file, with this size and time, is a stream: one that is scanned again because
-    /// its plan was not kept.
+    /// True when the file, with this size and time, is a stream; it is scanned again if its plan
+    /// was not kept.
     is_stream: bool,
-    /// No further scan before.
+    /// Earliest time of the next scan.
     again_at: Instant,
-    /// How long the last scan that found the file changing was followed by none.
+    /// Pause after the last scan that found the file changing.
     rest: Duration,
 }
 
 impl Verdicts {
-    /// Why this file is not scanned at `now`, if so.
+    /// Returns the reason not to scan this file at `now`, if there is one.
     pub(super) fn standing(&self, id: FileId, key: &PlanKey, now: Instant) -> Option<NoAsset> {
         let verdict = self.known.get(&id)?;
         let is_same = (verdict.bytes, verdict.modified_ns) == (key.bytes, key.modified_ns);
@@ -62,8 +63,8 @@ impl Verdicts {
         (!wait.is_zero()).then_some(NoAsset::Changing { again_in: wait })
     }
 
-    /// Takes note of the result of a scan that read for `took` and ended at `now`; how long the
-    /// file is left alone. At most `limit` files are remembered, the latest.
+    /// Records the result of a scan that read for `took` and ended at `now`; returns the pause
+    /// before the next. Keeps the latest `limit` files at most.
     pub(super) fn note<T>(
         &mut self,
         (id, key): (FileId, &PlanKey),
@@ -96,19 +97,19 @@ impl Verdicts {
     }
 }
 
-/// Most files that are remembered, of a folder with so many entries.
+/// Returns the most files to remember for a folder with so many entries.
 pub(super) fn limit(entries: usize) -> usize {
     entries + UNLISTED
 }
 
-/// Files that can be asked for and are not listed: in folders behind links within the folder.
+/// Files that can be requested and are not listed: in folders behind links within the folder.
 const UNLISTED: usize = 1024;
-/// A growing file has one part in five of a scan's time at most.
+/// Pause per scan time: a growing file is scanned for a fifth of the time at most.
 const SHARE: u32 = 4;
-/// Who writes a short file anew can play it at once.
+/// A short file that was written anew can be played at once.
 const SHORT: Duration = Duration::from_secs(1);
 const AGAIN_MIN: Duration = Duration::from_millis(500);
-/// What grows for hours is looked at once a minute.
+/// A file that grows for hours is looked at once a minute.
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watching the folder: a walk at the start, inotify from then on.
+//! watch: keeps the names current, by a walk of the folder at start and inotify from then on.
 //!
-//! Where watches run out (fs.inotify.max_user_watches), or there is no inotify, that is said once
-//! and the folder is walked again every [`WALK_AGAIN`], a large one more rarely: walks take one
-//! part in [`WALK_SHARE`] of the time at most. Each walk tries to set the watches that are missing.
+//! When watches run out (fs.inotify.max_user_watches) or inotify is missing, one warning is logged
+//! and the folder is walked again every [`WALK_AGAIN`]; a large one less often, since walks take at
+//! most one part in [`WALK_SHARE`] of the time. Each walk tries to set the missing watches.
 //!
 //! Sources: inotify(7), eventfd(2).
-//! Does not do: look at files ([`super::listing`]), set watches ([`super::inotify`]).
+//! Does not look at files ([`super::listing`]) or set watches ([`super::inotify`]).
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,35 +23,35 @@ use super::touched::{QUIET, Touched};
 use super::{Library, background};
 use crate::error::Error;
 
-/// The thread that keeps the names current, and those that plan.
+/// The librarian (the thread that keeps the names current) and the planning threads.
 pub(crate) struct FolderWatch {
     library: Arc<Library>,
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Ends the librarian, which may wait for events.
+/// Stop signal for the librarian, also while it waits for events.
 struct Stop {
     is_set: AtomicBool,
     event: OwnedFd,
 }
 
-/// The state of the thread that keeps the names current.
+/// State of the thread that keeps the names current.
 pub(super) struct Librarian<'a> {
     pub(super) library: &'a Library,
     stop: &'a Stop,
     pub(super) watches: Option<Watches>,
-    /// Some folder is not watched.
+    /// True when some folder is not watched.
     is_blind: bool,
     is_blind_said: bool,
     touched: Touched,
-    /// Recordings: no event tells that a lock was let go of.
+    /// Names of recordings: no event reports that a lock was released.
     pub(super) recorded: BTreeSet<String>,
-    /// When they are looked at again.
+    /// Time of the next look at the recordings.
     recorded_at: Instant,
-    /// When everything is looked at.
+    /// Time of the next walk.
     walk_at: Option<Instant>,
-    /// When the last walk had had its share of the time.
+    /// Earliest time of a walk after lost events.
     walked_until: Instant,
     looks: u32,
 }
@@ -74,11 +74,11 @@ impl FolderWatch {
         self.library.scans.stop();
         self.library.following.stop();
         self.stop.is_set.store(true, Ordering::Relaxed);
-        // An eventfd takes one count at any time.
+        // An eventfd can always be incremented by one.
         let _ = rustix::io::write(&self.stop.event, &1_u64.to_ne_bytes());
         let deadline = Instant::now() + STOP_WAIT;
         for thread in self.threads {
-            // One that waits for a dead disk holds nothing that must be saved.
+            // A thread that waits for a dead disk has no state to be saved.
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -139,7 +139,7 @@ impl<'a> Librarian<'a> {
         self.stop.is_set.load(Ordering::Relaxed)
     }
 
-    /// Looks at everything, if it is time.
+    /// Walks the folder if a walk is due.
     fn walk_when_due(&mut self) {
         let began = Instant::now();
         if self.walk_at.is_none_or(|at| at > began) {
@@ -165,7 +165,7 @@ impl<'a> Librarian<'a> {
         self.walk_at = [self.walk_at, again_at].into_iter().flatten().min();
     }
 
-    /// Has recordings looked at again, if it is time.
+    /// Queues the recordings for another look if it is due.
     fn touch_recorded(&mut self, now: Instant) {
         if now >= self.recorded_at {
             self.recorded_at = now + RECORDED_AGAIN;
@@ -197,7 +197,7 @@ impl<'a> Librarian<'a> {
         }
     }
 
-    /// Waits for an event, for the time of what is due next, or for the end.
+    /// Waits for an event, the next due time or the stop signal.
     fn wait(&self) {
         let recorded_at = (!self.recorded.is_empty()).then_some(self.recorded_at);
         let due = [self.touched.next_at(), self.walk_at, recorded_at].into_iter().flatten().min();
@@ -205,11 +205,11 @@ impl<'a> Librarian<'a> {
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let mut sources = vec![PollFd::new(&self.stop.event, PollFlags::IN)];
         sources.extend(self.watches.as_ref().map(|w| PollFd::new(w, PollFlags::IN)));
-        // Interrupted, it looks in vain and waits again.
+        // After an interruption the loop finds nothing due and waits again.
         let _ = poll(&mut sources, wait.as_ref());
     }
 
-    /// Takes note of all events there are, so that the kernel's queue has room.
+    /// Reads all pending events, which frees space in the kernel's queue.
     fn drain(&mut self) {
         let Some(watches) = &mut self.watches else { return };
         let (now, touched) = (Instant::now(), &mut self.touched);
@@ -224,7 +224,7 @@ impl<'a> Librarian<'a> {
         }
     }
 
-    /// Drains after some looks: the kernel's queue holds 16,384 events.
+    /// Reads events once per [`LOOKS_A_DRAIN`] looks: the kernel's queue holds 16,384.
     pub(super) fn drain_now_and_then(&mut self) {
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_A_DRAIN) {
@@ -233,7 +233,7 @@ impl<'a> Librarian<'a> {
     }
 }
 
-/// The mark of a recording goes so soon after its recorder; one costs four system calls.
+/// Longest delay until a recording's end is seen; a look costs four system calls.
 const RECORDED_AGAIN: Duration = Duration::from_secs(1);
 const WALK_AGAIN: Duration = Duration::from_secs(10);
 const WALK_SHARE: u32 = 20;
@@ -283,7 +283,7 @@ mod tests {
         );
         let before = library.generation();
 
-        // A folder renamed, one that leaves, and a link in the place of a folder.
+        // A renamed folder, one that is moved out, and a link in place of a folder.
         fs::rename(served.join("a/b"), served.join("c/b")).unwrap();
         fs::rename(served.join("a"), place.path().join("outside/a")).unwrap();
         symlink(place.path().join("outside/d"), served.join("a")).unwrap();
@@ -298,7 +298,7 @@ mod tests {
         );
         assert!(library.generation() > before);
 
-        // What left is not heard of any more.
+        // A folder moved out causes no more events.
         fs::write(place.path().join("outside/a/3.bin"), "3").unwrap();
         fs::write(served.join("c/b/4.bin"), "4").unwrap();
         librarian.drain();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Networks by address and prefix, and the network that a client's address is counted by.
+//! client_prefix: networks by address and prefix, and the network by which a client is counted.
 //!
 //! Sources: RFC 4632 §3.1 (prefix notation), RFC 4291 §2.3 and §2.5.4 (a subnet is a /64).
 //! Does not resolve names.
@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address and how many of its first bits count.
+/// An address and the number of its leading bits that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientPrefix {
     address: IpAddr,
@@ -15,13 +15,13 @@ pub struct ClientPrefix {
 }
 
 impl ClientPrefix {
-    /// This machine.
+    /// The loopback networks of this machine.
     pub const LOOPBACK: [ClientPrefix; 2] = [
         ClientPrefix { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix_bits: 8 },
         ClientPrefix { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix_bits: 128 },
     ];
 
-    /// Whether an address lies in it; an IPv4 address in its own form, not mapped into IPv6.
+    /// True when `address` lies in the network. IPv4 addresses must not be mapped into IPv6.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -62,7 +62,7 @@ impl FromStr for ClientPrefix {
     }
 }
 
-/// What an address is counted as: a host of IPv6 has 2⁶⁴ of them.
+/// Returns the address that limits count: the /64 network for IPv6, where a host has 2⁶⁴ addresses.
 pub(crate) fn counted_as(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

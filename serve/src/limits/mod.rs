@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits on clients: how many connections and sessions one connection, one address and all
-//! together may hold, and which file descriptors they may take.
+//! limits: upper bounds on connections, sessions and file descriptors per connection, per address
+//! and in total.
 //!
-//! An address is counted while it holds something, so the table is never longer than connections
-//! and sessions are many, and a client that is gone leaves nothing behind. A host of IPv6 has a
-//! whole /64 to itself and is counted by it ([`network`]).
+//! An address has an entry only while it holds a connection or a session, so the table is never
+//! longer than their number and departed clients leave nothing behind. An IPv6 host owns a whole
+//! /64 and is counted by it ([`client_prefix`]).
 //!
-//! Descriptors need no book: the kernel gives out the lowest free number, so a new socket whose
-//! number is high says that as many are taken. Sessions keep below one mark, connections below a
-//! higher one; what is above is for answers to those who are refused and for files of running
-//! sessions (wire images, plans, the index).
+//! Descriptors need no counter: the kernel returns the lowest free number, so the number of a new
+//! socket tells how many are in use. Sessions stay below one mark, connections below a higher one.
+//! The numbers above serve answers to refused clients and files of running sessions (wire images,
+//! plans, the index).
 //!
-//! Costs a lock and a look-up at either end of a connection and of a session, and nothing between.
+//! Costs a lock and a look-up at each end of a connection and of a session, and nothing in between.
 //!
 //! Sources: open(2) (lowest-numbered descriptor), getrlimit(2), RFC 2326 §11.3.4 (453), RFC 6585
 //! §4 (429), RFC 4291 §2.5.1 (64-bit interface identifiers), RFC 6598 (CGNAT).
-//! Does not do: limits on a session's rate (a session never sends more than its media's time and a
-//! burst, `pacer/stream.rs`), remember clients that were refused.
+//! Does not limit a session's rate (`pacer/paced_stream.rs` bounds it to media time plus a burst)
+//! and does not remember refused clients.
 
 mod client_prefix;
 mod pace;
@@ -41,27 +41,27 @@ pub(crate) use refusal::{RefusalMeters, Refused};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientLimits {
-    /// Sessions set up on one RTSP connection, by whomever. Players set one up for each stream of a
+    /// Sessions set up on one RTSP connection. Players set one up for each stream of a
     /// presentation; ffmpeg, GStreamer and VLC open a connection for each presentation.
     pub sessions_per_connection: u32,
-    /// Sessions of one address: a household or a small office behind one.
+    /// Sessions of one address, which may be shared by a household or a small office.
     pub sessions_per_address: u32,
-    /// Sessions in all; without it the descriptors are the limit.
+    /// Sessions in total. `None`: the descriptors are the limit.
     pub sessions: Option<u32>,
-    /// Connections of one address, RTSP and HTTP: one for each session, and a browser's beside it.
+    /// RTSP and HTTP connections of one address: one per session, and a browser's beside them.
     pub connections_per_address: u32,
-    /// Connections in all; without it half of the descriptors.
+    /// Connections in total. `None`: half of the descriptors.
     pub connections: Option<u32>,
-    /// Requests a second on one connection; what comes faster is read later. Ten times what a
-    /// player sends that scrubs.
+    /// Requests a second on one connection; faster requests are read later. The default is ten
+    /// times the rate of a scrubbing player.
     pub requests_per_s: u32,
-    /// From SETUP to PLAY; a session that does not play by then ends. Players take milliseconds.
+    /// Time from SETUP to PLAY, after which an unplayed session ends. Players take milliseconds.
     pub play_within: Duration,
     /// Networks whose addresses and requests are not counted: proxies and carrier-grade NAT have
-    /// many clients behind one address. Sessions per connection and limits in all hold for them.
+    /// many clients behind one address. Limits per connection and in total still apply.
     pub exempt: Vec<ClientPrefix>,
-    /// Ports below 1024 are streamed to. By default not: they are those of services (DNS, NTP),
-    /// which no player receives at and an attacker would like to have flooded.
+    /// Allows streaming to ports below 1024. Off by default: they belong to services (DNS, NTP), no
+    /// player receives there, and an attacker could have them flooded.
     pub low_ports: bool,
 }
 
@@ -81,7 +81,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// Counts what clients hold, and refuses what is over a limit.
+/// Counts the connections and sessions of clients; refuses those over a limit.
 pub(crate) struct Limiter {
     pub(crate) limits: ClientLimits,
     pub(crate) refusals: RefusalMeters,
@@ -94,7 +94,7 @@ pub(crate) struct Limiter {
 struct Table {
     connections: u32,
     sessions: u32,
-    /// By [`client_prefix::counted_as`]; only those that hold something.
+    /// Keyed by [`client_prefix::counted_as`]; only addresses with a connection or session.
     addresses: HashMap<IpAddr, Held>,
 }
 
@@ -104,7 +104,7 @@ struct Held {
     sessions: u32,
 }
 
-/// Numbers of descriptors below which each use stays.
+/// Upper bounds of descriptor numbers, one for each use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Marks {
     sessions: RawFd,
@@ -112,7 +112,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// For a process that may open `max` descriptors.
+    /// Computes the bounds for a process that may open `max` descriptors.
     fn of(max: u64) -> Marks {
         let max = RawFd::try_from(max).unwrap_or(RawFd::MAX);
         let reserve = (max / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
@@ -122,17 +122,17 @@ impl Marks {
 }
 
 impl Limiter {
-    /// For a process that may open `descriptors`.
+    /// Creates the limiter of a process that may open `descriptors`.
     pub(crate) fn new(limits: ClientLimits, descriptors: u64) -> Limiter {
         let refusals = RefusalMeters::default();
         let marks = Marks::of(descriptors);
         Limiter { limits, refusals, descriptors, marks, table: Mutex::default() }
     }
 
-    /// Looks whether a few clients find room below the marks, once everything of the server's own
-    /// is open.
+    /// Checks that [`CLIENTS_MIN`] descriptors are free below the marks. Called once the server's
+    /// own files are open.
     pub(crate) fn check_room(&self) -> Result<(), Error> {
-        // The lowest number that is free says how many are taken.
+        // The lowest free number tells how many are in use.
         let free = File::open("/dev/null").map_or(RawFd::MAX, |file| file.as_raw_fd());
         let wanted = free.saturating_add(CLIENTS_MIN);
         if wanted <= self.marks.sessions {
@@ -141,12 +141,12 @@ impl Limiter {
         let (found, held) =
             (self.descriptors, u64::from(free.unsigned_abs()).min(self.descriptors));
         let is_enough = |max: &u64| Marks::of(*max).sessions >= wanted.min(RawFd::MAX / 2);
-        // Not even one was free: how many more it takes is seen at the next try.
+        // None was free: the next start finds how many more are needed.
         let needed = (found..DESCRIPTORS_TRIED).find(is_enough).unwrap_or(2 * found) + SPARE;
         Err(Error::Descriptors { found, held, needed })
     }
 
-    /// Counts an accepted connection, or says why it must go.
+    /// Counts an accepted connection, or returns the limit that it exceeds.
     pub(crate) fn connect(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -170,7 +170,7 @@ impl Limiter {
         Ok(ConnectionPermit { limiter: self.clone(), address })
     }
 
-    /// Counts a session about to be set up on a connection that has set up `of_connection`.
+    /// Counts a new session on a connection that has `of_connection` sessions already.
     pub(crate) fn set_up(
         self: &Arc<Self>,
         peer: IpAddr,
@@ -178,7 +178,7 @@ impl Limiter {
     ) -> Result<SessionPermit, Refused> {
         let address = self.counted(peer);
         let mut table = self.table();
-        // Only the connection's own task adds to it.
+        // Only the connection's own task increments it.
         if of_connection.load(Ordering::Relaxed) >= self.limits.sessions_per_connection {
             return Err(Refused::SessionsPerConnection);
         }
@@ -197,27 +197,27 @@ impl Limiter {
         Ok(SessionPermit { limiter: self.clone(), address, connection: of_connection.clone() })
     }
 
-    /// Whether a session may keep its socket.
+    /// True when a session may keep this socket.
     pub(crate) fn has_room_for_session(&self, socket: &impl AsRawFd) -> bool {
         socket.as_raw_fd() < self.marks.sessions
     }
 
-    /// Whether a client may keep this file open; if not, it is one of the reserve.
+    /// True when a client may keep this file open; false when its number is in the reserve.
     pub(crate) fn has_room_for_file(&self, file: &impl AsRawFd) -> bool {
         file.as_raw_fd() < self.marks.connections
     }
 
-    /// The pace of a new connection's requests; none for those who are not counted.
+    /// Returns the pace for a new connection's requests; `None` for exempt networks.
     pub(crate) fn pace(&self, peer: IpAddr) -> Option<RequestPace> {
         self.counted(peer).map(|_| RequestPace::new(self.limits.requests_per_s))
     }
 
-    /// Open connections.
+    /// Number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.table().connections as usize
     }
 
-    /// What `peer` is counted as, if it is.
+    /// Returns the address that `peer` is counted by; `None` for exempt networks.
     fn counted(&self, peer: IpAddr) -> Option<IpAddr> {
         let peer = peer.to_canonical();
         let is_exempt = self.limits.exempt.iter().any(|network| network.contains(peer));
@@ -225,7 +225,7 @@ impl Limiter {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Counts that stand between two statements are whole.
+        // No statement below leaves the counts half updated.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -241,7 +241,7 @@ impl Table {
     }
 }
 
-/// One connection in the counts, until it is dropped.
+/// One counted connection; dropping it uncounts it.
 pub(crate) struct ConnectionPermit {
     limiter: Arc<Limiter>,
     address: Option<IpAddr>,
@@ -255,7 +255,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// One session in the counts, until it is dropped.
+/// One counted session; dropping it uncounts it.
 pub(crate) struct SessionPermit {
     limiter: Arc<Limiter>,
     address: Option<IpAddr>,
@@ -271,26 +271,26 @@ impl Drop for SessionPermit {
     }
 }
 
-/// A sixteenth of the descriptors is kept back, and so many at least and at most.
+/// A sixteenth of the descriptors is reserved, within the bounds below.
 const RESERVE_PART: RawFd = 16;
-/// A wire image being made, a plan, a scan of the folder, and answers to a few who are refused.
+/// Enough for a wire image in the making, a plan, a scan of the folder and a few refusals.
 const RESERVE_MIN: RawFd = 16;
 const RESERVE_MAX: RawFd = 512;
-/// An eighth is out of the sessions' reach, so that those who come when sessions have taken the
-/// rest can connect, and read why they get none.
+/// An eighth is reserved for connections, so that a client can still connect and read why it gets
+/// no session.
 const CONNECTIONS_PART: RawFd = 8;
-/// Descriptors for clients that a server starts with at least: two that play.
+/// Descriptors that must be left for clients at start: two playing clients.
 const CLIENTS_MIN: RawFd = 8;
-/// What one start holds more than another (a file being looked at), in what is asked for.
+/// Added to the suggested limit: descriptors held by one start and not by another.
 const SPARE: u64 = 8;
-/// More than a server holds itself on any machine.
+/// More descriptors than a server opens for itself on any machine.
 const DESCRIPTORS_TRIED: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A socket of this number.
+    /// A socket with a chosen descriptor number.
     struct Numbered(RawFd);
 
     impl AsRawFd for Numbered {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pace of one connection's requests: how long the next has to wait.
+//! pace: delays requests of a connection that come faster than the limit.
 //!
-//! Waiting is enough of an answer: while a request waits nothing is read, so the peer's own sends
-//! come to a stand (TCP), and a client that asks too fast is served at the limit and loses nothing.
-//! Costs 48 bytes a connection and a reading of the clock a request.
+//! A delay is a sufficient answer: nothing is read while a request waits, so TCP flow control stops
+//! the peer's sends. A client that asks too fast is served at the limit and loses nothing.
+//! Costs 48 bytes a connection and one clock reading a request.
 //!
 //! Sources: the generic cell rate algorithm, ITU-T I.371 §A.1 (virtual scheduling).
-//! Does not do: sleep.
+//! Does not sleep; the caller does.
 
 use std::time::Duration;
 
-/// See the module.
+/// Schedule of one connection's requests.
 #[derive(Debug)]
 pub(crate) struct RequestPace {
     interval: Duration,
-    /// When the next request is due at the limit's pace.
+    /// Time at which the next request is due at the limit's rate.
     due: Duration,
-    /// The first of the requests in a row that had to wait.
+    /// Read time of the first of consecutive requests that had to wait.
     waiting_since: Option<Duration>,
 }
 
@@ -26,7 +26,7 @@ impl RequestPace {
         RequestPace { interval, due: Duration::ZERO, waiting_since: None }
     }
 
-    /// How long the request that was read at `now` has to wait.
+    /// Returns how long the request read at `now` has to wait.
     pub(crate) fn request(&mut self, now: Duration) -> Duration {
         let due = self.due.max(now);
         self.due = due + self.interval;
@@ -39,15 +39,15 @@ impl RequestPace {
         wait
     }
 
-    /// Whether every request has had to wait for [`PATIENCE`].
+    /// True when every request of the last [`PATIENCE`] has had to wait.
     pub(crate) fn is_flood(&self, now: Duration) -> bool {
         self.waiting_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
     }
 }
 
-/// What may come at once: two seconds' worth.
+/// Burst allowance: two seconds' worth of requests.
 const BURST: Duration = Duration::from_secs(2);
-/// No player keeps the limit busy for so long.
+/// No player sends at the limit for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

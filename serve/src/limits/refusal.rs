@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Refusals: each kind with the words a user reads, counted, and logged at most once a minute.
+//! refusal: kinds of refusal with their user-visible text, counted, logged at most once a minute.
 //!
 //! Sources: RFC 2326 §7.1.1, §12.31 (Retry-After), RFC 9110 §10.2.3.
-//! Does not do: encode answers (`rtsp.rs` and `http.rs` do).
+//! Does not encode answers (`rtsp.rs` and `http.rs` do).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 /// A limit that a client has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Connections of its address.
+    /// Too many connections from the client's address.
     ConnectionsPerAddress,
-    /// Connections of all, or the descriptors that are for them.
+    /// Too many connections in total, or no descriptor left for one.
     Connections,
-    /// Sessions set up on its connection.
+    /// Too many sessions on the connection.
     SessionsPerConnection,
-    /// Sessions of its address.
+    /// Too many sessions from the client's address.
     SessionsPerAddress,
-    /// Sessions of all, or the descriptors or ports that are for them.
+    /// Too many sessions in total, or no descriptor or port left for one.
     Sessions,
-    /// A file to read, at the reserve of descriptors.
+    /// Opening a file would use the reserved descriptors.
     Files,
-    /// Ports that nothing is sent to.
+    /// A client port that the server does not send to.
     ClientPort,
-    /// A session that was set up and not played in time.
+    /// A session was set up and not played in time.
     NotPlayed,
-    /// Requests faster than they are served, for long.
+    /// Requests were faster than the limit for too long.
     Requests,
 }
 
@@ -46,7 +46,7 @@ impl Refused {
         Refused::Requests,
     ];
 
-    /// What the index calls it.
+    /// Returns the kind's name in the index.
     fn name(self) -> &'static str {
         match self {
             Refused::ConnectionsPerAddress => "connections_per_address",
@@ -61,7 +61,7 @@ impl Refused {
         }
     }
 
-    /// What the client's user reads.
+    /// Returns the text shown to the client's user.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Refused::ConnectionsPerAddress => {
@@ -85,7 +85,7 @@ impl Refused {
         }
     }
 
-    /// The settings an operator can change, by their names in [`crate::ClientLimits`] and the host.
+    /// Names the settings that raise the limit: fields of [`crate::ClientLimits`], or the host's.
     fn settings(self) -> &'static str {
         match self {
             Refused::ConnectionsPerAddress => "connections_per_address, exempt",
@@ -100,17 +100,18 @@ impl Refused {
         }
     }
 
-    /// Seconds after which it may be otherwise without the client's doing.
+    /// Returns seconds after which a retry may succeed; `None` when the client must change
+    /// something.
     pub(crate) fn retry_after_s(self) -> Option<u32> {
         match self {
             Refused::SessionsPerConnection | Refused::ClientPort => None,
-            // Of sessions those that are not played are over by then.
+            // Sessions that are not played have ended by then.
             _ => Some(10),
         }
     }
 }
 
-/// How many were refused, by kind.
+/// Number of refusals by kind.
 #[derive(Default)]
 pub(crate) struct RefusalMeters([KindMeter; Refused::ALL.len()]);
 
@@ -121,7 +122,7 @@ struct KindMeter {
 }
 
 impl RefusalMeters {
-    /// Counts one, and logs it unless one of its kind was logged in the last minute.
+    /// Counts a refusal; logs it unless one of its kind was logged in the last minute.
     pub(crate) fn note(&self, refused: Refused, peer: IpAddr) {
         let kind = &self.0[refused as usize];
         let count = kind.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -134,7 +135,7 @@ impl RefusalMeters {
         }
     }
 
-    /// For the index.
+    /// Returns the counts by kind's name, for the index.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         let count = |kind: Refused| self.0[kind as usize].count.load(Ordering::Relaxed);
         Refused::ALL.into_iter().map(|kind| (kind.name(), count(kind))).collect()

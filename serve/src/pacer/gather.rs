@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The gather list of a batch: an RTP header and the pieces of the file for each packet.
+//! gather: the gather list of a batch: an RTP header and the pieces of the file for each packet.
 //!
-//! Filled from the plan into buffers that a pacer thread keeps: 12 bytes written per packet,
-//! nothing allocated after the first batches.
+//! Filled from the plan into buffers that a pacer thread reuses: 12 bytes are written per packet,
+//! nothing is allocated after the first batches.
 //!
 //! Sources: RFC 3550 §5.1, RFC 2250 §2.
 
@@ -14,7 +14,7 @@ use paths::Piece;
 
 use crate::stream_session::Shift;
 
-/// Reused buffers.
+/// Reused buffers of a thread.
 #[derive(Default)]
 pub(crate) struct Gather {
     heads: Vec<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Lays out `packets`, all of one run, with their numbers and timestamps shifted.
+    /// Lays out `packets`, all of one segment run, with sequence numbers and timestamps shifted.
     pub(crate) fn fill(&mut self, plan: &PacketPlan, packets: Range<u64>, shift: Shift) {
         self.heads.clear();
         self.pieces.clear();
@@ -31,7 +31,7 @@ impl Gather {
             let timestamp = timestamp.wrapping_add(shift.timestamp);
             self.heads.extend_from_slice(&plan.header_at(number, timestamp));
         }
-        // The packets of a run follow each other in the file.
+        // The packets of a segment run are contiguous in the file.
         let offset = plan.payload(packets.start).file_offset;
         let bytes = plan.payload_bytes(packets);
         let ts_bytes = TS_PACKET_BYTES as u64;
@@ -44,12 +44,12 @@ impl Gather {
         }
     }
 
-    /// RTP headers, 12 bytes each.
+    /// Returns the RTP headers, 12 bytes each.
     pub(crate) fn heads(&self) -> &[u8] {
         &self.heads
     }
 
-    /// The payloads' bytes in the file, in order.
+    /// Returns the payloads' byte ranges in the file, in order.
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pacer: one pinned thread a core, each with a timing wheel of sessions, sending what is due.
+//! pacer: one pinned thread a core, each with a timing wheel of sessions; sends packets as they
+//! fall due.
 //!
 //! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
-//! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions.
-//! A thread sleeps until the next slot with an entry or until a command comes; it does not wait
-//! for a disk ([`crate::prefetch`]), a socket (all are non-blocking), or the control side (commands
-//! and events go by queues). It owns its counters ([`crate::meter`]). Its locks (its sessions'
-//! marks and progress, the readers' queue) are held by others for a few additions or a copy, and
-//! nobody holds one across a system call that moves data. Costs: one futex sleep per occupied
-//! millisecond and thread; per session and burst one [`paced_stream`] step.
+//! slot. Few sessions share fewer slots ([`grid_ticks`]), because a wake costs as much as two
+//! sessions. A thread sleeps until the next slot with an entry or the next command. It does not
+//! wait for a disk ([`crate::prefetch`]), a socket (all are non-blocking) or the control side
+//! (commands and events are queued). It owns its counters ([`crate::meter`]). Its locks (its
+//! sessions' marks and progress, the readers' queue) are held by others for a few additions or a
+//! copy, never across a system call that moves data. Costs one futex sleep per occupied millisecond
+//! and thread, and one [`paced_stream`] step per session and burst.
 //!
-//! Sources: DESIGN "A streamed byte's journey".
-//! Does not do: RTCP, time-outs, anything of the protocol.
+//! Sources: ARCHITECTURE.md, "A streamed byte's journey".
+//! Does not handle RTCP, time-outs or any protocol.
 
 mod gather;
 mod paced_stream;
@@ -39,13 +40,13 @@ use gather::Gather;
 use paced_stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
 
-/// What the control side asks of a pacer. Sessions are known by number.
+/// A command from the control side. Sessions are identified by number.
 pub(crate) enum PacerCommand {
     Add {
         number: u64,
         stream: Box<PacedStream>,
     },
-    /// Play packets `from..end`, from now. `play` comes back in the event that ends it.
+    /// Plays packets `from..end`, starting now. `play` is returned in the event that ends it.
     Play {
         number: u64,
         play: u64,
@@ -53,7 +54,7 @@ pub(crate) enum PacerCommand {
         from: u64,
         end: u64,
     },
-    /// Stop sending; the answer is the next packet, once nothing more will be sent.
+    /// Stops sending; replies with the next packet once nothing more will be sent.
     Pause {
         number: u64,
         reply: oneshot::Sender<u64>,
@@ -64,16 +65,16 @@ pub(crate) enum PacerCommand {
     Stop,
 }
 
-/// What a pacer tells the control side.
+/// An event from a pacer to the control side.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) number: u64,
-    /// Which play ended: a later one may have begun meanwhile.
+    /// Number of the play that ended; a later one may have begun meanwhile.
     pub(crate) play: u64,
     pub(crate) over: StreamEnd,
 }
 
-/// All pacers.
+/// All pacer threads.
 pub(crate) struct Pacers {
     pacers: Vec<Pacer>,
 }
@@ -84,7 +85,7 @@ struct Pacer {
     thread: JoinHandle<()>,
 }
 
-/// A session's way to its pacer.
+/// Sends a session's commands to its pacer.
 #[derive(Clone)]
 pub(crate) struct Handle {
     commands: Sender<PacerCommand>,
@@ -132,7 +133,7 @@ impl Pacers {
         Ok(Pacers { pacers })
     }
 
-    /// Hands a session over to the pacer with the fewest.
+    /// Adds a session to the pacer with the fewest.
     pub(crate) fn add(&self, number: u64, stream: Box<PacedStream>) -> Handle {
         let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
         let pacer = self.pacers.iter().min_by_key(least).expect("there is at least one pacer");
@@ -148,7 +149,7 @@ impl Pacers {
             let _ = pacer.commands.send(PacerCommand::Stop);
         }
         for pacer in self.pacers {
-            // A thread that panicked has said so; stopping goes on.
+            // A thread that panicked has logged it; stopping continues.
             let _ = pacer.thread.join();
         }
     }
@@ -157,12 +158,12 @@ impl Pacers {
 impl Handle {
     pub(crate) fn play(&self, play: u64, shift: Shift, packets: Range<u64>) {
         let Range { start: from, end } = packets;
-        // A pacer that is gone is only so because the server stops.
+        // A pacer is gone only while the server stops.
         let _ =
             self.commands.send(PacerCommand::Play { number: self.number, play, shift, from, end });
     }
 
-    /// The next packet, once the pacer has stopped sending; `None` if the pacer is gone.
+    /// Returns the next packet once the pacer has stopped sending; `None` if the pacer is gone.
     pub(crate) async fn pause(&self) -> Option<u64> {
         let (reply, answer) = oneshot::channel();
         self.send(PacerCommand::Pause { number: self.number, reply });
@@ -174,13 +175,13 @@ impl Handle {
         self.send(PacerCommand::Remove { number: self.number });
     }
 
-    /// A pacer that is gone is only so because the server stops.
+    /// A pacer is gone only while the server stops.
     fn send(&self, command: PacerCommand) {
         let _ = self.commands.send(command);
     }
 }
 
-/// What a thread works with; shared by its sessions.
+/// Resources of a thread that its sessions share.
 pub(crate) struct Tools {
     gathered: Sending,
     image: Option<Sending>,
@@ -188,11 +189,11 @@ pub(crate) struct Tools {
     meter: PacerMeter,
     readers: PrefetchHandle,
     burst: Duration,
-    /// When ICMP that was ignored was last logged.
+    /// Time at which ignored ICMP was last logged.
     ignored_logged: Option<Instant>,
 }
 
-/// A path for short bursts, and another for long ones where that is cheaper.
+/// One path for short bursts, and another for long ones where that is cheaper.
 struct Sending {
     short: Box<dyn StreamPath>,
     long: Option<Box<dyn StreamPath>>,
@@ -205,7 +206,7 @@ impl Sending {
         Ok(Sending { short: open(specs.short)?, long })
     }
 
-    /// The path for a batch of so many packets.
+    /// Returns the path for a batch of so many packets.
     fn of(&mut self, packets: u64) -> &mut dyn StreamPath {
         match &mut self.long {
             Some(long) if packets >= LONG_FROM_PACKETS => &mut **long,
@@ -219,7 +220,7 @@ impl Tools {
         &mut self.meter.counters
     }
 
-    /// Logs, once a minute, that ICMP was ignored.
+    /// Logs ignored ICMP at most once a minute.
     fn say_ignored(&mut self, peer: &str) {
         if self.ignored_logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
             self.ignored_logged = Some(Instant::now());
@@ -238,7 +239,7 @@ struct Thread {
     events: mpsc::UnboundedSender<Event>,
     streams: HashMap<u64, PacedStream>,
     wheel: Wheel,
-    /// Packets a second of all sessions, were all playing.
+    /// Packets a second of all sessions when all play.
     packets_per_s: u64,
     /// Sessions are woken at multiples of this.
     grid_ticks: Tick,
@@ -303,7 +304,7 @@ impl Thread {
             PacerCommand::Pause { number, reply } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.halt();
-                    // A control connection that is gone does not wait for the answer.
+                    // A closed control connection does not read the reply.
                     let _ = reply.send(stream.next);
                 }
             }
@@ -332,8 +333,8 @@ impl Thread {
         self.due = due;
     }
 
-    /// One step of one session, and its next wake. A `fresh` session's first wake is put where few
-    /// are.
+    /// Runs one step of a session and enters its next wake. The first wake of a `fresh` session
+    /// goes to a quiet slot.
     fn serve(&mut self, number: u64, fresh: bool) {
         let now = Instant::now();
         let tick = self.tick(now);
@@ -355,7 +356,7 @@ impl Thread {
             Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Ended(over) => {
                 stream.halt();
-                // Nobody listens only while the server stops.
+                // The receiver is gone only while the server stops.
                 let _ = self.events.send(Event { number, play: stream.play, over });
                 return;
             }
@@ -363,7 +364,7 @@ impl Thread {
         stream.wake = self.wheel.insert(number, next);
     }
 
-    /// The emptiest slot on the grid in the coming burst.
+    /// Returns the emptiest slot on the grid in the coming burst.
     fn quiet_tick(&self, now: Tick, burst_ticks: u64) -> Tick {
         let first = (now + 1).next_multiple_of(self.grid_ticks);
         let slots = (first..=now + burst_ticks).step_by(self.grid_ticks as usize);
@@ -383,8 +384,9 @@ impl Thread {
     }
 }
 
-/// How far apart the slots in use are: a divisor of the burst, so that a burst later is on the grid
-/// again; as far as [`PACKETS_PER_WAKE`] allow, and one tick as soon as there are so many for each.
+/// Returns the distance between slots in use: a divisor of the burst, so that a burst later is on
+/// the grid again. As wide as [`PACKETS_PER_WAKE`] allows; one tick once each slot has so many
+/// packets.
 fn grid_ticks(burst_ticks: Tick, packets_per_s: u64) -> Tick {
     let widest = (1000 * PACKETS_PER_WAKE / packets_per_s.max(1)).clamp(1, burst_ticks);
     (1..=widest).rev().find(|ticks| burst_ticks.is_multiple_of(*ticks)).unwrap_or(1)
@@ -405,7 +407,7 @@ fn open(spec: &'static Spec) -> Result<Box<dyn StreamPath>, Error> {
     }
 }
 
-/// The cores this process may run on: one pacer each.
+/// Returns the cores this process may run on: one pacer each.
 pub(crate) fn allowed_cores() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
@@ -420,31 +422,30 @@ fn pin(core: Option<usize>) {
     }
 }
 
-/// A pacer works for microseconds at a time and must do so on time: where the process may (root,
-/// CAP_SYS_NICE, RLIMIT_NICE) it goes before what shares its core. Otherwise it is one thread among
-/// others.
+/// Raises the thread's priority: a pacer works for microseconds at a time and must do so on time.
+/// Where the process is allowed to (root, CAP_SYS_NICE, RLIMIT_NICE) the pacer precedes other
+/// threads on its core; otherwise it has normal priority.
 fn raise_priority() {
-    // setpriority(2): on Linux the value is the thread's own.
+    // On Linux the nice value belongs to the thread (setpriority(2)).
     let own = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(own), PACER_NICE) {
         tracing::debug!("setpriority {PACER_NICE}: {error}; the pacer has no priority");
     }
 }
 
-/// Packets sent at a wake where there are so many: sessions that would be woken apart are woken
-/// together up to this. They leave in one go of 1.4 MB, a millisecond of 10 Gb/s. A device's usual
-/// queue (`txqueuelen` 1000) has room for ten times that: it counts what a call sends as one.
+/// Packets sent at one wake: sessions that would wake apart are woken together up to this number.
+/// They leave in one go of 1.4 MB, a millisecond of 10 Gb/s. A device's usual queue (`txqueuelen`
+/// 1000) holds ten times that, since it counts the packets of one call as one.
 const PACKETS_PER_WAKE: u64 = 1024;
-/// Before desktops and builds, behind what the kernel itself runs at -20.
+/// Ahead of desktops and builds, behind the kernel's own work at -20.
 const PACER_NICE: i32 = -15;
-/// Repeating events on a data path.
+/// Interval of log lines for repeated events on a data path.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// A session that waits for pages or for the socket is looked at again after this, doubled each
-/// time up to 32 ms: a thousand sessions on a dead disk must not keep a core busy asking.
+/// First retry of a session that waits for pages or the socket, doubled each time up to 32 ms: a
+/// thousand sessions on a dead disk must not keep a core busy with retries.
 const RETRY_TICKS: u64 = 1;
 const RETRY_DOUBLINGS_MAX: u32 = 5;
-/// A session that is behind is woken so many times a burst until it is not, and is sent so many
-/// times the media of what its wake is late by.
+/// Wakes per burst of a session that is behind, and media sent per time that its wake is late.
 pub(super) const CATCH_UP: u32 = 4;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One session on a pacer thread: which packets are due, are their pages in memory, send them.
+//! paced_stream: one session on a pacer thread: finds the due packets that are in memory and sends
+//! them.
 //!
 //! A step sends every packet that becomes due before the session's next wake, in as few calls as
-//! runs and segmentation allow; so a packet leaves at most one burst early and, the machine
-//! willing, never late. Costs per step: one look-up in the clock table, one or two locks nobody
-//! contends for, one send call per run. No allocation. No lock is held across a send call: the
-//! thread owns the counters, and the session's progress is published when the step has sent.
+//! segment runs allow, so a packet leaves at most one burst early and, if the machine keeps up,
+//! never late. Costs per step: one look-up in the clock table, one or two uncontended locks, one
+//! send call per segment run. No allocation. No lock is held across a send call: the thread owns
+//! the counters, and the session's progress is published when the step has sent.
 //!
-//! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants,
-//! not departure times, so sending a burst ahead is within the protocol).
-//! Does not do: choose when
-//! it is woken ([`super::wheel`]), wait for anything.
+//! Sources: ARCHITECTURE.md, "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling
+//! instants, not departure times, so sending a burst ahead is within the protocol).
+//! Does not choose its wakes ([`super::wheel`]) and never blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,70 +25,70 @@ use crate::icmp_faults;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
 use crate::stream_session::{Link, MediaClock, Sent, Shift};
 
-/// What a session looks like to its pacer.
+/// State of a session on its pacer.
 pub(crate) struct PacedStream {
     pub(crate) source: Arc<Source>,
     pub(crate) to: Destination,
     pub(crate) link: Arc<Link>,
     /// The next packet to send.
     pub(crate) next: u64,
-    /// One past the last packet to send, as far as it is known.
+    /// One past the last packet to send that is known so far.
     pub(crate) end: u64,
-    /// One past the last packet to send; past all there is of a recording that is followed.
+    /// One past the last packet to send; beyond all known packets of a followed recording.
     limit: u64,
-    /// What it sends in a second, on average.
+    /// Mean packets a second.
     pub(crate) packets_per_s: u64,
-    /// A recording has no more as yet.
+    /// True while a recording has no further packets.
     is_starved: bool,
-    /// What is added to the asset's sequence numbers and timestamps.
+    /// Offset added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
-    /// Maps wall-clock time to media ticks; unset until the first pages are there, and while
+    /// Maps wall-clock time to media ticks; unset until the first pages are in memory, and while
     /// paused.
     clock: Option<MediaClock>,
-    /// The next play's clock starts here at the earliest: media sent so far lasts until then.
+    /// Earliest start of the next play's clock: the end of the media sent so far.
     sent_until: Option<Instant>,
     playing: bool,
-    /// Counts PLAYs.
+    /// Number of the current PLAY.
     pub(crate) play: u64,
-    /// Steps in a row that could send nothing.
+    /// Consecutive steps that could send nothing.
     pub(crate) waits: u32,
-    /// What was seen of its marks, in each form of the asset.
+    /// Last view of its ready ranges, one for each form of the asset.
     seen: [Seen; 2],
-    /// The tick of the one wheel entry that counts.
+    /// Tick of the only valid wheel entry.
     pub(crate) wake: super::wheel::Tick,
 }
 
-/// What a stream saw when it last looked at a mark: enough to go on until `look_at`.
+/// View of a ready range, sufficient until packet `look_at`.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     ready: u64,
     look_at: u64,
 }
 
-/// What a step came to.
+/// Result of a step.
 pub(crate) enum Step {
-    /// Everything due was sent; the next packet is due at this moment.
+    /// Every due packet was sent; the next is due at this moment.
     Sent { due: Instant },
-    /// A burst was sent and more is due already: again before long.
+    /// A burst was sent and more packets are due already: step again soon.
     Behind,
-    /// Pages are missing or the socket is full: try again soon.
+    /// Pages are missing or the socket is full: retry soon.
     Wait,
-    /// The last packet was sent, or sending cannot go on.
+    /// The last packet was sent, or sending cannot continue.
     Ended(StreamEnd),
 }
 
-/// Why a stream ended.
+/// Reason why a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     Finished,
-    /// The device or socket that it is sent by is gone.
+    /// The sending device or socket is gone.
     Gone,
-    /// The file lost bytes that were promised, or the network refused; in words.
+    /// The file was shortened or the network refused, in words.
     Broken(String),
 }
 
 impl PacedStream {
-    /// A session that does not play yet.
+    /// Creates a session that does not play yet.
     pub(crate) fn new(source: Arc<Source>, to: Destination, link: Arc<Link>) -> PacedStream {
         let plan = &source.asset.plan;
         let seconds = (plan.duration_ticks() / TICKS_PER_SECOND).max(1);
@@ -112,7 +112,7 @@ impl PacedStream {
         }
     }
 
-    /// From here on: `next` may be anywhere.
+    /// Starts to play at any packet `next`.
     pub(crate) fn play_from(&mut self, next: u64, limit: u64, shift: Shift) {
         self.halt();
         (self.next, self.limit, self.shift) = (next, limit, shift);
@@ -121,16 +121,16 @@ impl PacedStream {
         self.playing = true;
     }
 
-    /// Goes over to what is known of a recording by now.
+    /// Switches to the newest plan of a recording.
     fn take_newest(&mut self) {
         self.source = self.source.newest();
         self.end = self.limit.min(self.source.end());
         self.seen = [Seen::default(); 2];
     }
 
-    /// Looks whether a recording that was sent as far as it was known has more; waits for some
-    /// seconds of it where it had none, so that a viewer who has caught up stops once and not at
-    /// every write. Time passes meanwhile: what comes is sent at its own pace from then on.
+    /// Checks for new packets of a recording whose known ones were sent. After running dry it waits
+    /// for some seconds of media, so that a viewer who has caught up stops once and not at every
+    /// write. The clock stops meanwhile and later packets are sent at their own pace.
     fn follow(&mut self, now: Instant) -> Option<Step> {
         self.take_newest();
         let plan = &self.source.asset.plan;
@@ -145,14 +145,14 @@ impl PacedStream {
         None
     }
 
-    /// Whether more is to be sent than is known as yet.
+    /// True when more packets than are known so far are to be sent.
     fn may_grow(&self) -> bool {
         self.end < self.limit && self.source.asset.is_growing()
     }
 
-    /// Stops sending, and notes until when the media lasts that was sent ahead of its time. The
-    /// next play begins no earlier, so the media sent over any time is that time and a burst,
-    /// however often a client seeks or pauses.
+    /// Stops sending and records how long the media sent ahead lasts. The next play begins no
+    /// earlier, so over any period a client receives at most that period's media plus a burst,
+    /// however often it seeks or pauses.
     pub(crate) fn halt(&mut self) {
         self.hold_clock();
         self.playing = false;
@@ -168,7 +168,7 @@ impl PacedStream {
         self.playing
     }
 
-    /// Sends the packets that are due before `wake`. The step itself is late by `overslept`.
+    /// Sends the packets due before `wake`. The step itself is late by `overslept`.
     pub(crate) fn step(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl PacedStream {
         }
         let (form, ready) = self.ready(tools);
         if ready <= self.next {
-            // An image that fails is dropped meanwhile, and the next step is from the file.
+            // A failing image has been dropped and the next step sends from the file.
             if form == SendForm::Source && self.mark(form).failed() {
                 let name = &self.source.asset.name;
                 return Step::Ended(StreamEnd::Broken(format!("{name}: its pages cannot be read")));
@@ -199,9 +199,8 @@ impl PacedStream {
         }
         let clock = self.clock_at(now, tools);
         let plan = &self.source.asset.plan;
-        // Behind after a stall: no more than a burst and a packet a step all the same, unless the
-        // processor was taken away. On a kernel that lets no one preempt its calls that is so again
-        // and again, for longer than a burst.
+        // After a stall a step sends at most a burst and a packet, or more when the processor was
+        // taken away. Without kernel preemption the latter recurs, for longer than a burst.
         let cap = plan.ticks(self.next) + ticks(tools.burst + CATCH_UP * overslept) + 1;
         let horizon = clock.ticks_at(wake).min(cap);
         let due = plan.packets_before(horizon).min(self.end);
@@ -221,7 +220,7 @@ impl PacedStream {
         }
     }
 
-    /// The running clock; started at the first packet, moved when it is hopelessly behind.
+    /// Returns the running clock; starts it at the first packet, moves it when too far behind.
     fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> MediaClock {
         let at = self.source.asset.plan.ticks(self.next);
         let clock = match self.clock {
@@ -235,7 +234,7 @@ impl PacedStream {
                         BEHIND_MAX.as_secs()
                     );
                 }
-                // After a clock that was behind, media sent so far lasts until before now.
+                // After a clock that was behind, `sent_until` lies in the past.
                 let moment = self.sent_until.map_or(now, |until| until.max(now));
                 let clock = MediaClock { moment, ticks: at };
                 self.link.start_clock(clock);
@@ -246,10 +245,9 @@ impl PacedStream {
         clock
     }
 
-    /// The form to send in and one past the last packet whose pages are there; asks for more in
-    /// time.
+    /// Returns the form to send in and one past the last packet in memory; asks for more in time.
     fn ready(&mut self, tools: &Tools) -> (SendForm, u64) {
-        // The image holds the asset's own numbers.
+        // The image holds unshifted numbers.
         let imaged = self.shift == Shift::default()
             && tools.image.is_some()
             && self.source.image().is_some();
@@ -258,7 +256,7 @@ impl PacedStream {
             if ready > self.next {
                 return (SendForm::Image, ready);
             }
-            // The image is there but not yet known to be in memory: go on from the file if that is.
+            // The image exists but is not known to be in memory: continue from the file if that is.
             let ready = self.link.source.ready_to(self.next);
             if ready > self.next {
                 return (SendForm::Source, ready);
@@ -268,8 +266,8 @@ impl PacedStream {
         (SendForm::Source, self.ask_ahead(SendForm::Source, tools))
     }
 
-    /// One past the last packet that is there. The mark is shared with readers and lies in memory
-    /// of its own, so it is looked at when half of the window is used up, not at every step.
+    /// Returns one past the last packet in memory. The mark is shared with readers, in memory of
+    /// its own, so it is read when half of the window is used, not at every step.
     fn ask_ahead(&mut self, form: SendForm, tools: &Tools) -> u64 {
         let seen = self.seen[form as usize];
         if self.next < seen.look_at {
@@ -299,8 +297,8 @@ impl PacedStream {
         ready
     }
 
-    /// From `ready` on to `until`, at least one burst's worth of packets and at most
-    /// [`WINDOW_BYTES_MAX`] of the form that is sent, in whole parts of the asset.
+    /// Returns packets from `ready` to `until`, at least [`PACKETS_MIN`] and at most
+    /// [`WINDOW_BYTES_MAX`] of the form, in whole parts of the asset.
     fn window(&self, form: SendForm, ready: u64, until: u64) -> Range<u64> {
         let plan = &self.source.asset.plan;
         let least = (ready + PACKETS_MIN).min(self.end);
@@ -316,7 +314,7 @@ impl PacedStream {
         }
     }
 
-    /// Sends segment run after segment run, one call each.
+    /// Sends the packets as segment runs, one call each.
     fn send(
         &mut self,
         packets: Range<u64>,
@@ -342,7 +340,7 @@ impl PacedStream {
             };
             let sent = match batch {
                 Some((path, batch)) => path.send(&batch, &mut self.to, &mut tally),
-                // Another session has just dropped the image: the next step is from the file.
+                // Another session has just dropped the image; the next step sends from the file.
                 None => Err(SendError::Blocked),
             };
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
@@ -368,11 +366,11 @@ impl PacedStream {
         outcome
     }
 
-    /// The step that follows an error of a send call.
+    /// Returns the result of a step whose send call failed.
     fn step_after(&self, error: &SendError, form: SendForm) -> Step {
         match error {
             SendError::Blocked => Step::Wait,
-            // Cut or unreadable since it was compared; the asset itself may be well.
+            // The image was truncated or unreadable after its comparison; the asset may be intact.
             SendError::Shrunk { .. } if form == SendForm::Image => {
                 if let Some(image) = self.source.image() {
                     image.drop_out(&error.to_string());
@@ -386,7 +384,7 @@ impl PacedStream {
 }
 
 impl PacedStream {
-    /// Notes what ICMP reports of packets of ours; counts the rest and ignores it.
+    /// Records ICMP reports about the session's packets; counts and ignores the rest.
     fn judge_reports(&mut self, tools: &mut Tools) {
         let reports = self.to.take_reports();
         if reports.is_empty() {
@@ -422,8 +420,7 @@ impl PacedStream {
 }
 
 impl Tools {
-    /// A segment run of the wire image, and the path that sends it; `None` if the image was
-    /// dropped.
+    /// Returns a segment run of the wire image and its path; `None` if the image was dropped.
     fn image_batch<'a>(
         &'a mut self,
         source: &'a Source,
@@ -440,7 +437,7 @@ impl Tools {
         Some((path.of(count.into()), batch))
     }
 
-    /// A segment run of the file with its RTP headers, and the path that sends it.
+    /// Returns a segment run of the file with RTP headers, and its path.
     fn gathered_batch<'a>(
         &'a mut self,
         source: &'a Source,
@@ -457,25 +454,25 @@ impl Tools {
     }
 }
 
-/// A duration in the plan's ticks.
+/// Converts a duration to the plan's ticks.
 pub(crate) fn ticks(duration: Duration) -> u64 {
     let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
-/// Media kept in memory ahead of a session; half of it gone asks for the next.
+/// Media kept in memory ahead of a session; the next window is requested when half is used.
 const WINDOW: Duration = Duration::from_secs(2);
 /// 32 MiB: two seconds at 134 Mb/s.
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
-/// However slow the stream: a window of a few packets would be asked for at every step.
+/// Least packets of a window: at a slow rate a few packets would be requested at every step.
 const PACKETS_MIN: u64 = 64;
-/// A datagram train of 64 KiB is the most one call can carry.
+/// Most packets of a call: a GSO batch is limited to 64 KiB.
 const BATCH_PACKETS_MAX: u64 = 48;
-/// Media of a recording that a viewer who has caught up waits for: more than is written at once.
+/// Media of a recording to wait for after running dry: more than one write of a recorder.
 const CUSHION: Duration = Duration::from_secs(2);
-/// How often such a viewer's recording is looked at.
+/// Interval at which such a viewer's recording is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Further behind than this, the packets are of no use at their time: the clock moves instead.
+/// Largest delay: packets that are later are useless at their time, so the clock is moved instead.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A timing wheel: which sessions want to be served in which millisecond.
+//! wheel: a timing wheel of sessions, one slot a millisecond.
 //!
-//! Insert and take are O(1) with no allocation once the slots have grown to their working size. An
-//! entry is never searched for and removed: a session remembers the tick it is due at, and an entry
-//! that does not match is stale.
+//! Insert and take are O(1) and allocate nothing once the slots have grown to their working size.
+//! An entry is never searched for and removed: a session remembers the tick it is due at, and an
+//! entry that does not match is stale.
 //!
 //! Sources: Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987 (scheme 4: one
 //! wheel, bounded horizon).
-//! Does not do: deadlines beyond [`HORIZON_TICKS`]; a session that needs
-//! one is woken earlier and asks again.
+//! Does not hold deadlines beyond [`HORIZON_TICKS`]; a session that needs one is woken earlier and
+//! enters again.
 
-/// A millisecond since the pacer began.
+/// Milliseconds since the pacer began.
 pub(crate) type Tick = u64;
 
-/// How far ahead an entry may lie.
+/// Farthest tick of an entry, counted from the last taken one.
 pub(crate) const HORIZON_TICKS: u64 = SLOTS as u64 - 1;
 
 const SLOTS: usize = 256;
@@ -41,7 +41,7 @@ impl Wheel {
     /// Moves every entry due at or before `now` to `due`, with its tick, in order of ticks.
     pub(crate) fn take(&mut self, now: Tick, due: &mut Vec<(u64, Tick)>) {
         if now.saturating_sub(self.taken) > HORIZON_TICKS {
-            // The thread slept longer than the wheel is round: every entry is due.
+            // The thread slept longer than one turn of the wheel: every entry is due.
             let first = self.taken + 1;
             for tick in first..first + SLOTS as u64 {
                 self.take_slot(tick, due);
@@ -54,7 +54,7 @@ impl Wheel {
         self.taken = self.taken.max(now);
     }
 
-    /// The earliest tick with an entry.
+    /// Returns the earliest tick with an entry.
     pub(crate) fn next(&self) -> Option<Tick> {
         if self.entries == 0 {
             return None;
@@ -63,7 +63,7 @@ impl Wheel {
         (first..first + SLOTS as u64).find(|&tick| !self.slots[slot(tick)].is_empty())
     }
 
-    /// How many entries lie at `tick`: lets a new session choose a quiet one.
+    /// Returns the number of entries at `tick`; a new session chooses a quiet one by it.
     pub(crate) fn load(&self, tick: Tick) -> usize {
         self.slots[slot(tick)].len()
     }

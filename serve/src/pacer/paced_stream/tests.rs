@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of [`super`]: which packets leave when, and what a refusal or a missing page does.
+//! tests: departure times of [`super`], and the effects of a refusal or a missing page.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -17,8 +17,8 @@ use crate::meter::{Meters, PacerMeter};
 use crate::prefetch::Readers;
 use media::store::{asset_key, random_identity};
 
-/// An asset of so many RTP packets with a clock reference in each, in packets of 188 or of 192
-/// bytes (a time code before each, as Blu-ray has it).
+/// Creates an asset of so many RTP packets with a clock reference in each, in packets of 188 or of
+/// 192 bytes (with a time code before each, as on Blu-ray).
 fn source(folder: &tempfile::TempDir, packet_bytes: usize, packets: u64) -> Arc<Source> {
     let mut bytes = Vec::new();
     for number in 0..7 * packets {
@@ -46,7 +46,7 @@ fn source(folder: &tempfile::TempDir, packet_bytes: usize, packets: u64) -> Arc<
 #[test]
 fn windows_are_as_many_bytes_as_the_plan_says() {
     let folder = tempfile::tempdir().unwrap();
-    // Bytes of an RTP packet in the file, and in the image.
+    // Bytes of an RTP packet in the file and in the image.
     for (packet_bytes, form, each) in [
         (188, SendForm::Source, 1316),
         (188, SendForm::Image, 1328),
@@ -64,7 +64,7 @@ fn windows_are_as_many_bytes_as_the_plan_says() {
     }
 }
 
-/// Stays in its first send call until the test lets go.
+/// Path whose first send call blocks until the test releases it.
 struct BlockedPath {
     entered: mpsc::Sender<()>,
     release: mpsc::Receiver<()>,
@@ -120,7 +120,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
         (stream.next, tools)
     });
     is_entered.recv().unwrap();
-    // Both would wait for the end of the call if a lock were held across it.
+    // Both would block until the call ends if a lock were held across it.
     let (answer, answered) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
