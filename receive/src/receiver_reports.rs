@@ -187,7 +187,7 @@ impl<'a> ReceiverReporter<'a> {
         let (report, heard) = {
             let mut stream = lock(self.stream);
             // Of this session: an earlier one may have had another sender.
-            let heard = stream.heard().filter(|_| stream.heard_since().at.is_some());
+            let heard = stream.last_packet().filter(|_| stream.activity().at.is_some());
             let source = stream.sources_mut().followed_mut();
             let report = source.and_then(|source| Some(source.reception.report(source.ssrc?)));
             (report, heard)
@@ -210,7 +210,7 @@ impl Drop for ReceiverReporter<'_> {
     /// Sends the last report, and BYE (§6.6).
     fn drop(&mut self) {
         self.report();
-        let sender = lock(self.stream).heard().map(|(_, sender)| after(sender));
+        let sender = lock(self.stream).last_packet().map(|(_, sender)| after(sender));
         let mut rtcp = lock(self.rtcp);
         if let Some(to) = self.group.or(rtcp.to).or(sender).filter(|_| self.has_sent.get()) {
             let datagram = rtcp::receiver_bye(self.ssrc, &self.cname, "");

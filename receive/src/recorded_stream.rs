@@ -47,7 +47,7 @@ struct StreamRecorder {
     counts: DatagramCounts,
     refused: RefusedSenders,
     /// Time of the last packet of the stream, and its sender.
-    heard: Option<(Duration, SocketAddr)>,
+    last_packet: Option<(Duration, SocketAddr)>,
     is_out: bool,
     since: StreamActivity,
 }
@@ -132,7 +132,7 @@ impl RecordedStream {
                 output,
                 counts: DatagramCounts::default(),
                 refused: RefusedSenders::default(),
-                heard: None,
+                last_packet: None,
                 is_out: false,
                 since: StreamActivity::default(),
             },
@@ -234,8 +234,9 @@ impl RecordedStream {
         if let Some(output) = &mut recorder.output {
             output.tick(now);
         }
-        let is_silent =
-            recorder.heard.is_some_and(|(heard, _)| now.saturating_sub(heard) >= OUTAGE_AFTER);
+        let is_silent = recorder
+            .last_packet
+            .is_some_and(|(heard, _)| now.saturating_sub(heard) >= OUTAGE_AFTER);
         recorder.is_out |= is_silent;
     }
 
@@ -289,12 +290,12 @@ impl RecordedStream {
     }
 
     /// Time of the last packet of the stream, and its sender.
-    pub(crate) fn heard(&self) -> Option<(Duration, SocketAddr)> {
-        self.recorder.heard
+    pub(crate) fn last_packet(&self) -> Option<(Duration, SocketAddr)> {
+        self.recorder.last_packet
     }
 
     /// Activity since the last announcement.
-    pub(crate) fn heard_since(&self) -> StreamActivity {
+    pub(crate) fn activity(&self) -> StreamActivity {
         self.recorder.since
     }
 
@@ -316,7 +317,7 @@ impl StreamRecorder {
 
     fn hear_many(&mut self, packets: u32, from: SocketAddr, now: Duration) {
         self.counts.packets += u64::from(packets);
-        let before = self.heard.replace((now, from));
+        let before = self.last_packet.replace((now, from));
         let is_first = self.since.at.replace(now).is_none();
         if std::mem::take(&mut self.is_out)
             && let Some((heard, _)) = before

@@ -363,7 +363,7 @@ impl RecordingSession<'_> {
     /// Adds an ended session to the sums of the title.
     fn add_to_totals(&self, history: &mut SessionHistory) {
         let Some(span) = history.span.take() else { return };
-        let (heard, now) = (self.heard(), self.clock.now());
+        let (heard, now) = (self.activity(), self.clock.now());
         history.earlier = span.sums(&heard, now);
         let mut progress = lock(self.progress);
         // The last packet's own time is not in what was played.
@@ -418,7 +418,8 @@ impl RecordingSession<'_> {
                 if self.has_left(&mut byes).await {
                     return (true, "the server said BYE".to_owned());
                 }
-                let heard = lock(self.stream).heard().map_or(began, |(heard, _)| heard.max(began));
+                let heard =
+                    lock(self.stream).last_packet().map_or(began, |(heard, _)| heard.max(began));
                 let quiet = self.clock.now().saturating_sub(heard);
                 let is_all = self.left(span).is_some_and(is_nothing);
                 if quiet >= SILENCE_MAX || quiet >= QUIET && is_all {
@@ -442,7 +443,7 @@ impl RecordingSession<'_> {
             return false;
         }
         sleep(SETTLE).await;
-        let heard = lock(self.stream).heard().map(|(heard, _)| heard);
+        let heard = lock(self.stream).last_packet().map(|(heard, _)| heard);
         let now = self.clock.now();
         if heard.is_none_or(|heard| now.saturating_sub(heard) >= SETTLE / 2) {
             return true;
@@ -463,7 +464,7 @@ impl RecordingSession<'_> {
         is_bye: bool,
         why: String,
     ) -> SessionEnd {
-        let heard = self.heard();
+        let heard = self.activity();
         let at = span.reached(&heard, self.clock.now());
         let (Some(end), Some(at)) = (span.end(), at) else {
             return SessionEnd::Broken { why, at, is_bye };
@@ -485,13 +486,13 @@ impl RecordingSession<'_> {
         SessionEnd::Broken { why, at: Some(at), is_bye }
     }
 
-    fn heard(&self) -> StreamActivity {
-        lock(self.stream).heard_since()
+    fn activity(&self) -> StreamActivity {
+        lock(self.stream).activity()
     }
 
     /// Remainder of a title; `None` before a packet of the session has arrived.
     fn left(&self, span: &TitleRange) -> Option<Duration> {
-        let at = span.reached(&self.heard(), self.clock.now())?;
+        let at = span.reached(&self.activity(), self.clock.now())?;
         Some(span.end()?.saturating_sub(at))
     }
 }

@@ -187,7 +187,7 @@ impl StreamFigures {
                 (false, Some(_)) => "rtp",
                 (false, None) => "",
             },
-            sender: stream.heard().map(|(_, sender)| sender.to_string()),
+            sender: stream.last_packet().map(|(_, sender)| sender.to_string()),
             ssrc: source.and_then(|source| source.ssrc).map(|ssrc| format!("{ssrc:08x}")),
             packets: counts.packets,
             payload_bytes: counts.payload_bytes,

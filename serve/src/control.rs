@@ -86,7 +86,7 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
         match socket.recv_from(&mut datagram).await {
             Ok((count, from)) => {
                 let Some(server) = server.upgrade() else { return };
-                heard(&server, from, &datagram[..count]);
+                on_rtcp(&server, from, &datagram[..count]);
             }
             // ICMP about RTCP: the client's RTCP port is closed. The media port's reports decide.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
@@ -98,7 +98,7 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
     }
 }
 
-fn heard(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
+fn on_rtcp(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
     // No session: it has just ended, or the datagram is noise.
     let Some(session) = server.sessions.by_rtcp(from) else { return };
     let seen = match rtcp::parse(datagram) {
@@ -112,7 +112,7 @@ fn heard(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
     let (now, arrival) = (server.now(), ntp_now());
     let ssrc = session.source.asset.plan.identity().ssrc;
     let mut control = session.control.lock().unwrap();
-    control.state.heard(now, ControlChannel::Rtcp);
+    control.state.note_activity(now, ControlChannel::Rtcp);
     for item in seen {
         // A receiver's BYE is not treated as TEARDOWN: RTCP can be sent by anybody who forges an
         // address.
@@ -154,7 +154,7 @@ fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Op
     let fault = session.link.progress().fault?;
     let receiver = &control.receiver;
     let voices = Voices {
-        silent_for: now.saturating_sub(control.state.heard_at()),
+        silent_for: now.saturating_sub(control.state.active_at()),
         reports: receiver.reports > 0,
         receives: receiver.last.fraction_lost < u8::MAX,
     };

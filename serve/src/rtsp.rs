@@ -165,13 +165,13 @@ impl RtspConnection {
                         .lock()
                         .unwrap()
                         .state
-                        .heard(self.server.now(), ControlChannel::Rtsp);
+                        .note_activity(self.server.now(), ControlChannel::Rtsp);
                 }
                 return refusal.clone();
             }
         };
         let done = match command {
-            Command::Options => self.heard(request).map(|()| Response::options(request)),
+            Command::Options => self.keep_alive(request).map(|()| Response::options(request)),
             Command::Describe => self.describe(request, stream).await,
             Command::Setup { ports, destination } => {
                 self.setup(request, stream, *ports, destination.as_deref()).await
@@ -182,7 +182,7 @@ impl RtspConnection {
                 control::end(&self.server, &session, "teardown");
                 Response::in_session(request, &session.id)
             }),
-            Command::GetParameter => self.heard(request).map(|()| match &request.session {
+            Command::GetParameter => self.keep_alive(request).map(|()| match &request.session {
                 Some(session) => Response::in_session(request, session),
                 None => Response::new(Status::Ok, request),
             }),
@@ -199,10 +199,15 @@ impl RtspConnection {
     }
 
     /// Keeps the session alive that OPTIONS or GET_PARAMETER names; they need not name one.
-    fn heard(&self, request: &Request) -> Result<(), Response> {
+    fn keep_alive(&self, request: &Request) -> Result<(), Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
-            session.control.lock().unwrap().state.heard(self.server.now(), ControlChannel::Rtsp);
+            session
+                .control
+                .lock()
+                .unwrap()
+                .state
+                .note_activity(self.server.now(), ControlChannel::Rtsp);
         }
         Ok(())
     }
@@ -251,7 +256,12 @@ impl RtspConnection {
         if request.session.is_some() {
             let session = self.session(request)?;
             // A presentation has one stream: no second can be added to a session.
-            session.control.lock().unwrap().state.heard(self.server.now(), ControlChannel::Rtsp);
+            session
+                .control
+                .lock()
+                .unwrap()
+                .state
+                .note_activity(self.server.now(), ControlChannel::Rtsp);
             return Err(Response::new(Status::AggregateOperationNotAllowed, request));
         }
         // Streaming to a third party's address on a client's request would make this server a tool
@@ -399,7 +409,7 @@ impl RtspConnection {
                 control.shift = control.shift.jump(plan, sent.next, from);
             }
             // The next jump is counted from here, even if nothing is sent before it.
-            session.link.place(from);
+            session.link.start_at(from);
             control.bye_sent = false;
             control.play += 1;
             control.report_at = self.server.now() + FIRST_REPORT;

@@ -138,7 +138,7 @@ impl Link {
     }
 
     /// Sets the position of a play about to begin. Called while the pacer does not send.
-    pub(crate) fn place(&self, next: u64) {
+    pub(crate) fn start_at(&self, next: u64) {
         self.progress.lock().unwrap().next = next;
     }
 

@@ -76,7 +76,7 @@ pub(crate) struct SealContext {
 /// A file to be transferred.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
-    pub(crate) ground: &'a SealContext,
+    pub(crate) context: &'a SealContext,
     pub(crate) file: folder_walk::File,
     /// True: an existing target is replaced.
     pub(crate) replaces: bool,
@@ -94,7 +94,7 @@ pub(crate) enum Read {
 /// A file in progress.
 #[derive(Debug)]
 pub(crate) struct Transfer<'a> {
-    ground: &'a SealContext,
+    context: &'a SealContext,
     pending: PendingFile,
     /// Closed after the last byte.
     source: Option<OwnedFd>,
@@ -144,21 +144,21 @@ impl<'a> Job<'a> {
     /// # Errors
     /// Either cannot be opened.
     pub(crate) fn open(self) -> Result<Transfer<'a>, Error> {
-        let Self { ground, file, replaces } = self;
+        let Self { context, file, replaces } = self;
         // A file that became a pipe since the walk must not block here.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let source = ground
+        let source = context
             .source
             .open_below(&file.path, flags, Mode::empty())
-            .map_err(|errno| ground.source.error("open", &file.path, errno))?;
+            .map_err(|errno| context.source.error("open", &file.path, errno))?;
         let mode = file.mode & MODE;
-        let pending = match ground.is_unseen {
-            true => PendingFile::create_unseen(&ground.target, file.path, mode)?,
-            false => PendingFile::create_below(&ground.target, file.path, mode)?,
+        let pending = match context.is_unseen {
+            true => PendingFile::create_unseen(&context.target, file.path, mode)?,
+            false => PendingFile::create_below(&context.target, file.path, mode)?,
         };
         let folder_walk::File { bytes, modified, changed, inode, .. } = file;
         Ok(Transfer {
-            ground,
+            context,
             pending,
             source: Some(source),
             seen: SourceState { bytes, modified, changed, mode, inode },
@@ -178,8 +178,8 @@ impl<'a> Transfer<'a> {
     }
 
     /// Returns the state shared with other files.
-    pub(crate) fn ground(&self) -> &'a SealContext {
-        self.ground
+    pub(crate) fn context(&self) -> &'a SealContext {
+        self.context
     }
 
     /// Fills `buffer` from the source, or with all that is left, and hashes those bytes. After the
@@ -224,7 +224,7 @@ impl<'a> Transfer<'a> {
     fn hash(&mut self, buffer: &[u8]) {
         let is_last = self.left_bytes() == 0;
         stage::enter(SealStage::Hash);
-        let key = &*self.ground.content_key;
+        let key = &*self.context.content_key;
         match &mut self.hash {
             Hash::Empty if is_last => {
                 self.hash = Hash::Whole(blake3::keyed_hash(key, buffer).into());
@@ -249,7 +249,7 @@ impl<'a> Transfer<'a> {
         let source = self.source.as_ref().expect("open while there is something left");
         let mut filled = 0;
         let may_wait = !matches!(self.cold, Cold::No | Cold::Until(_))
-            || !self.ground.can_poll.load(Ordering::Relaxed);
+            || !self.context.can_poll.load(Ordering::Relaxed);
         if !may_wait {
             let mut slices = [IoSliceMut::new(buffer)];
             match preadv2(source, &mut slices, self.offset, ReadWriteFlags::NOWAIT) {
@@ -268,7 +268,7 @@ impl<'a> Transfer<'a> {
                     return Ok(Read::NotReady);
                 }
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    self.ground.can_poll.store(false, Ordering::Relaxed);
+                    self.context.can_poll.store(false, Ordering::Relaxed);
                 }
                 Err(errno) => return Err(self.source_error("read", errno)),
             }
@@ -302,7 +302,7 @@ impl<'a> Transfer<'a> {
     /// Closes the source after the last byte; fails unless the source is as the walk saw it.
     fn check_source(&mut self) -> Result<(), Error> {
         let source = self.source.take().expect("open while there is something left");
-        if let (true, Hash::Whole(content)) = (self.ground.verify, &self.hash)
+        if let (true, Hash::Whole(content)) = (self.context.verify, &self.hash)
             && self.second_hash(&source)? != *content
         {
             return Err(self.changed());
@@ -318,7 +318,7 @@ impl<'a> Transfer<'a> {
 
     /// Returns the hash of the source's present content.
     fn second_hash(&self, source: &OwnedFd) -> Result<blake3::Hash, Error> {
-        let mut hasher = blake3::Hasher::new_keyed(&self.ground.content_key);
+        let mut hasher = blake3::Hasher::new_keyed(&self.context.content_key);
         let mut buffer = vec![0; SECOND_BYTES];
         let mut offset = 0;
         while offset < self.seen.bytes {
@@ -358,11 +358,11 @@ impl<'a> Transfer<'a> {
         };
         futimens(file, &times).map_err(|errno| self.target_error("utimensat", errno.into()))?;
         let mode = self.seen.mode & MODE;
-        if mode & self.ground.umask != 0 {
+        if mode & self.context.umask != 0 {
             fchmod(file, Mode::from_raw_mode(mode))
                 .map_err(|errno| self.target_error("fchmod", errno.into()))?;
         }
-        if self.ground.sync == Durability::Each {
+        if self.context.sync == Durability::Each {
             file.sync_all().map_err(|error| self.target_error("fsync", error))?;
         }
         Ok(())
@@ -383,11 +383,11 @@ impl<'a> Transfer<'a> {
     }
 
     fn changed(&self) -> Error {
-        Error::file(&self.ground.source.shown(self.pending.below()), FileFault::Changed)
+        Error::file(&self.context.source.shown(self.pending.below()), FileFault::Changed)
     }
 
     fn source_error(&self, call: &'static str, errno: Errno) -> Error {
-        self.ground.source.error(call, self.pending.below(), errno)
+        self.context.source.error(call, self.pending.below(), errno)
     }
 
     fn target_error(&self, call: &'static str, error: io::Error) -> Error {
@@ -409,8 +409,8 @@ pub(crate) fn finish_all<'a, S>(
             Err(error) => came(Err(error)),
         }
     }
-    let Some(ground) = whole.first().map(Transfer::ground) else { return };
-    if let Err(error) = journalled(ground, &whole) {
+    let Some(context) = whole.first().map(Transfer::context) else { return };
+    if let Err(error) = journalled(context, &whole) {
         // No file has a record, so none gets its name; each reports the error.
         whole.iter().for_each(|one| came(Err(again(&error, one))));
         return;
@@ -424,7 +424,7 @@ pub(crate) fn finish_all<'a, S>(
         }
         came(committed);
     }
-    if let (false, Some(journal)) = (undone.is_empty(), &ground.journal) {
+    if let (false, Some(journal)) = (undone.is_empty(), &context.journal) {
         let mut journal = journal.lock().expect("no worker panicked");
         undone.iter().for_each(|name| journal.push_undone(name));
         if let Err(error) = journal.write() {
@@ -433,12 +433,12 @@ pub(crate) fn finish_all<'a, S>(
     }
 }
 
-fn journalled(ground: &SealContext, whole: &[Transfer<'_>]) -> Result<(), Error> {
-    let Some(journal) = &ground.journal else { return Ok(()) };
+fn journalled(context: &SealContext, whole: &[Transfer<'_>]) -> Result<(), Error> {
+    let Some(journal) = &context.journal else { return Ok(()) };
     let mut journal = journal.lock().expect("no worker panicked");
     whole.iter().for_each(|one| journal.push_file(one.name(), &one.record()));
     journal.write()?;
-    if ground.sync == Durability::Each {
+    if context.sync == Durability::Each {
         journal.sync()?;
     }
     Ok(())

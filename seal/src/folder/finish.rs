@@ -21,33 +21,37 @@ use crate::working_folder::WorkingFolder;
 
 /// Ends the run; returns its errors.
 pub(super) fn end(
-    ground: SealContext,
-    place: &TargetDir,
+    context: SealContext,
+    target_dir: &TargetDir,
     tree: &folder_walk::Tree,
     is_stopped: bool,
 ) -> Vec<Error> {
     let mut failed = match is_stopped {
         true => Vec::new(),
-        false => settle_folders(&ground.target, place, tree),
+        false => settle_folders(&context.target, target_dir, tree),
     };
-    if ground.sync != Durability::None
-        && let Err(error) = sync(&ground)
+    if context.sync != Durability::None
+        && let Err(error) = sync(&context)
     {
         failed.push(error);
     }
-    if let (Some((working, name)), false) = (place.unseen(), is_stopped)
-        && let Err(error) = show(working, name, ground.sync)
+    if let (Some((working, name)), false) = (target_dir.unseen(), is_stopped)
+        && let Err(error) = show(working, name, context.sync)
     {
         failed.push(error);
     }
     // Only now may another run take the journal.
-    drop(ground);
+    drop(context);
     failed
 }
 
-fn settle_folders(target: &DirHandle, place: &TargetDir, tree: &folder_walk::Tree) -> Vec<Error> {
+fn settle_folders(
+    target: &DirHandle,
+    target_dir: &TargetDir,
+    tree: &folder_walk::Tree,
+) -> Vec<Error> {
     // A folder that the caller made keeps its permissions.
-    let own = tree.folders.iter().skip(usize::from(!place.is_unseen()));
+    let own = tree.folders.iter().skip(usize::from(!target_dir.is_unseen()));
     let mut failed = Vec::new();
     for folder in own.rev() {
         match settle_folder(target, folder) {
@@ -60,10 +64,10 @@ fn settle_folders(target: &DirHandle, place: &TargetDir, tree: &folder_walk::Tre
     failed
 }
 
-fn sync(ground: &SealContext) -> Result<(), Error> {
-    let target = &ground.target;
+fn sync(context: &SealContext) -> Result<(), Error> {
+    let target = &context.target;
     syncfs(target.fd()).map_err(|errno| target.error("syncfs", c".", errno))?;
-    match &ground.journal {
+    match &context.journal {
         Some(journal) => journal.lock().expect("no worker panicked").synced(),
         None => Ok(()),
     }

@@ -182,7 +182,7 @@ impl<'a> Work for Gcm<'a> {
 
     fn open(self) -> Result<Segmenting<'a>, Error> {
         let source_bytes = self.job.file.bytes;
-        let path = self.job.ground.source.shown(&self.job.file.path);
+        let path = self.job.context.source.shown(&self.job.file.path);
         let too_long =
             || Error::file(&path, FileFault::Sealed(SealedFileFault::TooLong { source_bytes }));
         sealed_bytes(source_bytes).ok_or_else(too_long)?;

@@ -145,8 +145,8 @@ struct Sealing<'a> {
 #[derive(Debug)]
 pub struct FolderPlan {
     options: FolderOptions,
-    place: TargetDir,
-    ground: SealContext,
+    target_dir: TargetDir,
+    context: SealContext,
     tree: Tree,
     /// True for each of the tree's files that replaces an existing one.
     replaces: Vec<bool>,
@@ -165,11 +165,11 @@ pub struct FolderPlan {
 pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error> {
     let form = options.form;
     let source = target_path::real(&options.source)?;
-    let mut place = TargetDir::find(&options.target, WorkingKind::Seal)?;
-    place.is_apart_from(&source)?;
+    let mut target_dir = TargetDir::find(&options.target, WorkingKind::Seal)?;
+    target_dir.is_apart_from(&source)?;
     let source = DirHandle::open_canonical(&source)?;
     form_conflict::refuse_in_film(&options.target)?;
-    if let Some(folder) = place.folder() {
+    if let Some(folder) = target_dir.folder() {
         match manifest::header_by(folder, Writer::User)? {
             Some(header) => fits(&header, &options)?,
             None => form_conflict::refuse_with_films(folder, threads)?,
@@ -177,7 +177,7 @@ pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error>
     }
     // Checked after the form: a run with another form is refused for that, not for its key.
     form.takes(options.iv, &options.secret)?;
-    let target = place.take()?;
+    let target = target_dir.take()?;
     let mut journal = Journal::open(&target, &options.secret)?;
     let known = journal.known(&target, &options.secret)?;
     match &known {
@@ -189,22 +189,23 @@ pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error>
         }
     }
     let mut tree = folder_walk::walk(&source, threads);
-    let there = place.look(&target, threads);
+    let existing = target_dir.look(&target, threads);
     let mut failed = std::mem::take(&mut tree.refused);
     let passed_over = error::passed_over(&mut failed);
     if tree.files.is_empty() && !passed_over.is_empty() {
         let nothing = FileFault::Nothing { wanted: "regular file" };
         failed.push(Error::file(&options.source, nothing));
     }
-    let sorted = sort(&mut tree, &there, known.as_ref(), &options, &target, place.is_unseen());
+    let sorted =
+        sort(&mut tree, &existing, known.as_ref(), &options, &target, target_dir.is_unseen());
     failed.extend(sorted.failed);
-    if place.is_unseen() {
-        target_dir::clear(&target, &there, &sorted.kept, &tree);
+    if target_dir.is_unseen() {
+        target_dir::clear(&target, &existing, &sorted.kept, &tree);
     }
-    let ground = SealContext {
+    let context = SealContext {
         source: Arc::new(source),
         target,
-        is_unseen: place.is_unseen(),
+        is_unseen: target_dir.is_unseen(),
         journal: Some(Mutex::new(journal)),
         content_key: options.secret.derive(Purpose::Content),
         sync: options.sync,
@@ -212,14 +213,24 @@ pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error>
         verify: options.verify,
         can_poll: AtomicBool::new(true),
     };
-    failed.extend(target_dir::make_folders(&ground.target, &tree));
+    failed.extend(target_dir::make_folders(&context.target, &tree));
     let skipped = sorted.kept.len() as u64;
     let remarks = sorted.again.iter().min().map(|first| {
         let name = first.to_string_lossy().into_owned();
         Error::file(&options.target, FileFault::Again { count: sorted.again.len() as u64, name })
     });
     let (replaces, remarks) = (sorted.replaces, remarks.into_iter().collect());
-    Ok(FolderPlan { options, place, ground, tree, replaces, failed, passed_over, skipped, remarks })
+    Ok(FolderPlan {
+        options,
+        target_dir,
+        context,
+        tree,
+        replaces,
+        failed,
+        passed_over,
+        skipped,
+        remarks,
+    })
 }
 
 /// Returns the header that an earlier run, finished or not, left for `target`; it has the
@@ -228,8 +239,8 @@ pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error>
 /// # Errors
 /// The target cannot be read, or its journal is not a journal.
 pub fn header(target: &Path) -> Result<Option<ManifestHeader>, Error> {
-    let place = TargetDir::find(target, WorkingKind::Seal)?;
-    place.folder().map_or(Ok(None), |folder| manifest::header_by(folder, Writer::User))
+    let target_dir = TargetDir::find(target, WorkingKind::Seal)?;
+    target_dir.folder().map_or(Ok(None), |folder| manifest::header_by(folder, Writer::User))
 }
 
 /// Refuses a form or an IV other than that of the earlier run.
@@ -270,7 +281,7 @@ struct PendingFiles {
 /// Keeps in `tree` only the files that are to be sealed.
 fn sort(
     tree: &mut Tree,
-    there: &ExistingFiles,
+    existing: &ExistingFiles,
     known: Option<&Manifest>,
     options: &FolderOptions,
     target: &DirHandle,
@@ -283,7 +294,7 @@ fn sort(
             sorted.failed.push(Error::file(&options.source.join(file.name()), FileFault::Reserved));
             return false;
         }
-        let Some(&(bytes, modified)) = there.files.get(&file.path) else {
+        let Some(&(bytes, modified)) = existing.files.get(&file.path) else {
             sorted.replaces.push(false);
             return true;
         };
@@ -320,7 +331,7 @@ fn is_reserved(path: &[u8]) -> bool {
 impl FolderPlan {
     /// Folders that look like an earlier run's and are not used, with the reasons.
     pub fn notes(&self) -> &[Error] {
-        &self.place.notes
+        &self.target_dir.notes
     }
 
     /// Counts the files to be sealed.
@@ -338,18 +349,18 @@ impl FolderPlan {
     /// # Errors
     /// The run could not begin. Faults of single files are in [`SealOutcome::failed`].
     pub fn seal(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
-        let Self { options, place, ground, mut tree, replaces, failed, .. } = self;
+        let Self { options, target_dir, context, mut tree, replaces, failed, .. } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let files = std::mem::take(&mut tree.files);
         let jobs = files.into_iter().zip(replaces);
-        let jobs = jobs.map(|(file, replaces)| Job { ground: &ground, file, replaces }).collect();
+        let jobs = jobs.map(|(file, replaces)| Job { context: &context, file, replaces }).collect();
         let sealing = Sealing { jobs, secret: &options.secret, iv: options.iv, settings, seen };
         let mut outcome = (options.form.seal)(sealing)?;
         outcome.skipped = self.skipped;
         outcome.passed_over = self.passed_over;
         outcome.remarks = self.remarks;
         outcome.failed.extend(failed);
-        outcome.failed.extend(finish::end(ground, &place, &tree, outcome.is_stopped));
+        outcome.failed.extend(finish::end(context, &target_dir, &tree, outcome.is_stopped));
         outcome.failed.sort_by_cached_key(ToString::to_string);
         Ok(outcome)
     }

@@ -56,8 +56,8 @@ pub struct UnsealOptions {
 pub struct UnsealPlan {
     options: UnsealOptions,
     how: SealedForm,
-    place: TargetDir,
-    ground: SealContext,
+    target_dir: TargetDir,
+    context: SealContext,
     tree: Tree,
     records: Vec<Option<ManifestRecord>>,
     failed: Vec<Error>,
@@ -70,19 +70,19 @@ pub struct UnsealPlan {
 pub fn plan(options: UnsealOptions, threads: usize) -> Result<UnsealPlan, Error> {
     let mut sealed = SealedDir::look(&options.source, options.how, &options.secret, threads)?;
     let ReadableFiles { mut records, mut failed, .. } = sealed.sorted();
-    let mut place = TargetDir::find(&options.target, WorkingKind::Unseal)?;
-    place.is_apart_from(&sealed.path)?;
-    let target = place.take()?;
+    let mut target_dir = TargetDir::find(&options.target, WorkingKind::Unseal)?;
+    target_dir.is_apart_from(&sealed.path)?;
+    let target = target_dir.take()?;
     let SealedDir { root, how, mut tree, .. } = sealed;
-    let there = place.look(&target, threads);
-    if place.is_unseen() {
-        target_dir::clear(&target, &there, &Default::default(), &tree);
+    let existing = target_dir.look(&target, threads);
+    if target_dir.is_unseen() {
+        target_dir::clear(&target, &existing, &Default::default(), &tree);
     } else if !options.force {
         let mut kept = records.into_iter();
         records = Vec::new();
         tree.files.retain(|file| {
             let record = kept.next().flatten();
-            let is_there = there.files.contains_key(&file.path);
+            let is_there = existing.files.contains_key(&file.path);
             if is_there {
                 failed.push(Error::file(&target.shown(&file.path), FileFault::Exists));
             } else {
@@ -91,10 +91,10 @@ pub fn plan(options: UnsealOptions, threads: usize) -> Result<UnsealPlan, Error>
             !is_there
         });
     }
-    let ground = SealContext {
+    let context = SealContext {
         source: Arc::new(root),
         target,
-        is_unseen: place.is_unseen(),
+        is_unseen: target_dir.is_unseen(),
         journal: None,
         content_key: options.secret.derive(Purpose::Content),
         sync: options.sync,
@@ -102,14 +102,14 @@ pub fn plan(options: UnsealOptions, threads: usize) -> Result<UnsealPlan, Error>
         verify: false,
         can_poll: AtomicBool::new(true),
     };
-    failed.extend(target_dir::make_folders(&ground.target, &tree));
-    Ok(UnsealPlan { options, how, place, ground, tree, records, failed })
+    failed.extend(target_dir::make_folders(&context.target, &tree));
+    Ok(UnsealPlan { options, how, target_dir, context, tree, records, failed })
 }
 
 impl UnsealPlan {
     /// Folders that look like an earlier run's and are not used, with the reasons.
     pub fn notes(&self) -> &[Error] {
-        &self.place.notes
+        &self.target_dir.notes
     }
 
     /// Counts the files to be opened.
@@ -127,18 +127,18 @@ impl UnsealPlan {
     /// # Errors
     /// The run could not begin. Faults of single files are in [`SealOutcome::failed`].
     pub fn unseal(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
-        let Self { options, how, place, ground, mut tree, records, failed } = self;
+        let Self { options, how, target_dir, context, mut tree, records, failed } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let opener = Opener::new(how.form, how.iv, &options.secret, settings.cbc)?;
         let files = std::mem::take(&mut tree.files).into_iter().zip(records);
         let works = files.map(|(file, record)| UnsealWork {
-            job: Job { ground: &ground, file, replaces: options.force && !ground.is_unseen },
+            job: Job { context: &context, file, replaces: options.force && !context.is_unseen },
             opener: &opener,
             record,
         });
         let mut outcome = engine::run(works.collect(), settings, seen);
         outcome.failed.extend(failed);
-        outcome.failed.extend(finish::end(ground, &place, &tree, outcome.is_stopped));
+        outcome.failed.extend(finish::end(context, &target_dir, &tree, outcome.is_stopped));
         outcome.failed.sort_by_cached_key(ToString::to_string);
         Ok(outcome)
     }
@@ -160,10 +160,10 @@ impl<'a> Work for UnsealWork<'a> {
 
     fn open(self) -> Result<Unsealing<'a>, Error> {
         let Self { job, opener, record } = self;
-        let path = job.ground.source.shown(&job.file.path);
+        let path = job.context.source.shown(&job.file.path);
         let closed = |closed| Error::file(&path, FileFault::Sealed(closed));
         let opening = opener.begin(job.file.bytes).map_err(closed)?;
-        let hasher = || Box::new(blake3::Hasher::new_keyed(&job.ground.content_key));
+        let hasher = || Box::new(blake3::Hasher::new_keyed(&job.context.content_key));
         let expected = record.map(|record| (hasher(), blake3::Hash::from_bytes(record.content)));
         let transfer = job.open()?;
         Ok(Unsealing { path, transfer, opening, expected, front: 0 })

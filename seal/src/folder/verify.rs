@@ -147,9 +147,12 @@ impl VerifyPlan {
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let opener = OpensslOpener::new(how.form, how.iv, &options.secret)?;
         let content_key = options.secret.derive(Purpose::Content);
-        let ground = VerifyContext { root: &root, source: source.as_ref(), opener, content_key };
-        let works =
-            files.into_iter().map(|(file, against)| VerifyWork { ground: &ground, file, against });
+        let context = VerifyContext { root: &root, source: source.as_ref(), opener, content_key };
+        let works = files.into_iter().map(|(file, against)| VerifyWork {
+            context: &context,
+            file,
+            against,
+        });
         let mut outcome = engine::run(works.collect(), settings, seen);
         outcome.passed_over = passed_over;
         outcome.failed.extend(failed);
@@ -167,7 +170,7 @@ struct VerifyContext<'a> {
 }
 
 struct VerifyWork<'a> {
-    ground: &'a VerifyContext<'a>,
+    context: &'a VerifyContext<'a>,
     file: folder_walk::File,
     against: Against,
 }
@@ -184,12 +187,12 @@ impl<'a> Work for VerifyWork<'a> {
     }
 
     fn open(self) -> Result<Verifying<'a>, Error> {
-        let Self { ground, file, against } = self;
-        let path = ground.root.shown(&file.path);
-        let sealed = open(ground.root, &file)?;
-        let opening = ground.opener.begin(file.bytes);
+        let Self { context, file, against } = self;
+        let path = context.root.shown(&file.path);
+        let sealed = open(context.root, &file)?;
+        let opening = context.opener.begin(file.bytes);
         let opening = opening.map_err(|closed| Error::file(&path, FileFault::Sealed(closed)))?;
-        let other = match (against, ground.source) {
+        let other = match (against, context.source) {
             (Against::Source(bytes), Some(source)) => Other::Source {
                 path: source.shown(&file.path),
                 file: open(source, &file)?,
@@ -199,7 +202,7 @@ impl<'a> Work for VerifyWork<'a> {
             },
             (Against::Source(_), None) => unreachable!("compared with a source that is there"),
             (Against::Content(expected), _) => Other::Content {
-                hasher: Box::new(blake3::Hasher::new_keyed(&ground.content_key)),
+                hasher: Box::new(blake3::Hasher::new_keyed(&context.content_key)),
                 expected: blake3::Hash::from_bytes(expected),
             },
         };

@@ -156,7 +156,7 @@ impl<'a> Film<'a> {
     }
 
     /// Returns the cut of segment `index` (counted over all cuts), and its number there.
-    fn place(&self, mut index: usize) -> (&Cut, usize) {
+    fn cut_of(&self, mut index: usize) -> (&Cut, usize) {
         let found = self.cuts.iter().find(|cut| {
             let is_here = index < cut.segments.list().len();
             index -= if is_here { 0 } else { cut.segments.list().len() };
@@ -166,7 +166,7 @@ impl<'a> Film<'a> {
     }
 
     fn segment(&self, index: usize) -> &Segment {
-        let (cut, index) = self.place(index);
+        let (cut, index) = self.cut_of(index);
         &cut.segments.list()[index]
     }
 
@@ -178,24 +178,24 @@ impl<'a> Film<'a> {
 
     /// Returns the packets to put in front of a segment.
     pub(super) fn tables(&self, index: usize) -> Vec<u8> {
-        let (cut, index) = self.place(index);
+        let (cut, index) = self.cut_of(index);
         cut.segments.tables(&cut.segments.list()[index])
     }
 
     /// Returns the number of a segment in its playlist.
     pub(super) fn number(&self, index: usize) -> u64 {
-        self.place(index).1 as u64
+        self.cut_of(index).1 as u64
     }
 
     /// Returns the reader of a segment.
     pub(super) fn reader(&self, index: usize) -> Reader {
-        let (cut, index) = self.place(index);
+        let (cut, index) = self.cut_of(index);
         cut.reader(index)
     }
 
     /// Creates the file of a segment in the working folder.
     pub(super) fn create(&self, index: usize) -> Result<PendingFile, Error> {
-        let (cut, index) = self.place(index);
+        let (cut, index) = self.cut_of(index);
         let name = c_string(segment_name(&cut.id, index as u64).as_ref())?;
         PendingFile::create_below(self.working.folder(), name, 0o644)
     }
@@ -203,7 +203,7 @@ impl<'a> Film<'a> {
     /// Returns the key and the IV of a segment; `None` if it stays clear.
     pub(super) fn key_and_iv(&self, index: usize) -> Option<(&AesKey, [u8; 16])> {
         let protection = self.options.protection.as_ref()?;
-        let (cut, local) = self.place(index);
+        let (cut, local) = self.cut_of(index);
         let number = playlist::key_number(protection.rotation.map(Into::into), local as u64);
         let at = self.cuts.iter().position(|other| other.id == cut.id).expect("one of them");
         let key = &self.keys[at][usize::try_from(number).expect("fewer than segments")];
@@ -214,7 +214,7 @@ impl<'a> Film<'a> {
     /// Returns a segment's IV; `None` if it is the segment's number.
     fn iv(&self, index: usize) -> Option<[u8; 16]> {
         let protection = self.options.protection.as_ref()?;
-        let (cut, local) = self.place(index);
+        let (cut, local) = self.cut_of(index);
         let name = key_name(&self.name, &cut.id);
         let wanted = protection.has_random_iv;
         wanted.then(|| protection.keys.iv(&name, &self.editions[0], local as u64))

@@ -20,7 +20,7 @@ use media::plan::PacketPlan;
 use media::store::{asset_key, name_codecs};
 
 use super::planning::Slice;
-use super::scans::{Chore, Hand, OpenedFile, SCANNERS};
+use super::scans::{OpenedFile, PlannerTask, SCANNERS, ScanSlice};
 use super::{Known, Library, NoAsset, verdicts};
 use crate::asset::Asset;
 use crate::error::Error;
@@ -44,8 +44,8 @@ impl Library {
     fn scan_wanted(&self) {
         be_nice(SCANNER_NICE);
         let mut piece = Vec::new();
-        while let Some(hand) = self.scans.next_wanted() {
-            self.advance(hand, &mut piece);
+        while let Some(slice) = self.scans.next_wanted() {
+            self.advance(slice, &mut piece);
         }
     }
 
@@ -54,10 +54,10 @@ impl Library {
     fn plan_listed(&self) {
         be_nice(PLANNER_NICE);
         let mut piece = Vec::new();
-        while let Some(chore) = self.scans.next_chore() {
+        while let Some(chore) = self.scans.next_task() {
             match chore {
-                Chore::Advance(hand) => self.advance(hand, &mut piece),
-                Chore::Look(name) => self.look_for_plan(name),
+                PlannerTask::Advance(slice) => self.advance(slice, &mut piece),
+                PlannerTask::Look(name) => self.look_for_plan(name),
             }
         }
     }
@@ -92,9 +92,9 @@ impl Library {
     }
 
     /// Advances a scan by one slice.
-    fn advance(&self, hand: Hand, piece: &mut Vec<u8>) {
-        let number = hand.number();
-        let Hand { scan, opened, progress, .. } = hand;
+    fn advance(&self, slice: ScanSlice, piece: &mut Vec<u8>) {
+        let number = slice.number();
+        let ScanSlice { scan, opened, progress, .. } = slice;
         // Another scan of the file may have ended just before this one began.
         if progress.is_new()
             && let Some(asset) = self.planned(&opened)

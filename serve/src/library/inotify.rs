@@ -24,7 +24,7 @@ pub(super) struct Watches {
 
 /// Event on a watched folder.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum FolderEvent {
     /// The file or folder of this name changed, appeared or disappeared.
     Touched(String),
     /// Events were lost.
@@ -75,8 +75,8 @@ impl Watches {
         let _ = inotify::remove_watch(&self.inotify, watch);
     }
 
-    /// Passes all pending events to `hear`.
-    pub(super) fn read(&mut self, mut hear: impl FnMut(Heard)) {
+    /// Passes all pending events to `on_event`.
+    pub(super) fn read(&mut self, mut on_event: impl FnMut(FolderEvent)) {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let mut ended = Vec::new();
@@ -84,14 +84,14 @@ impl Watches {
         while let Ok(event) = reader.next() {
             let (events, watch) = (event.events(), event.wd());
             if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-                hear(Heard::Overflowed);
+                on_event(FolderEvent::Overflowed);
             } else if events.contains(ReadFlags::IGNORED) {
                 ended.push(watch);
             } else if let Some(folder) = self.by_watch.get(&watch)
                 && let Some(Ok(name)) = event.file_name().map(|name| name.to_str())
             {
                 let separator = if folder.is_empty() { "" } else { "/" };
-                hear(Heard::Touched(format!("{folder}{separator}{name}")));
+                on_event(FolderEvent::Touched(format!("{folder}{separator}{name}")));
             }
         }
         for watch in ended {

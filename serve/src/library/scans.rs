@@ -90,7 +90,7 @@ struct Job {
 }
 
 /// A job taken by a thread for one slice.
-pub(super) struct Hand {
+pub(super) struct ScanSlice {
     number: u64,
     pub(super) scan: Arc<Scan>,
     pub(super) opened: Arc<OpenedFile>,
@@ -98,9 +98,9 @@ pub(super) struct Hand {
 }
 
 /// Task of the background planner.
-pub(super) enum Chore {
+pub(super) enum PlannerTask {
     /// Advance a scan.
-    Advance(Hand),
+    Advance(ScanSlice),
     /// Check whether this file has to be planned.
     Look(String),
 }
@@ -139,7 +139,7 @@ impl Scans {
     }
 
     /// Takes the next wanted job; blocks until there is one. `None` when the server stops.
-    pub(super) fn next_wanted(&self) -> Option<Hand> {
+    pub(super) fn next_wanted(&self) -> Option<ScanSlice> {
         let mut state = self.lock();
         loop {
             if state.is_stopping {
@@ -147,8 +147,8 @@ impl Scans {
             }
             match state.turns.pop_front() {
                 Some(number) => {
-                    if let Some(hand) = state.hand(number) {
-                        return Some(hand);
+                    if let Some(slice) = state.slice(number) {
+                        return Some(slice);
                     }
                 }
                 None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -158,7 +158,7 @@ impl Scans {
 
     /// Takes the background planner's next task; blocks until there is one. `None` when the server
     /// stops.
-    pub(super) fn next_chore(&self) -> Option<Chore> {
+    pub(super) fn next_task(&self) -> Option<PlannerTask> {
         let mut state = self.lock();
         loop {
             if state.is_stopping {
@@ -168,12 +168,12 @@ impl Scans {
             let laid_aside = state.laid_aside().map(|(number, job)| (job.left(), number)).min();
             let queued = state.queue.peek_bytes(now).unwrap_or(u64::MAX);
             if let Some((_, number)) = laid_aside.filter(|(left, _)| *left <= queued)
-                && let Some(hand) = state.hand(number)
+                && let Some(slice) = state.slice(number)
             {
-                return Some(Chore::Advance(hand));
+                return Some(PlannerTask::Advance(slice));
             }
             if let Some(name) = state.queue.pop(now) {
-                return Some(Chore::Look(name));
+                return Some(PlannerTask::Look(name));
             }
             let wait = state.queue.next_at().map_or(LONG, |at| at.saturating_duration_since(now));
             let waited = self.work.wait_timeout(state, wait);
@@ -233,7 +233,7 @@ impl Scans {
     }
 }
 
-impl Hand {
+impl ScanSlice {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -275,11 +275,11 @@ impl State {
         own < free && own < PER_ADDRESS_MAX
     }
 
-    fn hand(&mut self, number: u64) -> Option<Hand> {
+    fn slice(&mut self, number: u64) -> Option<ScanSlice> {
         let job = self.jobs.get_mut(&number)?;
         let progress = job.progress.take()?;
         job.scan.is_given_up.store(false, Ordering::Relaxed);
-        Some(Hand { number, scan: job.scan.clone(), opened: job.opened.clone(), progress })
+        Some(ScanSlice { number, scan: job.scan.clone(), opened: job.opened.clone(), progress })
     }
 
     /// Iterates over jobs without tickets that no thread is advancing.

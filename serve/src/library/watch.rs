@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::inotify::{Heard, Watches};
+use super::inotify::{FolderEvent, Watches};
 use super::touched::{QUIET, Touched};
 use super::{Library, background};
 use crate::error::Error;
@@ -215,8 +215,8 @@ impl<'a> Librarian<'a> {
         let (now, touched) = (Instant::now(), &mut self.touched);
         let mut is_overflown = false;
         watches.read(|heard| match heard {
-            Heard::Touched(name) => touched.touch(name, now),
-            Heard::Overflowed => is_overflown = true,
+            FolderEvent::Touched(name) => touched.touch(name, now),
+            FolderEvent::Overflowed => is_overflown = true,
         });
         if is_overflown {
             let at = self.walked_until.max(now + QUIET);

@@ -58,7 +58,7 @@ pub struct RtspSession {
     played: bool,
     timeout: Duration,
     control_open: bool,
-    heard_at: Duration,
+    active_at: Duration,
     expires_at: Duration,
     play_by: Duration,
 }
@@ -78,7 +78,7 @@ impl RtspSession {
             played: false,
             timeout,
             control_open: true,
-            heard_at: now,
+            active_at: now,
             expires_at: now.saturating_add(timeout),
             play_by: now.saturating_add(play_within),
         }
@@ -94,7 +94,7 @@ impl RtspSession {
     /// # Errors
     /// While playing.
     pub fn setup(&mut self, now: Duration) -> Result<(), MethodNotValid> {
-        self.heard(now, ControlChannel::Rtsp);
+        self.note_activity(now, ControlChannel::Rtsp);
         match self.state {
             SessionState::Ready => Ok(()),
             SessionState::Playing => Err(self.refusal()),
@@ -104,7 +104,7 @@ impl RtspSession {
     /// PLAY, valid in both states: the one before, so that the caller knows a start from a seek or
     /// a sign of life.
     pub fn play(&mut self, now: Duration) -> SessionState {
-        self.heard(now, ControlChannel::Rtsp);
+        self.note_activity(now, ControlChannel::Rtsp);
         self.played = true;
         std::mem::replace(&mut self.state, SessionState::Playing)
     }
@@ -114,7 +114,7 @@ impl RtspSession {
     /// # Errors
     /// The session never played.
     pub fn pause(&mut self, now: Duration) -> Result<SessionState, MethodNotValid> {
-        self.heard(now, ControlChannel::Rtsp);
+        self.note_activity(now, ControlChannel::Rtsp);
         if !self.played {
             return Err(self.refusal());
         }
@@ -127,9 +127,9 @@ impl RtspSession {
     }
 
     /// Notes that the client was heard. A refused request counts too.
-    pub fn heard(&mut self, now: Duration, channel: ControlChannel) {
+    pub fn note_activity(&mut self, now: Duration, channel: ControlChannel) {
         self.control_open |= channel == ControlChannel::Rtsp;
-        self.heard_at = self.heard_at.max(now);
+        self.active_at = self.active_at.max(now);
         let life = if self.control_open { self.timeout } else { self.grace() };
         self.expires_at = self.expires_at.max(now.saturating_add(life));
     }
@@ -141,8 +141,8 @@ impl RtspSession {
     }
 
     /// Time at which the client was last heard.
-    pub fn heard_at(&self) -> Duration {
-        self.heard_at
+    pub fn active_at(&self) -> Duration {
+        self.active_at
     }
 
     /// Time at which the session expires, unless the client is heard before.
@@ -202,14 +202,14 @@ mod tests {
     fn every_word_extends_the_life_and_silence_ends_it() {
         let mut session = RtspSession::new(at(100), TIMEOUT, Duration::MAX);
         assert_eq!(session.expires_at(), at(160));
-        session.heard(at(130), ControlChannel::Rtcp);
+        session.note_activity(at(130), ControlChannel::Rtcp);
         assert_eq!(session.expires_at(), at(190));
         assert!(session.setup(at(140)).is_ok());
         assert_eq!(session.expires_at(), at(200));
         // Time that runs backwards shortens nothing.
-        session.heard(at(90), ControlChannel::Rtsp);
+        session.note_activity(at(90), ControlChannel::Rtsp);
         assert_eq!(session.expires_at(), at(200));
-        session.heard(Duration::MAX, ControlChannel::Rtsp);
+        session.note_activity(Duration::MAX, ControlChannel::Rtsp);
         assert_eq!(session.expires_at(), Duration::MAX);
     }
 
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(session.play(at(1)), SessionState::Ready);
         session.control_closed(at(5));
         assert_eq!(session.expires_at(), at(15));
-        session.heard(at(8), ControlChannel::Rtcp);
+        session.note_activity(at(8), ControlChannel::Rtcp);
         assert_eq!(session.expires_at(), at(18));
-        session.heard(at(12), ControlChannel::Rtsp);
+        session.note_activity(at(12), ControlChannel::Rtsp);
         assert_eq!(session.expires_at(), at(72));
         // A grace never lengthens the life.
         let mut session = RtspSession::new(at(0), TIMEOUT, TIMEOUT);
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn a_session_that_is_not_played_ends_whatever_is_heard() {
         let mut session = RtspSession::new(at(0), TIMEOUT, at(10));
-        session.heard(at(9), ControlChannel::Rtsp);
-        session.heard(at(9), ControlChannel::Rtcp);
+        session.note_activity(at(9), ControlChannel::Rtsp);
+        session.note_activity(at(9), ControlChannel::Rtcp);
         assert_eq!((session.expires_at(), session.has_played()), (at(10), false));
         assert_eq!(session.play(at(9)), SessionState::Ready);
         assert_eq!((session.expires_at(), session.has_played()), (at(69), true));
