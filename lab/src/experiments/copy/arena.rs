@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that copies are measured in, and the orders in which they go through it.
+//! Arena: source and target memory of the measured copies, and the orders that walk it.
 //!
-//! Source and target begin at a page's start and half a page behind one. Modulo a page they are
-//! then as far apart as can be: a load whose address has the last 12 bits of a store before it
-//! waits for that store, by which a copy of 1,500 bytes takes 22 ns instead of 14.
+//! Source and target begin at a page's start and half a page after one. Modulo a page they are then
+//! as far apart as can be: a load whose address shares the last 12 bits of an earlier store waits
+//! for that store, and a copy of 1,500 bytes then takes 22 ns instead of 14.
 //!
-//! Hot, a copy goes to and fro between two pages: within the first cache, and to another address
-//! each time, so that no copy can be left out as the one before was the same. Cold, it walks
-//! through more than any cache holds in an order that no prefetcher guesses.
+//! Hot copies alternate between two pages: they stay in the first-level cache, and each has another
+//! address, so that no copy can be skipped as a repetition. Cold copies walk through more than any
+//! cache holds, in an order that no prefetcher predicts.
 //!
 //! Sources: Intel's optimisation manual, "4K aliasing".
-//! Does not do: time.
+//! Does not measure time.
 
 use std::cell::RefCell;
 
-/// Source and target.
+/// Source and target memory.
 pub(super) struct Arena {
     source: Vec<u8>,
     target: RefCell<Vec<u8>>,
 }
 
-/// Where source and target of a copy begin, behind the beginning of the arena's.
+/// Offsets of source and target from the beginning of the arena's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offsets {
     pub(super) source: usize,
@@ -28,7 +28,8 @@ pub(super) struct Offsets {
 }
 
 impl Arena {
-    /// Of so many bytes each, all of them written to, so that they are there.
+    /// Allocates source and target of `bytes` bytes each; writes to every page, so that it is
+    /// mapped.
     pub(super) fn new(bytes: usize) -> Arena {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut source = vec![0; bytes + MARGIN];
@@ -42,7 +43,7 @@ impl Arena {
         Arena { source, target }
     }
 
-    /// Lends both from where the first copy begins.
+    /// Lends source and target from the start of the first copy.
     pub(super) fn lend<R>(&self, offsets: Offsets, work: impl FnOnce(&[u8], &mut [u8]) -> R) -> R {
         let mut target = self.target.borrow_mut();
         let page = |memory: &[u8]| memory.as_ptr().align_offset(PAGE_BYTES);
@@ -52,52 +53,52 @@ impl Arena {
     }
 }
 
-/// Which copy comes after which.
+/// Sequence of the copies of a run.
 pub(super) trait Order {
-    /// Where call number `call` begins, and its bytes.
+    /// Returns the start of call number `call` and its bytes.
     fn copy(&self, call: usize) -> (usize, usize);
 
-    /// Calls until it begins again.
+    /// Counts the calls until the order repeats.
     fn calls(&self) -> usize;
 
-    /// The places, when all copies are of one size.
+    /// Returns the places when all copies have one size.
     fn places(&self) -> Option<&Places>;
 }
 
-/// Copies of one size in some places.
+/// Copies of one size in several places.
 pub(super) struct Places {
     bytes: usize,
-    /// From the start of one place to the start of the next.
+    /// Bytes from the start of one place to the start of the next.
     stride: usize,
-    /// A power of two.
+    /// Number of places, a power of two.
     count: usize,
-    /// Odd, so that all places get their turn: places from one copy to the next.
+    /// Places from one copy to the next; odd, so that every place is visited.
     step: usize,
 }
 
 impl Places {
-    /// To and fro between two pages; what is larger than half of one, in one place.
+    /// Alternates between two pages; copies larger than half a page stay in one place.
     pub(super) fn hot(bytes: usize) -> Places {
         let count = if bytes <= PAGE_BYTES / 2 { 2 } else { 1 };
         Places { bytes, stride: PAGE_BYTES, count, step: 1 }
     }
 
-    /// Each copy where none was for a long time: through at least half of `arena_bytes`.
+    /// Reuses a place only after all others: walks through at least half of `arena_bytes`.
     pub(super) fn cold(bytes: usize, arena_bytes: usize) -> Places {
-        // A line between two keeps them from fetching each other.
+        // One cache line between two places keeps them from prefetching each other.
         let stride = bytes.next_multiple_of(LINE_BYTES) + LINE_BYTES;
         let count = 1 << (arena_bytes / stride).max(1).ilog2();
-        // The golden section: neighbours in time are far apart in memory.
+        // Golden ratio: successive copies are far apart in memory.
         let step = (count as f64 * 0.618) as usize | 1;
         Places { bytes, stride, count, step }
     }
 
-    /// Bytes of a copy.
+    /// Returns the bytes of a copy.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes from the first place to the end of the last.
+    /// Returns the bytes from the first place to the end of the last.
     pub(super) fn reach(&self) -> usize {
         (self.count - 1) * self.stride + self.bytes
     }
@@ -119,13 +120,13 @@ impl Order for Places {
     }
 }
 
-/// Sizes without a pattern, in one place.
+/// Random sizes in one place.
 pub(super) struct Mixed {
     sizes: Vec<u32>,
 }
 
 impl Mixed {
-    /// Evenly from a range; of as many that no predictor learns them by heart.
+    /// Draws sizes uniformly from a range, too many for a branch predictor to learn.
     pub(super) fn new(least: usize, most: usize) -> Mixed {
         let count = (most - least + 1) as u32;
         let mut sizes: Vec<u32> =
@@ -161,6 +162,6 @@ fn shuffle(numbers: &mut [u32]) {
 
 const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
-/// Room for offsets, and for the beginning of the arena to be at a page's.
+/// Bytes left for the offsets and for aligning the start of the arena to a page.
 const MARGIN: usize = 3 * PAGE_BYTES;
 const MIXED_CALLS: u32 = 1 << 16;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of fixed sizes in a loop: a program has one size in its text, the lab a list of them.
+//! Copies of fixed sizes in a loop: a program has one constant size, the lab a list of them.
 //!
-//! Does not do: choose which of them are measured where.
+//! Does not choose which sizes are measured in which places.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::specimens::copy::{CopyBatch, Fixed};
 
 use super::arena::{Order, Places};
 
-/// Copies of `N` bytes, one after the other.
+/// Successive copies of `N` bytes.
 struct Copies<'a, const N: usize> {
     source: &'a [u8],
     target: &'a mut [u8],
@@ -40,13 +40,13 @@ impl<const N: usize> CopyBatch for Copies<'_, N> {
 
 macro_rules! sizes {
     ($($bytes:literal)*) => {
-        /// Those that there is a routine for.
+        /// Sizes that have a routine.
         pub(super) const SIZES: &[usize] = &[$($bytes),*];
 
-        /// Runs the routine of the places' size; gives the bytes copied.
+        /// Runs the routine of the places' size; returns the bytes copied.
         ///
         /// # Panics
-        /// For a size that is none of [`SIZES`].
+        /// For a size that is not in [`SIZES`].
         pub(super) fn run(
             copier: Copier,
             source: &[u8],

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab copy`: what a copy in memory costs, by routine, size, place and cache.
+//! `pagewire lab copy`: the time of a copy in memory, by routine, size, placement and cache.
 //!
-//! The study's figure first: 128 to 2,048 bytes, its routine with SSE against the string
-//! instructions that the kernel used, and beside them the C library's and ours. Then what the
-//! figure does not say: every alignment, sizes that no predictor knows, sizes to 256 MiB, memory
-//! that is in no cache, stores past the caches, and a sum taken on the way.
+//! First comes the figure of the simd-copy paper: 128 to 2,048 bytes, its SSE routine against the
+//! string instructions of the kernel, with the C library's copy and ours beside them. Then come
+//! cases that the figure leaves out: every alignment, sizes that no predictor learns, sizes to 256
+//! MiB, memory outside every cache, non-temporal stores, and a checksum taken during the copy.
 //!
 //! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel", section 6, figure 6.
-//! Does not do: the study's second part, a kernel in user mode with the routine in it.
+//! Does not measure the paper's second part, a user-mode kernel with the routine in it.
 
 mod arena;
 mod fixed;
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     results.complete = true;
     let specimens = Specimens::here();
     let sorts = Sorts::of(specimens.copy, options)?;
-    // A quarter of the memory at most, for source and target together.
+    // Source and target together use a quarter of the memory at most.
     let most = usize::try_from(results.host.memory_bytes / 8).unwrap_or(usize::MAX);
     let (plans, all) = plan::all(&sorts, options, most);
     let of = plans.iter().map(|plan| plan.bytes_max()).max().unwrap_or(0);
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         results.notes.push(format!("skip: copies that go over {of} bytes: too little memory"));
     }
     let arena = Arena::new(of);
-    // Of the alignments, only what they come to is kept.
+    // The alignments are reduced to their summary.
     let mut aside = Results { rows: Vec::new(), ..results.clone() };
     let mut turns = Turns::new(options, plans.len(), &mut results);
     for plan in plans {
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         }
     }
     turns.finish(&mut results);
-    // A time is a size over a throughput.
+    // The time is the size divided by the throughput.
     for row in &mut results.rows {
         let is_main = row.parameters.get("placement").is_none_or(|name| plan::is_main(name));
         row.detail = row.metric == "time" || !is_main;
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Checks and times the routines of a plan.
+/// Verifies and times the routines of a plan.
 fn measure<O: Order>(
     turns: &mut Turns<'_>,
     arena: &Arena,
@@ -84,8 +84,8 @@ fn measure<O: Order>(
     for routine in &plan.routines {
         routine.check(arena, copies)?;
     }
-    // One after the other, from routine to routine: what one has brought into a cache, the next
-    // does not find there.
+    // One call after the other, routine by routine: data that one routine brought into a cache is
+    // no longer there for the next.
     let next = &Cell::new(0);
     let calls = plan.calls();
     let members = plan.routines.iter().map(|&routine| {
@@ -99,7 +99,7 @@ fn measure<O: Order>(
     Ok(())
 }
 
-/// Which C library, and of what version.
+/// Returns the name and the version of the C library.
 fn c_library() -> String {
     let asked = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let version = asked.ok().filter(|output| output.status.success());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which routines are measured at which sizes and places.
+//! Plans of a run: the routines, sizes and placements that are measured.
 //!
 //! Sources: Saito and Oikawa, figure 6, for the sizes.
-//! Does not do: measure.
+//! Does not measure.
 
 use crate::specimens::copy::Copier;
 use crate::specimens::copy::published::ROUTINES;
@@ -13,38 +13,38 @@ use super::routine::{MEMCPY, Routine};
 use measure::Error;
 use measure::Options;
 
-/// Copies that are timed in turns.
+/// Copies that are timed in interleaved rounds.
 pub(super) struct Plan {
     pub(super) parameters: Vec<(&'static str, String)>,
     pub(super) routines: Vec<Routine>,
-    /// What they are compared with.
+    /// The others are compared with it.
     pub(super) reference: Routine,
     pub(super) copies: Copies,
     pub(super) offsets: Offsets,
-    /// Its rows are not shown one by one.
+    /// True when its rows enter only the summary.
     pub(super) aside: bool,
     bytes: usize,
 }
 
-/// Of which size, where.
+/// Sizes and places of the copies.
 pub(super) enum Copies {
     OfOneSize(Places),
     Mixed(Mixed),
 }
 
 impl Plan {
-    /// For the progress bar.
+    /// Returns the text for the progress bar.
     pub(super) fn title(&self) -> String {
         let values: Vec<&str> = self.parameters.iter().map(|(_, value)| value.as_str()).collect();
         values.join(", ")
     }
 
-    /// Copies a call makes: some tens of microseconds.
+    /// Counts the copies of a call: some tens of microseconds.
     pub(super) fn calls(&self) -> usize {
         (CALL_BYTES / (self.bytes + CALL_OVERHEAD_BYTES)).max(1)
     }
 
-    /// How far into the arena it reaches.
+    /// Counts the bytes of the arena that the plan needs.
     pub(super) fn bytes_max(&self) -> usize {
         match &self.copies {
             Copies::OfOneSize(places) => places.reach(),
@@ -53,13 +53,13 @@ impl Plan {
     }
 }
 
-/// The routines that are asked for, by what they do.
+/// Selected routines, by kind.
 pub(super) struct Sorts {
-    /// All copies but those of fixed sizes and past the caches.
+    /// All copies except those of fixed sizes and those with non-temporal stores.
     copies: Vec<Routine>,
     fixed: Vec<Routine>,
     past_caches: Vec<Routine>,
-    /// Those of [`Sorts::copies`] for which every alignment is tried.
+    /// Members of [`Sorts::copies`] that run at every alignment.
     everywhere: Vec<Routine>,
     sums: Vec<Routine>,
     then_sum: Routine,
@@ -67,7 +67,7 @@ pub(super) struct Sorts {
 
 impl Sorts {
     /// # Errors
-    /// [`Error::Caller`] when none is asked for that is here.
+    /// [`Error::Caller`] when a selected name is not a routine of this host.
     pub(super) fn of(ours: Copier, options: &Options) -> Result<Sorts, Error> {
         let sum = Kernels::here().checksum;
         let mut copies = vec![Routine::Memcpy];
@@ -97,7 +97,7 @@ impl Sorts {
         Ok(sorts)
     }
 
-    /// Drops what is not asked for; references stay.
+    /// Drops the routines that are not selected; references stay.
     fn keep(&mut self, options: &Options) -> Result<(), Error> {
         let names = &options.members;
         if names.is_empty() {
@@ -130,8 +130,8 @@ impl Sorts {
     }
 }
 
-/// All plans of a run, in their order, without those that go beyond `most` bytes; and how far all
-/// would.
+/// Returns all plans of a run in order, without those larger than `most` bytes, and the bytes that
+/// all of them would need.
 pub(super) fn all(sorts: &Sorts, options: &Options, most: usize) -> (Vec<Plan>, usize) {
     let grid = if options.quick { &QUICK } else { &FULL };
     let asked = |sizes: &[usize], least: usize, most: usize| -> Vec<usize> {
@@ -200,7 +200,7 @@ fn one_size(
     }
 }
 
-/// Sizes without a pattern.
+/// Returns the plan of random sizes.
 fn mixed(sorts: &Sorts, (least, most): (usize, usize)) -> Plan {
     let (placement, offsets) = PLACEMENTS[0];
     let parameters = [
@@ -219,7 +219,7 @@ fn mixed(sorts: &Sorts, (least, most): (usize, usize)) -> Plan {
     }
 }
 
-/// Every size at every pair of offsets.
+/// Returns the plans of every size at every pair of offsets.
 fn alignments(sorts: &Sorts, grid: &Grid) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &source in grid.offsets {
@@ -237,20 +237,20 @@ fn alignments(sorts: &Sorts, grid: &Grid) -> Vec<Plan> {
     plans
 }
 
-/// Whether a placement is one of those that are used everywhere.
+/// True when a placement is measured at every size.
 pub(super) fn is_main(name: &str) -> bool {
     PLACEMENTS[..MAIN].iter().any(|(placement, _)| *placement == name)
 }
 
-/// How much is measured.
+/// Sizes and placements of a run.
 struct Grid {
     sizes: &'static [usize],
-    /// Between those, where both ends are aligned.
+    /// Sizes between those, measured where both ends are aligned.
     between: &'static [usize],
     placements: usize,
     large: &'static [usize],
     cold: &'static [usize],
-    /// What is walked through; more than any cache.
+    /// Bytes that cold copies walk through; more than any cache.
     cold_bytes: usize,
     mixed: &'static [(usize, usize)],
     sums: &'static [usize],
@@ -298,7 +298,8 @@ const QUICK: Grid = Grid {
     offsets: &[0, 1, 29],
 };
 
-/// Where source and target begin, behind a multiple of 64; the first [`MAIN`] at all sizes.
+/// Offsets of source and target from a multiple of 64; the first [`MAIN`] are measured at all
+/// sizes.
 const PLACEMENTS: [(&str, Offsets); 4] = [
     ("aligned", Offsets { source: 0, target: 0 }),
     ("both off", Offsets { source: 13, target: 29 }),
@@ -308,11 +309,11 @@ const PLACEMENTS: [(&str, Offsets); 4] = [
 
 const MAIN: usize = 2;
 
-/// The study's routine.
+/// The simd-copy paper's routine.
 pub(super) const PUBLISHED: &str = "published_sse";
-/// Of the sizes of the study's figure that are measured in every placement.
+/// Step between the paper's sizes that are measured in every placement.
 pub(super) const STUDY_STEP: usize = 128;
 const SMALL_BYTES_MAX: usize = 4096;
 const CALL_BYTES: usize = 1 << 19;
-/// So many bytes would take as long as a call of none.
+/// A call costs as much time as a copy of this many bytes.
 const CALL_OVERHEAD_BYTES: usize = 64;

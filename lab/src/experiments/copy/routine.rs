@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured: a routine that copies, its loop, and the check of its answer.
+//! Measured routine: a way to copy, its loop, and the check of its result.
 //!
-//! Each routine has the same loop around it, compiled for it: two slices are made, then it is
-//! called as a program would call it. The C library's memcpy is what `copy_from_slice` calls, by
-//! the table of linked functions; a kernel of ours is called by its pointer; a copy of a fixed size
-//! is no call at all. Sizes are not known to the compiler but for the last.
+//! Each routine has the same loop, compiled for it: two slices are made, then the routine is called
+//! as a program would call it. `copy_from_slice` calls the C library's memcpy through the dynamic
+//! linker's table; a kernel of ours is called by its pointer; a copy of a fixed size is inlined.
+//! Only that copy's size is known to the compiler.
 //!
-//! Does not do: choose sizes or places; time.
+//! Does not choose sizes or places; does not measure time.
 
 use std::hint::black_box;
 
@@ -22,26 +22,26 @@ use measure::Error;
 /// A way to copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Routine {
-    /// The C library's.
+    /// The C library's memcpy.
     Memcpy,
-    /// Others', and string instructions.
+    /// Published routines and string instructions.
     Published(&'static Published),
-    /// Ours.
+    /// Our kernel.
     Copier(Copier),
-    /// Ours, of a size in the program's text.
+    /// Our kernel with a constant size.
     Fixed(Copier),
-    /// Ours, past the caches.
+    /// Our kernel with non-temporal stores.
     PastCaches(Copier),
-    /// Ours with a sum.
+    /// Our kernel with a checksum in the same pass.
     AndSum(Copier),
-    /// Ours, then a sum of the copy.
+    /// Our kernel, then a checksum of the copy.
     ThenSum(Copier, Checksum),
-    /// The C library's, then a sum of the copy.
+    /// The C library's memcpy, then a checksum of the copy.
     MemcpyThenSum(Checksum),
 }
 
 impl Routine {
-    /// Its name among the members.
+    /// Returns its member name.
     pub(super) fn name(self) -> String {
         match self {
             Routine::Memcpy => MEMCPY.to_owned(),
@@ -55,12 +55,12 @@ impl Routine {
         }
     }
 
-    /// Whether there is a routine for copies of so many bytes.
+    /// True when the routine can copy `bytes` bytes.
     pub(super) fn is_for(self, bytes: usize) -> bool {
         !matches!(self, Routine::Fixed(_)) || fixed::SIZES.contains(&bytes)
     }
 
-    /// Makes `calls` copies of an order, from number `first` on; gives their bytes.
+    /// Makes `calls` copies of an order, from number `first` on; returns their bytes.
     pub(super) fn run<O: Order>(
         self,
         arena: &Arena,
@@ -103,7 +103,7 @@ impl Routine {
         })
     }
 
-    /// That the first copies of an order are copies, and change nothing around them.
+    /// Checks that the first copies of an order are correct and change no byte around them.
     ///
     /// # Errors
     /// [`Error::Wrong`].
@@ -151,7 +151,7 @@ impl Routine {
     }
 }
 
-/// The loop: calls of one after the other. Compiled for each routine.
+/// Calls the routine once for each copy of the order; compiled for each routine.
 #[inline(always)]
 fn each<O: Order>(
     source: &[u8],
@@ -170,7 +170,7 @@ fn each<O: Order>(
     copied
 }
 
-/// What all are compared with.
+/// Reference of every comparison.
 pub(super) const MEMCPY: &str = "memcpy";
 const CHECKED_CALLS: usize = 64;
 const AROUND_BYTES: usize = 64;

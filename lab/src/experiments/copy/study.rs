@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the study says of its figure, beside what the same routines do here.
+//! Statements of the simd-copy paper about its figure, compared with the same routines here.
 //!
-//! The figure is a drawing; its text says three things of it, and gives two times of a kernel with
-//! the one routine and the other. The study's routine ends with the string instruction that it is
-//! compared with, so here that is the one of its member's end. Its processor was of 2011.
+//! The figure is a drawing. The paper's text makes three statements about it, and gives two times
+//! of a kernel, one with each routine. The paper's routine ends with the string instruction that it
+//! is compared with, so the reference here is the member of that instruction. The paper's processor
+//! was of 2011.
 //!
 //! Sources: Saito and Oikawa, section 6 (figure 6) and section 7 (table 4).
-//! Does not do: read values off the drawing.
+//! Does not read values off the drawing.
 
 use super::plan::PUBLISHED;
 use measure::memory::TIMES;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// Adds the ratio of the two, the published one, and what the study says of them.
+/// Adds the measured ratio, the published ratio, and the paper's statements.
 pub(super) fn add(results: &mut Results) {
     let at = |member: &str, bytes: usize| {
         let bytes = bytes.to_string();
@@ -47,7 +48,7 @@ pub(super) fn add(results: &mut Results) {
     results.notes.extend(notes);
 }
 
-/// The three sentences, and of how many sizes each is true here.
+/// Formats the three statements, each with the number of sizes for which it is true here.
 fn notes(measured: &[(usize, Figure, Figure)]) -> Vec<String> {
     let count = |sizes: &dyn Fn(usize) -> bool, is_true: &dyn Fn(f64) -> bool| {
         let of: Vec<_> = measured.iter().filter(|(bytes, ..)| sizes(*bytes)).collect();
@@ -73,7 +74,7 @@ fn notes(measured: &[(usize, Figure, Figure)]) -> Vec<String> {
     )]
 }
 
-/// The string instruction, for the kernel's copy.
+/// String instruction that stands for the kernel's copy.
 const KERNEL: &str = "rep_movsb";
 const KERNEL_SECONDS: f64 = 12.96;
 const PUBLISHED_SECONDS: f64 = 8.75;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the many sizes and alignments come to: geometric means, and the worst of them.
+//! Summary of the many sizes and alignments: geometric means and the worst case.
 //!
-//! A geometric mean of ratios, as it does not depend on which of the two is the reference. It is
-//! taken round by round, so that it has a spread.
+//! The mean of ratios is geometric, so that it does not depend on which of the two is the
+//! reference. It is computed round by round, so that it has a spread.
 //!
 //! Sources: Fleming and Wallace, "How not to lie with statistics", 1986.
-//! Does not do: judge.
+//! Sets no pass/fail thresholds.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use measure::memory::TIMES;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// Adds the means of each placement, and of `alignments`' rows those of the worst.
+/// Adds the means of each placement and, of `alignments`, the means of the worst.
 pub(super) fn add(alignments: &[Row], results: &mut Results) {
     let ratio = format!("relative to {MEMCPY}");
     let study = |bytes: usize| (128..=2048).contains(&bytes) && bytes.is_multiple_of(STUDY_STEP);
@@ -41,7 +41,7 @@ fn is_hot(memory: &String) -> bool {
     memory == "hot"
 }
 
-/// The geometric mean over sizes of each member in each place.
+/// Returns the geometric mean over the sizes, per member and place.
 fn means<'a>(
     rows: impl IntoIterator<Item = &'a Row>,
     what: &str,
@@ -63,7 +63,7 @@ fn means<'a>(
         order[index].1.push(&row.figure);
     }
     let of = order.iter().map(|(_, figures)| figures.len()).max().unwrap_or(0);
-    // A mean over some of the sizes is none over all.
+    // Members without all sizes have no mean.
     let whole = order.into_iter().filter(|(_, figures)| figures.len() == of);
     whole
         .map(|(row, figures)| {
@@ -79,7 +79,7 @@ fn means<'a>(
         .collect()
 }
 
-/// Round by round.
+/// Computes the geometric mean round by round.
 fn geometric(figures: &[&Figure]) -> Figure {
     let rounds = figures.iter().map(|figure| figure.samples.len()).min().unwrap_or(0);
     let mean = |round: usize| {
@@ -89,7 +89,7 @@ fn geometric(figures: &[&Figure]) -> Figure {
     Figure::of((0..rounds).map(mean).collect())
 }
 
-/// The throughput of each member over that of the study's routine at the same size and place.
+/// Returns each member's throughput relative to the paper's routine at the same size and place.
 fn over_published(rows: &[Row]) -> Vec<Row> {
     let throughputs = || rows.iter().filter(|row| row.metric == "throughput");
     let published: BTreeMap<_, _> = throughputs()
@@ -106,7 +106,7 @@ fn over_published(rows: &[Row]) -> Vec<Row> {
         .collect()
 }
 
-/// Of each member the row with the least median.
+/// Returns the row with the lowest median of each member.
 fn worst(rows: &[Row], what: &str) -> Vec<Row> {
     let mut least: Vec<&Row> = Vec::new();
     for row in rows.iter().filter(|row| row.member != MEMCPY) {

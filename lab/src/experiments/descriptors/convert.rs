@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Conversion alone: descriptors and records lie in the first cache, all are done.
+//! Conversion alone: all descriptors are done; descriptors and records lie in the first-level
+//! cache.
 //!
-//! Bursts of 32, as drivers take them, each by a call: what a call costs is in the figure.
+//! A call converts a burst of 32, as in drivers: the figure includes the cost of the call.
 //!
-//! Does not do: bursts that end early; those are in the ring model.
+//! Does not measure bursts that end early; the ring model has those.
 
 use std::cell::RefCell;
 
@@ -17,7 +18,7 @@ use measure::Error;
 use measure::memory::{Group, Member, Turns};
 use measure::results::Results;
 
-/// A format of descriptors.
+/// Descriptor format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Format {
     Short,
@@ -73,7 +74,7 @@ impl Work {
         }
     }
 
-    /// All by a variant, or by the oracle.
+    /// Converts all descriptors by a variant, or by the oracle.
     fn run(&mut self, format: Format, variant: Option<Descriptor>) -> usize {
         let mut count = 0;
         for (index, packets) in self.packets.chunks_mut(BURST).enumerate() {
@@ -104,7 +105,7 @@ impl Work {
     }
 }
 
-/// Checks and times all variants on a format.
+/// Verifies and times all variants on a format.
 pub(super) fn measure(
     format: Format,
     variants: &[Descriptor],
@@ -113,7 +114,7 @@ pub(super) fn measure(
 ) -> Result<(), Error> {
     let work = RefCell::new(Work::new());
     let mut members = Vec::new();
-    // AF_XDP's lengths are aligned: there is no such fault to make.
+    // Lengths in AF_XDP are aligned, so the narrow-store fault cannot occur.
     let has = |variant: &&Descriptor| format != Format::Xdp || variant.name() != FAULT;
     for &variant in variants.iter().filter(has) {
         work.borrow_mut().verify(format, variant)?;
@@ -129,6 +130,6 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Descriptors and records of these are at most half of a first cache of 32 KiB.
+/// Descriptors and records of this number fill at most half of a first-level cache of 32 KiB.
 const COUNT: usize = 256;
 const BURST: usize = 32;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Headers of received frames, read from slots of 2 KiB as drivers and AF_XDP have them.
+//! Headers of received frames, read from slots of 2 KiB as in drivers and AF_XDP.
 //!
-//! Does not do: frames that are in no cache; whoever receives them has brought them there.
+//! Does not measure frames outside every cache; the receiver has already read them.
 
 use std::cell::RefCell;
 
@@ -14,18 +14,18 @@ use measure::results::Results;
 use wire::mp2t;
 use wire::rtp::Header;
 
-/// Frames that are alike, or some that are not.
+/// A set of frames: all alike, or some with an IP option.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     name: &'static str,
-    /// Of so many frames one has an option in its IP header.
+    /// One frame of this many has an option in its IP header.
     one_of: Option<usize>,
 }
 
 pub(super) const KINDS: &[Kind] =
     &[Kind { name: "usual", one_of: None }, Kind { name: "1 of 16 unusual", one_of: Some(16) }];
 
-/// A frame of RTP over UDP over IPv4.
+/// Makes a frame of RTP over UDP over IPv4.
 fn frame(number: usize, has_option: bool) -> Vec<u8> {
     let number = number as u8;
     let (words, option) = if has_option { (6, 4) } else { (5, 0) };
@@ -50,7 +50,7 @@ fn frame(number: usize, has_option: bool) -> Vec<u8> {
     frame
 }
 
-/// Checks and times all variants.
+/// Verifies and times all variants.
 pub(super) fn measure(
     kind: Kind,
     readers: &[Packet],
@@ -95,10 +95,10 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What the others are compared with.
+/// The other variants are compared with it.
 pub(super) const REFERENCE: &str = "portable";
 const COUNT: usize = 32;
 const SLOT_BYTES: usize = 2048;
 const PAYLOAD_BYTES: usize = 1316;
-/// Bytes that are read of a frame, and counted in its throughput.
+/// Bytes read of each frame; its throughput counts these.
 const HEADER_BYTES: usize = 54;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab descriptors`: what a received packet costs before anybody looks at its payload.
+//! `pagewire lab descriptors`: the CPU cost of a received packet before its payload is read.
 //!
 //! Three parts. In cache: every variant of [`crate::specimens::descriptor`] on descriptors that are
 //! done, by format, with the published fault (`narrow_store`) beside its published remedy
-//! (`sse_blend`). In the ring model ([`ring`]): the whole loop of a driver around each variant,
-//! with a card on another core, once with the card a ring ahead and once with both on the run. And
-//! headers: every variant of [`crate::specimens::packet`].
+//! (`sse_blend`). Ring model ([`ring`]): the whole loop of a driver around each variant, with a
+//! card on another core, once with the card a ring ahead and once with both at work. Headers: every
+//! variant of [`crate::specimens::packet`].
 //!
-//! Every member's answers are compared with the oracle's before it is timed; in the ring model all
-//! packets are verified while it is, and a wrong one is an error.
+//! Every member's results are compared with the oracle's before it is timed. The ring model
+//! verifies every packet during the timed run; a wrong one is an error.
 //!
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example".
-//! Does not do: a real card, or the count of blocked loads: a virtual machine seldom has counters
-//! (`pagewire lab stalls` looks for those).
+//! Does not measure a real card. Does not count blocked loads: a virtual machine seldom has
+//! counters (`pagewire lab stalls` looks for them).
 
 mod convert;
 mod headers;
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
          every member's answers were compared with the oracle's",
         specimens.descriptor, specimens.packet
     ));
-    // Before the thread is kept to one of them.
+    // Reads the cores before the thread is pinned to one of them.
     let cores = Cores::allowed();
     let mut turns = Turns::new(options, FORMATS.len() + headers::KINDS.len(), &mut results);
     for format in FORMATS {
@@ -58,13 +58,14 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// The reference of ratios: the published remedy, where the processor has its instructions.
+/// Returns the reference of the ratios: the published remedy, where the processor has its
+/// instructions.
 fn reference() -> &'static str {
     let remedy = Descriptor::all().find(|variant| variant.name() == REMEDY);
     remedy.map_or("scalar", Descriptor::name)
 }
 
-/// Those that are asked for, the fault among them; the reference always.
+/// Returns the selected variants, the fault among them; the reference is always included.
 fn variants(options: &Options) -> Result<Vec<Descriptor>, Error> {
     let all = || Descriptor::specimens().chain(Descriptor::all());
     let known = || all().map(Descriptor::name).chain(Packet::all().map(Packet::name));
@@ -82,7 +83,7 @@ fn variants(options: &Options) -> Result<Vec<Descriptor>, Error> {
     Ok(all().filter(|variant| asked(variant.name()) || variant.name() == reference()).collect())
 }
 
-/// Likewise of reading headers.
+/// Returns the selected header readers; the reference is always included.
 fn readers(options: &Options) -> Vec<Packet> {
     let asked =
         |name: &str| options.members.is_empty() || options.members.iter().any(|m| m == name);
@@ -91,12 +92,12 @@ fn readers(options: &Options) -> Vec<Packet> {
         .collect()
 }
 
-/// The parameter that says where descriptors were, and its values.
+/// Parameter for the place of the descriptors, and its values.
 const PLACE: &str = "in";
 const CACHE: &str = "cache";
 const AHEAD: &str = "ring ahead";
 const RUNNING: &str = "ring both";
-/// Of `format`: XL710's of 16 bytes.
+/// Value of `format`: XL710 descriptors of 16 bytes.
 const SHORT: &str = "16 B";
 
 /// The published fault and its remedy.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ring model timed: what a packet costs the driver's loop, by what converts its descriptors.
+//! Times of the ring model: nanoseconds a packet in the driver's loop, by conversion variant.
 //!
-//! With the card ahead it writes a whole ring, then the driver takes it: only the driver is timed,
-//! and it never waits. On the run both work at once, and lines go to and fro between the cores
-//! while they do: the time is that of the slower side and of the way between them. A sample is the
-//! median of many rings, as other programs take a core from some. Variants take turns, every other
-//! round backwards.
+//! With the card ahead, the card writes a whole ring, then the driver polls it: only the driver is
+//! timed, and it never waits. In the other mode both work at once, and cache lines move between the
+//! cores meanwhile: the time is that of the slower side and of this transfer. A sample is the
+//! median of many rings, as other programs interrupt some. Variants run in interleaved rounds,
+//! every other round backwards.
 //!
-//! Does not do: tell the driver's cost from the card's when both are on the run.
+//! Does not separate the driver's cost from the card's when both are at work.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use measure::meter::{Cores, pin};
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// How card and driver share the time.
+/// Overlap of card and driver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Ahead,
@@ -38,7 +38,7 @@ impl Mode {
     }
 }
 
-/// Times all variants in both modes.
+/// Verifies and times all variants in both modes.
 pub(super) fn measure(
     variants: &[Descriptor],
     options: &Options,
@@ -58,7 +58,7 @@ pub(super) fn measure(
     ));
     for mode in [Mode::Ahead, Mode::Running] {
         let mut times = vec![Vec::new(); variants.len()];
-        // The first round warms.
+        // The first round is a warm-up.
         for round in 0..=rounds {
             options.progress(round, rounds, mode.name());
             for turn in 0..variants.len() {
@@ -77,7 +77,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Nanoseconds a packet.
+/// Returns nanoseconds a packet.
 fn sample(variant: Descriptor, mode: Mode, rings: usize, cores: &Cores) -> Result<f64, Error> {
     let ring = Ring::new();
     let mut times = Vec::with_capacity(rings);
@@ -122,7 +122,7 @@ fn sample(variant: Descriptor, mode: Mode, rings: usize, cores: &Cores) -> Resul
     Ok(Figure::of(times).median)
 }
 
-/// Times, and ratios round by round.
+/// Adds times, and ratios computed round by round.
 fn add(variants: &[Descriptor], mode: Mode, times: &[Vec<f64>], results: &mut Results) {
     let whole = times.iter().map(Vec::len).min().unwrap_or(0);
     if whole == 0 {
@@ -136,7 +136,7 @@ fn add(variants: &[Descriptor], mode: Mode, times: &[Vec<f64>], results: &mut Re
             let row = Row::new("descriptors", variant.name(), metric, unit, figure);
             row.with(PLACE, mode.name()).with("format", SHORT)
         };
-        // Times the speed: the reference's time over its own.
+        // Speed ratio: the reference's time divided by this variant's.
         let ratio = of.and_then(|of| figures[of].relative_to(figure));
         if let Some(ratio) = ratio {
             let metric = format!("relative to {}", reference());

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A descriptor ring with a card on one side and a driver on the other: the model.
+//! Ring model: a descriptor ring with a card on one side and a driver on the other.
 //!
 //! The card is a thread on another core. It reads the addresses of buffers from the ring, up to the
-//! tail, and writes XL710 descriptors in their place, the done bit last. The driver does what a
-//! poll mode driver does in a burst: it converts what is done, brings the next descriptors and
-//! buffer heads into the cache, writes each packet's metadata into the head of its buffer, hands
-//! the buffers over, puts free buffers into the ring and moves the tail. Who takes the buffers
-//! reads each head and frees it. So the cost of a packet is that of a whole loop, of which the
-//! conversion is a part.
+//! tail, and writes XL710 descriptors in their place, the done bit last. The driver does the work
+//! of a poll mode driver in a burst: it converts descriptors that are done, prefetches the next
+//! descriptors and buffer heads, writes each packet's metadata into the head of its buffer, hands
+//! the buffers over, puts free buffers into the ring and moves the tail. The application reads each
+//! head and frees the buffer. So the cost of a packet is that of a whole loop; the conversion is a
+//! part of it.
 //!
-//! Every packet is verified: both sides sum up hashes in order, and lengths; the card counts
-//! descriptors that it finds in a state that a driver must not leave them in.
+//! Every packet is verified: both sides sum up lengths and, in order, hashes; the card counts
+//! descriptors in a state that a driver must not leave.
 //!
-//! Sources: DPDK's `i40e_rxtx_vec_sse.c`, for what such a driver does and in which order;
+//! Sources: DPDK's `i40e_rxtx_vec_sse.c`, for the steps of such a driver and their order;
 //! Richardson, "Improving Driver Performance: A Worked Example".
-//! Does not do: a card's way through PCI Express and into the last cache; what a packet has in it.
+//! Does not model a card's way through PCI Express and into the last-level cache, or payloads.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,24 +22,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::specimens::descriptor::{Burst, Metadata, Short, kind, status};
 use crate::specimens::prefetch::prefetch;
 
-/// What both sides have.
+/// State shared by card and driver.
 pub(super) struct Ring {
     descriptors: Vec<Short>,
     /// Descriptors given to the card since the start: the tail register.
     tail: Line,
-    /// Packets that the card is asked to have written since the start, in all.
+    /// Packets that the card is asked to have written since the start.
     wanted: Line,
-    /// Packets that it has written.
+    /// Packets that the card has written.
     written: Line,
 }
 
-/// A word that shares its cache line with nothing.
+/// A word alone in its cache line.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicUsize);
 
 impl Ring {
-    /// Empty, of no descriptor given to the card.
+    /// Makes an empty ring; no descriptor is given to the card.
     pub(super) fn new() -> Ring {
         Ring {
             descriptors: (0..RING).map(|_| Short::default()).collect(),
@@ -49,7 +49,7 @@ impl Ring {
         }
     }
 
-    /// Asks the card for packets until there were `total`.
+    /// Asks the card to write packets until the total is `total`.
     pub(super) fn want(&self, total: usize) {
         self.wanted.0.store(total, Ordering::Release);
     }
@@ -59,7 +59,7 @@ impl Ring {
         self.want(END);
     }
 
-    /// Waits until the card has written all that it was asked for.
+    /// Waits until the card has written `total` packets.
     pub(super) fn await_written(&self, total: usize) {
         let mut spins = 0;
         while self.written.0.load(Ordering::Acquire) < total {
@@ -68,12 +68,12 @@ impl Ring {
     }
 }
 
-/// What both sides sum up.
+/// Checksums of one side's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     packets: usize,
     bytes: u64,
-    /// Of the hashes, in order.
+    /// Checksum of the hashes, in order.
     hashes: u32,
 }
 
@@ -86,20 +86,20 @@ impl Sums {
     }
 }
 
-/// What the card did.
+/// Result of the card.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) sums: Sums,
-    /// Descriptors without a buffer's address, or done already.
+    /// Descriptors without a valid buffer address, or not cleared.
     pub(super) wrong: usize,
 }
 
-/// The card: writes packets as it is asked to, until the end.
+/// Runs the card: writes the requested packets until the end.
 pub(super) fn card(ring: &Ring) -> Done {
     let mut done = Done::default();
     let mut spins = 0;
-    // Memory of its own that takes the ring's lines out of its caches, as a card's writes go to the
-    // last one.
+    // A write to other memory evicts the ring's lines from this core's caches, as a card writes to
+    // the last-level cache.
     let mut elsewhere = vec![0_u64; ELSEWHERE_BYTES / 8];
     loop {
         let wanted = ring.wanted.0.load(Ordering::Acquire);
@@ -136,23 +136,23 @@ pub(super) fn card(ring: &Ring) -> Done {
     }
 }
 
-/// Length and hash of packet number `number`: without a pattern of the ring's length.
+/// Returns length and hash of packet `number`; their period is not the ring's length.
 #[inline(always)]
 fn packet(number: usize) -> (u32, u32) {
     let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (60 + (mixed >> 40) as u32 % 1455, mixed as u32)
 }
 
-/// A buffer's head, as drivers have them in front of each buffer.
+/// Head of a buffer, in front of it as in drivers.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Head {
     metadata: Metadata,
-    /// Where the buffer lies, for the card.
+    /// Address of the buffer, for the card.
     address: u64,
 }
 
-/// The driver, with who takes its packets.
+/// The driver, and the application that reads its packets.
 pub(super) struct Driver<'a> {
     ring: &'a Ring,
     heads: Vec<Head>,
@@ -168,7 +168,7 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// With all of the ring given to the card.
+    /// Makes a driver that has given the whole ring to the card.
     pub(super) fn new(ring: &'a Ring) -> Driver<'a> {
         let address = |number: usize| (number as u64 + 1) * BUFFER_BYTES;
         let heads = (0..RING + SPARE)
@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
         driver
     }
 
-    /// Takes what is done, a burst at most; gives the number of packets.
+    /// Polls the ring for one burst at most; returns the number of packets.
     #[inline(always)]
     pub(super) fn poll(&mut self, convert: impl Fn(&[Short], &mut [Metadata]) -> Burst) -> usize {
         let at = self.taken % RING;
@@ -221,7 +221,7 @@ impl<'a> Driver<'a> {
         count
     }
 
-    /// Who takes the packets: reads their heads and frees the buffers.
+    /// The application: reads the packets' heads and frees the buffers.
     #[inline(always)]
     fn take(&mut self, count: usize) {
         for buffer in &self.handed[..count] {
@@ -246,13 +246,13 @@ impl<'a> Driver<'a> {
         self.ring.tail.0.store(self.given, Ordering::Release);
     }
 
-    /// Descriptors taken since the start.
+    /// Counts the descriptors taken since the start.
     pub(super) fn taken(&self) -> usize {
         self.taken
     }
 }
 
-/// Waits a moment; leaves the core to others when it takes long.
+/// Spins; yields the core when the wait is long.
 fn wait(spins: &mut u32) {
     *spins += 1;
     if spins.is_multiple_of(SPINS_MAX) {
@@ -261,19 +261,19 @@ fn wait(spins: &mut u32) {
     spin_loop();
 }
 
-/// Descriptors, as drivers have by default or twice that.
+/// Descriptors of the ring: the default of drivers, or twice that.
 pub(super) const RING: usize = 1024;
 /// Descriptors of a poll, and of a refill.
 pub(super) const BURST: usize = 32;
-/// Buffers that are not in the ring.
+/// Buffers outside the ring.
 const SPARE: usize = 2 * BURST;
-/// Descriptors that a card writes before it looks at the tail again.
+/// Descriptors that the card writes before it reads the tail again.
 const CARD_BURST: usize = 64;
 const BUFFER_BYTES: u64 = 2048;
 const LINE_DESCRIPTORS: usize = 4;
 const ELSEWHERE_BYTES: usize = 2 << 20;
 const SPINS_MAX: u32 = 1 << 12;
-/// No number of packets.
+/// Marks the end; not a number of packets.
 const END: usize = usize::MAX;
 
 const _: () = assert!(RING.is_multiple_of(BURST) && CARD_BURST < RING);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was published of the fault and its remedy, beside what they cost here.
+//! Published figures of the fault and its remedy, compared with their cost here.
 //!
-//! Published are a processor's counters: the share of cycles in which a load was blocked by store
-//! forwarding, before and after, and by how much the whole driver became faster. Where there are no
-//! counters the share can be taken from times: what the fault takes longer than the remedy, which
-//! differs from it in nothing else, is time that it waited.
+//! The article gives a processor's counters: the share of cycles in which store forwarding blocked
+//! a load, before and after, and the gain of the whole driver. Where there are no counters the
+//! share is derived from times: the remedy differs from the fault in nothing else, so the extra
+//! time of the fault is time spent waiting.
 //!
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example": General Exploration
 //! before and after, and its result.
-//! Does not do: read values off its pictures.
+//! Does not read values off the article's pictures.
 
 use super::{AHEAD, CACHE, FAULT, PLACE, REMEDY, RUNNING, SHORT};
 use measure::memory::TIMES;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// Measured here.
+/// Metric measured here.
 const BLOCKED: &str = "share of the time lost to store forwarding, derived from times";
-/// Published: another quantity, and a counter's.
+/// Published metric: another quantity, from a counter.
 const COUNTED: &str = "share of cycles blocked by store forwarding, by VTune's counter";
 const GAIN: &str = "relative to narrow_store";
 const SOURCE: &str = "Richardson 2016, i40e vector receive under testpmd";
