@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab batch`: how many packets a call should carry: its CPU cost against the gap it
-//! leaves between packets at the receiver.
+//! `pagewire lab batch`: packets a send call: CPU cost against the gap between packets at the
+//! receiver.
 //!
-//! The CPU cost is that of `paths`, over the number of packets a call carries; and that of 64
-//! sockets served in turn, their bursts handed over one by one or all at once. The gap is taken
-//! with a stream paced to 50 Mb/s: a call every so many packets, when its last is due, through a
-//! veth pair to a receiver that polls without sleeping on another core and takes the time of each
-//! packet. A burst comes at once and is followed by its own length of silence, which a receiver's
-//! buffer has to bear.
+//! The CPU cost is that of `paths`, by the number of packets a call; and that of 64 sockets served
+//! in turn, their bursts sent one by one or all at once. The gap is measured with a stream paced to
+//! 50 Mb/s: one call sends a number of packets when the last of them is due, through a veth pair,
+//! to a receiver that polls without sleeping on another core and records the time of each packet. A
+//! burst arrives at once, and a silence of its own length follows; a receiver's buffer must cover
+//! it.
 //!
 //! Sources: udp(7) (`UDP_SEGMENT`); RFC 3550 §6.4.1 (jitter is what receivers see of it).
-//! Does not do: network between the two; a switch would add its own.
+//! Does not model a network between the two; a switch would add its own gaps.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Every member at every number of packets a call.
+/// Returns every member at every number of packets a call.
 fn group(members: &[&'static Spec], counts: &[u32], sink: &Sink) -> Group {
     let cases = members
         .iter()
@@ -61,7 +61,7 @@ fn group(members: &[&'static Spec], counts: &[u32], sink: &Sink) -> Group {
     Group { sink: sink.clone(), bytes: USUAL_BYTES, cases: cases.collect() }
 }
 
-/// Paths that can carry more than a packet a call, by socket.
+/// Returns the paths that can send more than a packet a call, by socket.
 fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
     let host = Host::here();
     let mut members = Vec::new();
@@ -80,7 +80,7 @@ fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
     members
 }
 
-/// What is measured beside the CPU cost of one session.
+/// Measurements beside the CPU cost of one session.
 struct Extra<'a> {
     options: &'a Options,
     bench: &'a Bench,
@@ -89,7 +89,7 @@ struct Extra<'a> {
 }
 
 impl Extra<'_> {
-    /// The CPU cost with many sessions handed over at once ([`paths::StreamPath::send_all`]).
+    /// Measures the CPU cost with many sessions sent at once ([`paths::StreamPath::send_all`]).
     fn together(&mut self, members: &[&'static Spec], sinks: &[Sink]) -> Result<(), Error> {
         self.results.notes.push(format!(
             "sessions=1 hands over a session's burst at a time, sessions={CROWD} those of so many; \
@@ -174,7 +174,7 @@ fn row(
         .with("sink", sink)
 }
 
-/// Sorted gaps between neighbouring packets of a paced stream in bursts of `count`, µs.
+/// Returns the sorted gaps between neighbouring packets of a paced stream in bursts of `count`, µs.
 fn gaps_of(
     spec: &'static Spec,
     bench: &Bench,
@@ -203,7 +203,7 @@ fn gaps_of(
             arrivals
         });
         let sent = send_paced(&mut sender, count);
-        // The last burst is in the receiver's buffer by now, or never.
+        // The last burst is in the receiver's buffer by now, or lost.
         std::thread::sleep(Duration::from_millis(2));
         over.store(true, Ordering::Relaxed);
         let arrivals = poller.join().expect("it does not panic");
@@ -218,14 +218,14 @@ fn gaps_of(
     Ok(gaps)
 }
 
-/// A call whenever the last packet of its burst is due.
+/// Sends each burst when its last packet is due.
 fn send_paced(sender: &mut Sender<'_>, count: u32) -> Result<(), paths::SendError> {
     let interval = f64::from(USUAL_BYTES) * 8.0 / STREAM_BITS_PER_SECOND as f64;
     let burst = Duration::from_secs_f64(interval * f64::from(count));
     let began = Instant::now();
     let mut due = began + burst;
     while due < began + GAP_RUN {
-        // Sleeping is late by a timer's slack; the last bit is waited for awake.
+        // Sleeping is late by a timer's slack; the rest of the time is a busy wait.
         if let Some(left) = due.checked_duration_since(Instant::now() + AWAKE) {
             std::thread::sleep(left);
         }

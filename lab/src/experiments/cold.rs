@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab cold`: the page cache is empty; what reading ahead is worth.
+//! `pagewire lab cold`: sending with an empty page cache, by method of reading ahead.
 //!
-//! The file is dropped from the page cache, then sent once from end to end. Three ways to have it
-//! read: *none* (`POSIX_FADV_RANDOM`: a page when it is touched), *kernel* (its own read-ahead, the
-//! window doubled by `POSIX_FADV_SEQUENTIAL`), and *reader* (as the server does: a thread of its
-//! own makes the next megabytes resident, and what is not there yet is waited for). The CPU cost
-//! has the reader's time in it, as it is a thread of the process, and kernel threads that read.
+//! The file is dropped from the page cache, then sent once from end to end. It is read in three
+//! ways: *none* (`POSIX_FADV_RANDOM`: a page when it is touched), *kernel* (its own read-ahead, the
+//! window doubled by `POSIX_FADV_SEQUENTIAL`), and *reader* (as in the server: a separate thread
+//! makes the next megabytes resident, and the sender waits for missing pages). The CPU cost
+//! includes the reader's time, as it is a thread of the process, and kernel threads that read.
 //!
 //! Sources: posix_fadvise(2), madvise(2) (`MADV_POPULATE_READ`).
-//! Does not do: empty the cache of a disk or of a virtual machine's host; throughput is that of
-//! whatever lies below the page cache.
+//! Does not empty the cache of a disk or of a virtual machine's host; throughput is that of the
+//! storage below the page cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use measure::warning::Warning;
 
 use measure::fixture::USUAL_BYTES;
 
-/// Who reads.
+/// Way the file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     None,
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// A file system in memory has nothing cold to read.
+/// Returns an error for a file system in memory, which cannot be cold.
 fn refuse_memory(bench: &Bench) -> Result<(), Error> {
     let facts = rustix::fs::fstatfs(bench.fixture.file.file());
     match facts {
@@ -155,22 +155,22 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Drops the file, sends it once; CPU cost in s/GB, throughput in MB/s, and the share of the
-    /// file that would not be dropped.
+    /// Drops the file, sends it once; returns CPU cost in s/GB, throughput in MB/s, and the share
+    /// of the file that stayed in the page cache.
     fn time(&self, meter: &Meter, to: std::net::SocketAddr) -> Result<(f64, f64, f64), Error> {
         let wrong = |found: String| Error::Wrong { member: self.case.title(), found };
         let source = match self.case.spec.open {
             Open::Stream { feed: Feed::Image, .. } => &self.image.media,
             _ => &self.bench.fixture.file,
         };
-        // Mapped pages are not dropped: each run has a map of its own, made when it is first used.
+        // Mapped pages are not dropped, so each run has its own map, made when it is first used.
         let file = source.file().try_clone().map_err(Error::host("dup"))?;
         let media =
             MappedFile::open(file, source.name()).map_err(|error| wrong(error.to_string()))?;
         fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
         fadvise(media.file(), 0, None, self.reading.advice()).map_err(|e| wrong(e.to_string()))?;
         let resident = Fixture::resident_share(&media);
-        // Asking may itself have read a page here and there.
+        // The query itself may have read some pages.
         fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
         let sizes = (self.case.bytes, self.case.segments);
         let mut sender = Sender::of_media(self.case.spec, &media, sizes, to)?;
@@ -198,12 +198,12 @@ impl Run<'_> {
     }
 }
 
-/// Makes the file resident, a window after the other, and says how far it is.
+/// Makes the file resident window by window, and publishes the position reached.
 fn read_ahead(media: &MappedFile, there: &AtomicU64) {
     let mut at = 0;
     while at < media.bytes() {
         let end = (at + WINDOW_BYTES).min(media.bytes());
-        // What cannot be read is for the sender to find out.
+        // The sender reports read errors.
         let _ = media.prefetch(at..end);
         at = end;
         there.store(at, Ordering::Release);
@@ -211,12 +211,12 @@ fn read_ahead(media: &MappedFile, there: &AtomicU64) {
     there.store(u64::MAX, Ordering::Release);
 }
 
-/// One of each kind: the reference, the mapped file, the page cache alone.
+/// One member of each kind: the reference, the mapped file, the page cache alone.
 const MEMBERS: &[&str] = &["read_writev", "mmap_gso", "wire_sendfile"];
 const SEGMENTS: u32 = 44;
 const WINDOW_BYTES: u64 = 4 << 20;
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
-/// linux/magic.h.
+/// From linux/magic.h.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-/// Pages that the drop left: more says that something holds them.
+/// Largest share of pages left after the drop; with more, something holds them.
 const RESIDENT_MAX: f64 = 0.02;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The experiments: one file and one line each.
 //!
-//! Sources: the study's tables and figures, and its future work (`sessions`).
-//! Does not do: print; results are data.
+//! Sources: tables, figures and future work (`sessions`) of the data-paths paper.
+//! Does not print; results are data.
 
 mod batch;
 mod cipher;
@@ -22,16 +22,16 @@ use measure::Error;
 use measure::Options;
 use measure::results::Results;
 
-/// Something to measure.
+/// An experiment of the lab.
 pub struct Experiment {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line.
+    /// Summary of one line.
     pub summary: &'static str,
-    /// It sends, and so runs in a network namespace of its own ([`measure::private`]).
+    /// True for one that sends, and so runs in its own network namespace ([`measure::private`]).
     pub sends: bool,
     run: fn(&Options) -> Result<Results, Error>,
-    /// For `--help`.
+    /// Text for `--help`.
     pub explanation: &'static Explanation,
 }
 
@@ -123,17 +123,17 @@ pub static EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// The experiment of that name.
+/// Returns the experiment of that name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
 }
 
 impl Experiment {
-    /// Runs it. For one that sends, the calling process is in a network namespace of its own
+    /// Runs the experiment. For one that sends, the calling process is in its own network namespace
     /// ([`measure::private`]), unless the sink is a device of the machine.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] names what the host lacks; a member that fails is no error but a
+    /// [`Error::Unavailable`] names what the host lacks; a failing member is not an error but a
     /// warning among the results.
     pub fn run(&self, options: &Options) -> Result<Results, Error> {
         let mut results = (self.run)(options)?;

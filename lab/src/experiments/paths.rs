@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab paths`: the CPU cost of every path, by transport, size of packet and sink.
+//! `pagewire lab paths`: the CPU cost of every path, by transport, packet size and sink.
 //!
-//! A member's ratio to the reference of its transport (`read_writev` for RTP, as in the study's
-//! figure 5; `read_write` for plain datagrams and TCP) is taken within each round
-//! ([`measure::schedule`]). Each member and size gets a gigabyte in all rounds together, or three
-//! and a half seconds of processor time.
+//! A member's ratio to the reference of its transport (`read_writev` for RTP, as in figure 5 of the
+//! data-paths paper; `read_write` for plain datagrams and TCP) is computed within each round
+//! ([`measure::schedule`]). Each member and size sends a gigabyte in all rounds together, or runs
+//! for three and a half seconds of processor time.
 //!
-//! Sources: the study's table 1 and figures 3 to 5: every row that a stock kernel has, and those of
-//! its own calls where the module `pagewire_rtp` is; section 5 for its implied throughput.
-//! Does not do: pacing, many sessions (`sessions`), the gap between packets (`batch`).
+//! Sources: the data-paths paper, table 1 and figures 3 to 5: every row that a stock kernel has,
+//! and those of its own calls where the module `pagewire_rtp` is loaded; section 5 for its implied
+//! throughput.
+//! Does not measure pacing, many sessions (`sessions`), or the gap between packets (`batch`).
 
 use paths::{Host, Open, PATHS, Spec, SystemCalls, Transport, Via};
 
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// All groups, and what is left out and why.
+/// Returns all groups; notes what is left out and why.
 fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     let host = Host::here();
     let real = options.sinks.iter().any(|sink| matches!(sink, Sink::Interface(..)));
@@ -75,7 +76,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
         let downloads = usable.iter().filter(|spec| spec.transport == Transport::Tcp);
         let mut cases: Vec<Case> =
             downloads.map(|spec| Case::new(spec, &Sink::Veth, bytes, 1)).collect();
-        // The study's row: the file in one call against packets.
+        // Row of the data-paths paper: the file in one call against packets.
         let whole = usable.iter().filter(|_| bytes == USUAL_BYTES);
         let whole =
             whole.filter(|spec| (spec.transport, spec.name) == (Transport::Tcp, "sendfile"));
@@ -97,7 +98,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     Ok(groups)
 }
 
-/// The bars and the first thing anybody asks for are at one size; the others are a curve.
+/// Returns one size for the bars; the other sizes are a curve.
 fn sizes(options: &Options, sink: &Sink) -> Vec<u32> {
     match (&options.sizes[..], options.quick) {
         ([], true) => vec![USUAL_BYTES],
@@ -127,12 +128,12 @@ fn segments(spec: &'static Spec, bytes: u32, sink: &Sink) -> Vec<Case> {
     counts.iter().map(|&count| Case::new(spec, sink, bytes, count)).collect()
 }
 
-/// As in the study's figures 3 and 4; the largest is what a datagram can be.
+/// Sizes of the data-paths paper's figures 3 and 4; the largest is the limit of a datagram.
 const SIZES: &[u32] =
     &[64, 128, 256, 512, 1024, USUAL_BYTES, 2048, 4096, 8192, 16_384, 32_768, 65_507];
 const STEPS: &[u32] = &[USUAL_BYTES, 4096, 16_384, 65_536, 131_072, 1 << 20];
 const QUICK_STEPS: &[u32] = &[USUAL_BYTES, 131_072];
-/// The most a download path moves in a call.
+/// Most bytes that a download path moves in a call.
 const WHOLE_BYTES: u32 = 1 << 20;
 /// Packets of a 5 Mb/s stream in a burst of 20 ms, and the most of 1328 bytes in 64 KiB off pages.
 const SHORT_RUN: u32 = 10;

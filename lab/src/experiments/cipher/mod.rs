@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab cipher`: AES-CBC in memory on one core: lanes against one message after the other.
+//! `pagewire lab cipher`: AES-CBC in memory on one core: lanes against one message at a time.
 //!
-//! CBC is serial within a message, so whoever encrypts messages one by one runs at the latency of
-//! the cipher unit; lanes run at its throughput. Measured are OpenSSL's EVP, one message after the
-//! other with all that can be kept kept (the reference), RustCrypto's `cbc` likewise, and every
-//! variant of [`simd::cbc`] that is here; by size and number of messages, with one key for all and
-//! with a key for each; and decryption, which is parallel within a message whoever does it.
+//! CBC is serial within a message, so messages encrypted one by one run at the latency of the
+//! cipher unit; lanes run at its throughput. The members are OpenSSL's EVP, one message at a time
+//! with key and context reused (the reference), RustCrypto's `cbc` likewise, and every variant of
+//! [`simd::cbc`] of this host; by size and number of messages, with one key for all and with a key
+//! for each. Decryption is measured too; it is parallel within a message in any implementation.
 //!
 //! Messages are allocated one by one, as a program would, and encrypted in place. Every member must
 //! first give OpenSSL's bytes.
 //!
-//! Sources: the study of file-level parallel encryption (128 B to 4 MB, AES-128-CBC); NIST SP
-//! 800-38A.
-//! Does not do: files; `seal` is measured with those.
+//! Sources: the file-encryption paper (128 B to 4 MB, AES-128-CBC); NIST SP 800-38A.
+//! Does not process files; `seal` does.
 
 mod work;
 
@@ -49,12 +48,12 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Messages that are encrypted together, or a message that is decrypted.
+/// Messages encrypted together, or one message to decrypt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Case {
     decrypts: bool,
     key_bytes: usize,
-    /// Whether each message has a key of its own.
+    /// True when each message has its own key.
     own_keys: bool,
     messages: usize,
     bytes: usize,
@@ -65,7 +64,7 @@ impl Case {
         let work = RefCell::new(Work::new(self));
         let mut members = Vec::new();
         for method in methods {
-            // As a check before the clock: nothing of it is timed.
+            // A check before the clock; none of it is timed.
             match work.borrow_mut().verify(method) {
                 Ok(()) => {}
                 Err(found) => {
@@ -106,7 +105,7 @@ impl Case {
     }
 }
 
-/// Those that are asked for; the reference always.
+/// Returns the selected methods; the reference is always included.
 fn methods(options: &Options) -> Result<Vec<Method>, Error> {
     let mut methods = vec![Method::OpenSsl, Method::CbcCrate];
     methods.extend(Cbc::all().map(Method::Ours));
@@ -124,8 +123,8 @@ fn methods(options: &Options) -> Result<Vec<Method>, Error> {
     Ok(methods)
 }
 
-/// Encryption over sizes with as many messages as there are lanes, over numbers of messages at the
-/// sizes of the bars, and decryption over sizes.
+/// Returns the cases: encryption over sizes with as many messages as lanes, over numbers of
+/// messages at the sizes of the bars, and decryption over sizes.
 fn cases(options: &Options) -> Result<Vec<Case>, Error> {
     let asked: Vec<usize> = options.sizes.iter().map(|bytes| *bytes as usize).collect();
     if let Some(bytes) = asked.iter().find(|bytes| !bytes.is_multiple_of(simd::cbc::BLOCK_BYTES)) {
@@ -158,9 +157,9 @@ fn cases(options: &Options) -> Result<Vec<Case>, Error> {
     Ok(cases)
 }
 
-/// The member that the ratios are to.
+/// Reference of the ratios.
 const REFERENCE: &str = "openssl";
-/// Sizes of files that the bars are set for.
+/// File sizes of the bars.
 const BAR_SIZES: &[usize] = &[16 << 10, 1 << 20];
 const SIZES: &[usize] =
     &[128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -209,7 +208,7 @@ mod tests {
                 let mut work = Work::new(&case);
                 for method in methods(&Options::default()).unwrap() {
                     assert_eq!(work.verify(&method), Ok(()), "{}, {case:?}", method.name());
-                    // Whatever was done before, and however often.
+                    // Earlier operations and their number do not matter.
                     work.run(&method);
                     assert_eq!(work.verify(&method), Ok(()), "{}, {case:?}", method.name());
                 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is encrypted, and how each member does it.
+//! Messages to encrypt, and the encryption by each member.
 //!
-//! Keys are expanded and contexts made once, for every member alike, as a program does that has
-//! many messages; what is timed is the work on messages and, where it is not kept, the IV.
+//! Keys are expanded and contexts made once for every member, as in a program with many messages;
+//! the timed part is the work on messages and, where it is not kept, setting the IV.
 //!
 //! Sources: EVP_EncryptInit(3) (a context keeps its key when only the IV is given).
-//! Does not do: time.
+//! Does not measure time.
 
 use aes::cipher::{
     BlockModeDecrypt, BlockModeEncrypt, InnerIvInit, KeyInit, block_padding::NoPadding,
@@ -19,7 +19,7 @@ use simd::cbc::{AesKey, BLOCK_BYTES, Message};
 
 use super::Case;
 
-/// Who encrypts.
+/// Implementation that encrypts.
 pub(super) enum Method {
     OpenSsl,
     CbcCrate,
@@ -36,25 +36,25 @@ impl Method {
     }
 }
 
-/// A key as the `cbc` crate takes it.
+/// A key in the form of the `cbc` crate.
 enum Expanded {
     Bits128(Box<Aes128>),
     Bits192(Box<Aes192>),
     Bits256(Box<Aes256>),
 }
 
-/// Messages with what each member needs for them.
+/// Messages, and the keys and contexts of each member.
 pub(super) struct Work {
     case: Case,
-    /// One, or one for each message; the three below likewise.
+    /// One key, or one for each message; the three below likewise.
     raw_keys: Vec<Vec<u8>>,
     keys: Vec<AesKey>,
     expanded: Vec<Expanded>,
     contexts: Vec<CipherCtx>,
     ivs: Vec<[u8; BLOCK_BYTES]>,
-    /// Each followed by a block, which OpenSSL wants to be there.
+    /// Texts, each followed by a spare block, which OpenSSL requires.
     texts: Vec<Vec<u8>>,
-    /// What the first `verify` expects of each.
+    /// Results of each message that the first `verify` expects.
     expected: Vec<Vec<u8>>,
 }
 
@@ -81,7 +81,7 @@ impl Work {
         work
     }
 
-    /// Texts and IVs as they were at first.
+    /// Resets texts and IVs to their first state.
     fn start(&mut self) {
         for (n, (text, iv)) in self.texts.iter_mut().zip(&mut self.ivs).enumerate() {
             *iv = [n as u8 + 1; BLOCK_BYTES];
@@ -89,7 +89,8 @@ impl Work {
         }
     }
 
-    /// Whether a member gives what OpenSSL's one-shot interface does; else what differs.
+    /// Compares a member's result with that of OpenSSL's one-shot interface; returns the
+    /// difference.
     pub(super) fn verify(&mut self, method: &Method) -> Result<(), String> {
         self.start();
         self.run(method);
@@ -102,7 +103,7 @@ impl Work {
         Ok(())
     }
 
-    /// All messages, in place.
+    /// Encrypts or decrypts all messages in place.
     pub(super) fn run(&mut self, method: &Method) {
         match (method, self.case.decrypts) {
             (Method::OpenSsl, _) => self.by_evp(),
@@ -157,7 +158,7 @@ impl Work {
         }
     }
 
-    /// Makes OpenSSL's answer a wrong one.
+    /// Corrupts OpenSSL's expected result.
     #[cfg(test)]
     pub(super) fn spoil(&mut self) {
         self.expected[0][0] ^= 1;
@@ -192,7 +193,7 @@ where
     }
 }
 
-/// A context with its key.
+/// Makes a context with its key.
 fn context(case: &Case, key: &[u8]) -> CipherCtx {
     let cipher: &CipherRef = match case.key_bytes {
         16 => Cipher::aes_128_cbc(),
@@ -211,7 +212,7 @@ fn context(case: &Case, key: &[u8]) -> CipherCtx {
     make().expect("OpenSSL has AES-CBC")
 }
 
-/// What is right.
+/// Returns the expected result.
 fn by_openssl(case: &Case, key: &[u8], iv: &[u8], text: &[u8]) -> Vec<u8> {
     let cipher = match case.key_bytes {
         16 => openssl::symm::Cipher::aes_128_cbc(),
@@ -228,7 +229,7 @@ fn by_openssl(case: &Case, key: &[u8], iv: &[u8], text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes that differ from message to message and from key to key.
+/// Returns bytes that differ from message to message and from key to key.
 fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     let mut state = (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
@@ -240,5 +241,5 @@ fn pattern(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Seeds of texts begin here.
+/// First seed of the texts; keys have smaller seeds.
 const KEYS_MAX: usize = 1 << 16;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Books as publishers make them: deflated chapters, stored pictures, from nothing but a seed.
+//! Synthetic EPUB books: deflated chapters and stored pictures, generated from a seed.
 //!
 //! Chapters and pictures come from a stock that is made once, so that a catalogue of gigabytes
-//! takes seconds to make; what a book costs to seal does not depend on whether another has the
-//! same chapter. Words are as unevenly frequent as in a language, and deflate to a third or so;
-//! pictures are noise, as compressed pictures are to a compressor.
+//! takes seconds to make; the CPU cost of sealing a book does not depend on chapters it shares with
+//! another. Word frequencies are as uneven as in a language, and the text deflates to about a
+//! third; pictures are noise, as compressed pictures are to a compressor.
 //!
-//! Sources: PKWARE APPNOTE 6.3.10 §4.3 (archives); EPUB 3.3 §4 (what must be in one); Zipf's law.
-//! Does not do: write anything else that a book may have (fonts, sounds, scripts), or zip64.
+//! Sources: PKWARE APPNOTE 6.3.10 §4.3 (archives); EPUB 3.3 §4 (required content); Zipf's law.
+//! Does not write other parts of a book (fonts, sounds, scripts), or zip64.
 
 use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-/// What books are made of.
+/// Chapters and noise that books are made of.
 pub(super) struct Stock {
     chapters: Vec<Entry>,
     noise: Vec<u8>,
     state: u64,
 }
 
-/// Content of an archive's entry.
+/// Content of an archive entry.
 #[derive(Clone)]
 struct Entry {
     method: u16,
@@ -60,7 +60,7 @@ impl Stock {
         stock
     }
 
-    /// A book of about `bytes` bytes, of which chapters have such a share.
+    /// Makes a book of about `bytes` bytes; chapters have the share `text_share` of them.
     pub(super) fn book(&mut self, bytes: u64, text_share: f64) -> Vec<u8> {
         let package = PACKAGE.as_bytes();
         let mut entries = vec![
@@ -89,7 +89,7 @@ impl Stock {
         archive(&entries)
     }
 
-    /// xorshift64.
+    /// Returns the next number of xorshift64.
     fn next(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -109,7 +109,7 @@ impl Stock {
     fn chapter(&mut self, words: &[String], bytes: usize) -> String {
         let mut text = String::from("<html xmlns=\"http://www.w3.org/1999/xhtml\"><body>\n<p>");
         while text.len() < bytes {
-            // A rank as frequent as its inverse.
+            // The frequency of a rank is proportional to its inverse.
             let part = self.below(1 << 20) as f64 / f64::from(1 << 20);
             let rank = (words.len() as f64).powf(part) as usize - 1;
             text.push_str(&words[rank.min(words.len() - 1)]);
@@ -120,7 +120,7 @@ impl Stock {
     }
 }
 
-/// An archive of these entries, by name.
+/// Makes an archive of named entries.
 fn archive(entries: &[(String, Entry)]) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut directory = Vec::new();
@@ -149,7 +149,7 @@ fn archive(entries: &[(String, Entry)]) -> Vec<u8> {
     archive
 }
 
-/// What the local header and the directory both say: flags to the length of the name.
+/// Writes the fields that local header and directory share: flags to the length of the name.
 fn header(out: &mut Vec<u8>, name: &str, entry: &Entry) {
     out.extend_from_slice(&[0; 2]);
     out.extend_from_slice(&entry.method.to_le_bytes());
@@ -162,7 +162,7 @@ fn header(out: &mut Vec<u8>, name: &str, entry: &Entry) {
 
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
-/// Midnight of 1980-01-01, the format's first day.
+/// Midnight of 1980-01-01, the first day of the format.
 const TIME_AND_DATE: [u8; 4] = [0, 0, 0x21, 0];
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORDS: usize = 8000;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A publisher's catalogue sealed as Readium LCP in one run: so much a core, and where time goes.
+//! Catalogue: books sealed as Readium LCP in one run; throughput a core and time by stage.
 //!
-//! Two catalogues of the same sizes, since what limits is what is inside: in books of pictures the
-//! lanes, hashes and copies; in books of text what comes deflated stays so, but is inflated once
-//! to be checked. Bytes are those of the books as they are given, licences and keys are made as for
-//! readers, and everything is opened by OpenSSL and compared before any time counts.
+//! Two catalogues have the same sizes, since the content decides the limit: with pictures it is the
+//! lanes, hashes and copies; with text, deflated entries stay deflated, but are inflated once to be
+//! checked. Bytes are those of the source books. Licences and keys are made as for readers. OpenSSL
+//! opens every book, and the result is compared, before any time counts.
 //!
 //! Sources: crate `seal`, module `epub`.
-//! Does not do: compare with another program; the reference tool takes a book a run.
+//! Does not compare with another program; the reference tool seals one book a run.
 
 use std::fs;
 use std::path::Path;
@@ -74,13 +74,13 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// From the least to the most, each as much more than the one before: most books are small.
+/// Returns sizes in a geometric series from the least to the most: most books are small.
 fn sizes(books: usize, (least, most): (f64, f64)) -> Vec<u64> {
     let part = |index: usize| index as f64 / (books.max(2) - 1) as f64;
     (0..books).map(|index| (least * (most / least).powf(part(index))) as u64).collect()
 }
 
-/// A licence's terms with a provider made for this run, and what opens it.
+/// Settings for sealing, with a provider made for this run, and for opening.
 struct How {
     sealed: SealSettings,
     opened: OpenSettings,
@@ -125,7 +125,7 @@ fn take(
     options: &Options,
 ) -> Result<Vec<SealOutcome>, Error> {
     let mut taken = Vec::new();
-    // The first is verified and not timed.
+    // The first run is verified and not timed.
     for round in 0..=rounds {
         if options.stopped() {
             break;
@@ -186,7 +186,7 @@ fn add(folder: &str, settings: &Settings, taken: Vec<SealOutcome>, results: &mut
 }
 
 const MEMBER: &str = "seal epub";
-/// What books are of, and the share of their bytes that is text.
+/// Kinds of books, and the share of their bytes that is text.
 const KINDS: [(&str, f64); 2] = [("pictures", 1.0 / 12.0), ("text", 0.75)];
 const ROUNDS: usize = 5;
 const ROUNDS_QUICK: usize = 2;

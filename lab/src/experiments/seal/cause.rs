@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why one run took longer than its like, decided by what was counted beyond the usual.
+//! Cause of a slow run, found from the counters that exceed their usual values.
 //!
-//! First, who had the processors in the time that is too much: this process itself, then what grew
-//! is its own work, and faults, reclaim or locks say which; or not, then others ran, or the host,
-//! or a device was waited for, or threads slept. A cause must explain half of the time, or it is
-//! not named: `unknown` is an answer.
+//! The first question is which process had the processors in the extra time. When it is this
+//! process, its own work grew; faults, reclaim or system time tell the kind. Otherwise other
+//! programs or the host had the cores, a device was waited for, or threads slept. A cause is named
+//! only when it explains half of the time; otherwise the answer is `unknown`.
 //!
-//! The study suspected its dynamic allocation and counted nothing; each of its suspects has a
-//! counter here.
+//! The file-encryption paper suspected its dynamic allocation and had no counters; here each of its
+//! suspects has a counter.
 //!
-//! Sources: the study, section 4.5; getrusage(2); Documentation/accounting/psi.rst.
-//! Does not do: tell apart causes that leave the same counters.
+//! Sources: the file-encryption paper, section 4.5; getrusage(2); Documentation/accounting/psi.rst.
+//! Does not separate causes that leave the same counters.
 
 use std::fmt;
 
 use super::counters::Counters;
 
-/// What made a run long.
+/// Cause of a slow run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     /// Buffers came from the kernel page by page instead of from the allocator.
     PageFaults,
-    /// Memory had to be freed or moved together before it could be had.
+    /// Memory had to be freed or compacted before an allocation.
     Reclaim,
     /// Pages were written back, and writers were held or had to read.
     WriteBack,
@@ -29,13 +29,13 @@ pub(super) enum Cause {
     Scheduling,
     /// The host of the virtual machine had the cores.
     Stolen,
-    /// Threads slept on each other: the address space, the folder.
+    /// Threads waited for each other's locks: the address space, the folder.
     Locks,
     /// The kernel did more on behalf of the same calls.
     Kernel,
     /// The same instructions took longer.
     SlowerProcessor,
-    /// Nothing that was counted explains half of it.
+    /// No counter explains half of the extra time.
     Unknown,
 }
 
@@ -52,7 +52,7 @@ impl Cause {
         Cause::Unknown,
     ];
 
-    /// In a word or two.
+    /// Returns a name of one or two words.
     pub(super) fn name(self) -> &'static str {
         match self {
             Cause::PageFaults => "page faults (allocator)",
@@ -67,14 +67,14 @@ impl Cause {
         }
     }
 
-    /// Of a run, by what is usual for it.
+    /// Finds the cause of a run from its counters and their usual values.
     pub(super) fn of(run: &Counters, usual: &Counters) -> Cause {
         let more = run.beyond(usual);
         let half = more.wall / 2.0;
         if half <= 0.0 {
             return Cause::Unknown;
         }
-        // Work that grew by so much grew the time by this, spread over as many cores as it uses.
+        // Extra processor time lengthens the run by its quotient with the cores in use.
         let cores = (usual.own / usual.wall.max(f64::MIN_POSITIVE)).max(1.0);
         if more.own / cores >= half {
             return Self::of_own_work(&more);
@@ -94,7 +94,7 @@ impl Cause {
         }
     }
 
-    /// The process itself ran for longer.
+    /// Finds the cause when this process itself ran for longer.
     fn of_own_work(more: &Counters) -> Cause {
         let half = more.own / 2.0;
         if more.faults_minor * FAULT_S >= half {
@@ -108,13 +108,13 @@ impl Cause {
         }
     }
 
-    /// Where more threads run than there are cores, some always wait, and it says nothing that
-    /// they wait longer in a longer run.
+    /// Returns the extra time spent waiting for a core; 0 where the usual run already waits half of
+    /// its time, as more threads than cores always wait.
     fn waited(more: &Counters, usual: &Counters) -> f64 {
         if usual.waited > usual.wall / 2.0 { 0.0 } else { more.waited }
     }
 
-    /// The counters that tell, beyond the usual.
+    /// Formats the counters that show the cause, beyond the usual.
     pub(super) fn telling(self, run: &Counters, usual: &Counters) -> String {
         let more = run.beyond(usual);
         let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
@@ -163,18 +163,18 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A minor fault, with the page it clears: from 0.25 µs on bare metal to 1 µs in a guest.
+/// Time of a minor fault with its cleared page: 0.25 µs on bare metal to 1 µs in a guest.
 const FAULT_S: f64 = 0.25e-6;
-/// A fault that reads, from a fast disk.
+/// Time of a fault that reads from a fast disk.
 const READ_S: f64 = 100e-6;
-/// Switches that starting and joining threads may add by themselves.
+/// Context switches that starting and joining threads may add.
 const SWITCHES_FEW: f64 = 8.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// 100 ms on two cores, nothing waited for.
+    /// A run of 100 ms on two cores without waiting.
     fn usual() -> Counters {
         let counts = Counters { faults_minor: 100.0, switches_voluntary: 20.0, ..zero() };
         Counters { wall: 0.1, own: 0.2, system: 0.05, ..counts }
@@ -184,7 +184,7 @@ mod tests {
         Counters::default()
     }
 
-    /// The usual run, 100 ms longer, with these on top.
+    /// The usual run, 100 ms longer, with `more` added.
     fn longer(more: Counters) -> Cause {
         let mut run = usual();
         run.wall += 0.1;
@@ -209,7 +209,7 @@ mod tests {
         let grew = Counters { own: 0.2, ..zero() };
         let faults = Counters { faults_minor: 500_000.0, system: 0.2, ..grew };
         assert_eq!(longer(faults), Cause::PageFaults);
-        // As many faults as that take a tenth of the time.
+        // These faults take a tenth of the time.
         let few = Counters { faults_minor: 50_000.0, ..faults };
         assert_eq!(longer(few), Cause::Kernel);
         assert_eq!(longer(Counters { reclaims: 3.0, ..few }), Cause::Reclaim);

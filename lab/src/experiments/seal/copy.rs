@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No cipher at all: what reading and writing a folder costs by themselves.
+//! Copy without a cipher: the CPU cost of reading and writing a folder.
 //!
-//! Whoever seals by read(2) and write(2) pays this, whatever the cipher: it is what a CPU cost
-//! cannot go below, and where the CPU cost of a fast cipher mostly lies. Slices are as long as the
-//! engine's, so that what was read is still in the second-level cache when it is written.
+//! Every method with read(2) and write(2) has this cost, whatever its cipher: it is the lower bound
+//! of a CPU cost, and most of the cost with a fast cipher. Slices are as long as the engine's, so
+//! that read data is still in the second-level cache when it is written.
 //!
-//! Does not do: seal; it is measured beside the members, not as one of them.
+//! Does not seal; it is measured beside the members and is not one of them.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel counted while a folder was sealed: what tells why one run took longer.
+//! Kernel counters of a sealing run; they show why one run took longer.
 //!
-//! Read before and after a run, outside its time: a getrusage(2) and five small files, a quarter of
-//! a millisecond. Counters of the machine have other programs in them; that is what they are for.
-//! Where a kernel keeps one not (no pressure files), it stays 0 and tells nothing.
+//! The counters are read before and after a run, outside its time: a getrusage(2) and five small
+//! files, a quarter of a millisecond. Counters of the machine include other programs on purpose. A
+//! counter that the kernel does not keep (no pressure files) stays 0.
 //!
 //! Sources: getrusage(2), proc_stat(5), proc_vmstat(5), Documentation/accounting/psi.rst.
-//! Does not do: judge; `cause` does.
+//! Does not find the cause; `cause` does.
 
 use std::fs;
 use std::time::Instant;
@@ -15,24 +15,25 @@ use paths::Usage;
 
 use measure::meter::process_time;
 
-/// What was counted during a run, or what is usual of many. Times in seconds.
+/// Counters of one run, or the usual values of many. Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counters {
-    /// On the clock.
+    /// Wall-clock time.
     pub(super) wall: f64,
-    /// Processor time of this process, exact.
+    /// Exact processor time of this process.
     pub(super) own: f64,
-    /// Its part within the kernel, as far as clock ticks tell.
+    /// Part of it within the kernel, at the resolution of clock ticks.
     pub(super) system: f64,
-    /// Processor time of everybody else, in hundredths of a second.
+    /// Processor time of all other processes, at a resolution of 10 ms.
     pub(super) others: f64,
-    /// What the host of a virtual machine took, in hundredths of a second.
+    /// Time that the host of a virtual machine took, at a resolution of 10 ms.
     pub(super) stolen: f64,
-    /// While at least one thread of the machine waited for a core (pressure: cpu, some).
+    /// Time in which at least one thread of the machine waited for a core (pressure: cpu, some).
     pub(super) waited: f64,
-    /// While at least one thread waited for a device, or was held back from writing (io, some).
+    /// Time in which at least one thread waited for a device or was throttled in writing (io,
+    /// some).
     pub(super) held_by_io: f64,
-    /// While at least one thread waited for memory to be freed (memory, some).
+    /// Time in which at least one thread waited for memory to be freed (memory, some).
     pub(super) held_by_memory: f64,
     pub(super) faults_minor: f64,
     pub(super) faults_major: f64,
@@ -40,9 +41,9 @@ pub(super) struct Counters {
     pub(super) switches_involuntary: f64,
     /// Pages written back to devices.
     pub(super) written_pages: f64,
-    /// Allocations that had to free memory themselves first.
+    /// Allocations that first had to free memory (direct reclaim).
     pub(super) reclaims: f64,
-    /// Allocations that had to move pages together first.
+    /// Allocations that first had to compact memory.
     pub(super) compactions: f64,
 }
 
@@ -67,7 +68,7 @@ impl Counters {
         |c| &mut c.compactions,
     ];
 
-    /// What is usual: the median of each. All 0 of no run.
+    /// Returns the usual values: the median of each counter, 0 without a run.
     pub(super) fn usual(runs: &[Counters]) -> Counters {
         let mut usual = Counters::default();
         for field in Counters::FIELDS {
@@ -82,7 +83,7 @@ impl Counters {
         usual
     }
 
-    /// What this has more than `usual`, each at least 0.
+    /// Returns the excess of each counter over `usual`, at least 0.
     pub(super) fn beyond(mut self, usual: &Counters) -> Counters {
         let mut usual = *usual;
         for field in Counters::FIELDS {
@@ -92,7 +93,7 @@ impl Counters {
     }
 }
 
-/// A run that has begun.
+/// Counters at the start of a run.
 pub(super) struct Begun {
     machine: Machine,
     usage: Usage,
@@ -101,13 +102,13 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Now; the clocks are read last.
+    /// Reads the counters now; the clocks last.
     pub(super) fn now() -> Begun {
         let (machine, usage) = (Machine::now(), Usage::now());
         Begun { machine, usage, own: process_time().as_secs_f64(), wall: Instant::now() }
     }
 
-    /// Ends it; the clocks are read first.
+    /// Ends the run; reads the clocks first.
     pub(super) fn end(self) -> Counters {
         let wall = self.wall.elapsed().as_secs_f64();
         let own = process_time().as_secs_f64() - self.own;
@@ -135,7 +136,7 @@ impl Begun {
     }
 }
 
-/// Of the whole machine since it started; seconds and counts.
+/// Counters of the whole machine since boot, in seconds and counts.
 #[derive(Default)]
 struct Machine {
     busy: f64,
@@ -174,14 +175,14 @@ fn processors(stat: &str) -> (f64, f64) {
     ((at(0) + at(1) + at(2) + at(5) + at(6)) / USER_HZ, at(7) / USER_HZ)
 }
 
-/// Seconds in which some thread was held.
+/// Returns the seconds in which some thread was stalled.
 fn pressure(text: &str) -> f64 {
     let some = text.lines().find(|line| line.starts_with("some ")).unwrap_or_default();
     let total = some.split_whitespace().find_map(|word| word.strip_prefix("total="));
     total.and_then(|micros| micros.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
 }
 
-/// Of all lines whose name is this, or this of a zone.
+/// Sums the lines with this name, alone or as the prefix of a zone.
 fn sum(vmstat: &str, name: &str) -> f64 {
     let values = vmstat.lines().filter_map(|line| line.split_once(' '));
     let of_name = values.filter(|(found, _)| {
@@ -190,7 +191,7 @@ fn sum(vmstat: &str, name: &str) -> f64 {
     of_name.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
 }
 
-/// Ticks of a second in /proc, whatever the kernel's own (proc_stat(5)).
+/// Ticks a second in /proc, independent of the kernel's own tick rate (proc_stat(5)).
 const USER_HZ: f64 = 100.0;
 
 #[cfg(test)]
@@ -220,8 +221,8 @@ mod tests {
     #[test]
     fn what_a_run_does_is_counted() {
         let begun = Begun::now();
-        // Over the 32 MiB that malloc may keep for itself (mallopt(3), M_MMAP_THRESHOLD): less may
-        // lie where another test has already touched every page.
+        // Over the 32 MiB that malloc may keep for itself (mallopt(3), M_MMAP_THRESHOLD): a smaller
+        // buffer may lie where another test has already touched every page.
         let pages = std::hint::black_box(vec![1_u8; 64 << 20]);
         let counted = begun.end();
         assert!(counted.wall > 0.0 && counted.own > 0.0, "{counted:?}");

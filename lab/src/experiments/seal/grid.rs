@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The study's grid: folders of 10 and 100 files of 128 bytes to 4 MiB, by threads.
+//! Grid of the file-encryption paper: folders of 10 and 100 files of 128 bytes to 4 MiB, by
+//! threads.
 //!
-//! A cell is a member, a folder, a size and a number of threads. All cells of a size take turns,
-//! round after round, so that what drifts falls on all alike; sizes follow one another, so that
-//! memory holds one of them at a time. As the study does, each cell has its average, minimum and
-//! maximum, and each size the number of threads with the lowest average, outliers left out.
+//! A cell is a member, a folder, a size and a number of threads. All cells of a size run in
+//! interleaved rounds, so that a drift affects all alike; sizes follow one another, so that memory
+//! holds one of them at a time. As in the paper, each cell has its average, minimum and maximum,
+//! and each size the number of threads with the lowest average, outliers left out.
 //!
-//! Sources: the study, sections 4.4 and A.1, table 1.
-//! Does not do: start a process for every repetition, as the study did: an allocator that has been
-//! at work before is what a program has that seals more than one folder.
+//! Sources: the file-encryption paper, sections 4.4 and A.1, table 1.
+//! Does not start a process for every repetition, as the paper did: a program that seals more than
+//! one folder has an allocator that has worked before.
 
 use std::time::{Duration, Instant};
 
@@ -23,13 +24,13 @@ use measure::results::{Results, Row};
 use measure::scratch::{ScratchDir, memory_free_bytes};
 use measure::statistics::Figure;
 
-/// What is measured, and how often.
+/// Cells and rounds of a run.
 pub(super) struct Plan {
     pub(super) members: Vec<&'static Member>,
     pub(super) sizes: Vec<u64>,
     pub(super) threads: Vec<usize>,
     rounds: usize,
-    /// After so long a size has had its rounds.
+    /// Time after which a size has no further round.
     limit: Option<Duration>,
 }
 
@@ -50,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// For the notes.
+    /// Formats the plan for the notes.
     fn said(&self) -> String {
         let limit = match self.limit {
             Some(limit) => format!(", or as many as fit into {} s a size", limit.as_secs()),
@@ -74,12 +75,12 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Milliseconds of every run.
+    /// Returns the milliseconds of every run.
     pub(super) fn times_ms(&self) -> Vec<f64> {
         self.runs.iter().map(|run| run.wall * 1e3).collect()
     }
 
-    /// The average of the runs that are no outliers in the study's sense.
+    /// Returns the average of the runs, outliers by the paper's measure left out.
     fn usual_average_ms(&self) -> f64 {
         let times = self.times_ms();
         let out = outlier::over_a_second(&times);
@@ -94,7 +95,7 @@ impl Cell {
     }
 }
 
-/// As a word: folders are not a scale.
+/// Names a folder by a word, as folders are not a scale.
 pub(super) fn folder(files: usize) -> String {
     format!("{files} files")
 }
@@ -111,7 +112,7 @@ pub(super) fn measure(
     let mut runs = 0;
     for (index, &bytes) in plan.sizes.iter().enumerate() {
         let most = FILES[FILES.len() - 1];
-        // Source, and twice over the target: what was removed may not be free at once.
+        // Source, and twice the target: removed files may not be freed at once.
         let needed = bytes.saturating_mul(most as u64).saturating_mul(3);
         if needed > memory_free_bytes() {
             results.notes.push(format!("skip: {most} files of {bytes} bytes: too little memory"));
@@ -138,7 +139,7 @@ pub(super) fn measure(
     Ok(outliers)
 }
 
-/// All cells of a size, in turns.
+/// Runs all cells of a size in interleaved rounds.
 fn of_size(
     plan: &Plan,
     scratch: &mut ScratchDir,
@@ -183,7 +184,7 @@ fn of_size(
 
 type Check = fn(&Member, &Source, &std::path::Path) -> Result<(), Error>;
 
-/// Seals a folder once, looks at what came out, and removes it.
+/// Seals a folder once, checks the output, and removes it.
 pub(super) fn run(
     member: &Member,
     source: &Source,
@@ -212,7 +213,7 @@ fn add_cell(cell: &Cell, results: &mut Results) {
     }
 }
 
-/// For each member and folder of a size: the threads with the lowest average.
+/// Adds, for each member and folder of a size, the threads with the lowest average.
 fn add_best(cells: &[Cell], results: &mut Results) {
     let mut seen: Vec<(&str, usize)> = Vec::new();
     for cell in cells.iter().filter(|cell| !cell.runs.is_empty()) {
@@ -237,7 +238,7 @@ fn add_best(cells: &[Cell], results: &mut Results) {
     }
 }
 
-/// How many there are of each kind, by member and cause, and the worst in words.
+/// Adds the number of outliers of each kind, by member and cause; describes the worst.
 fn add_outliers(plan: &Plan, outliers: &[Outlier], runs: usize, results: &mut Results) {
     let runs_each = runs as f64 / plan.members.len().max(1) as f64;
     if runs == 0 {
@@ -311,7 +312,7 @@ mod tests {
     fn the_best_number_of_threads_is_that_of_the_lowest_average_without_outliers() {
         let cells = [
             cell(10, 1, &[0.030, 0.030, 0.030]),
-            // 20 ms but for a second and a half: the study's outlier.
+            // 20 ms each except one of a second and a half: an outlier by the paper's measure.
             cell(10, 10, &[0.020, 1.600, 0.020]),
             cell(100, 1, &[0.300]),
             cell(100, 2, &[]),

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal folder` as it is: many files in the lanes of each core, and all its safety.
+//! `pagewire seal folder` unchanged: many files in the lanes of each core, with all its safety.
 //!
-//! What the published method has not and this has in its time: a random IV a file, a hash of each
-//! source, a journal that a rerun goes by, times and modes kept, names that appear only when what
-//! they name is whole, and the file system asked to write it all down. Its account of stages tells
-//! what each of these costs.
+//! Unlike the published method, its time includes a random IV a file, a hash of each source, a
+//! journal for reruns, preserved times and modes, names that appear only when their file is
+//! complete, and a sync of the file system. Its account of stages gives the cost of each of these.
 //!
 //! Sources: crate `seal`, module `folder`.
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Folders as publishers have them: many files, and all of them large, small or mixed.
+//! Libraries: folders of many files, as publishers have them, all large, small or mixed.
 //!
-//! What is a library's is time and CPU cost at the number of cores there are, so there is one
-//! number of threads, and members take turns round by round: a ratio is taken within a round. The
-//! CPU cost is processor time of the process and of kernel threads that worked meanwhile.
+//! A library is measured by time and CPU cost with one thread a core; members run in interleaved
+//! rounds, and a ratio is computed within a round. The CPU cost is processor time of the process
+//! and of kernel threads that worked meanwhile.
 //!
-//! Sizes of a mixed library are log-normal, as those of files on servers and desks are: most are
-//! small, most bytes are in a few large ones. They are the same in every run.
+//! Sizes of a mixed library are log-normal, as those of files on servers and desktops: most files
+//! are small, most bytes are in a few large ones. The sizes are the same in every run.
 //!
 //! Sources: Downey, "The Structural Cause of File Size Distributions", 2001; Box and Muller, 1958.
-//! Does not do: go deeper than one folder.
+//! Does not use nested folders.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ use measure::results::{Results, Row};
 use measure::scratch::{ScratchDir, memory_free_bytes};
 use measure::statistics::Figure;
 
-/// A folder to be sealed.
+/// Folder to be sealed.
 struct Library {
     name: String,
     sizes: Vec<u64>,
 }
 
-/// What a member's rounds gave.
+/// Results of a member's rounds.
 struct Taken {
     member: &'static Member,
     seconds: Vec<f64>,
@@ -96,14 +96,14 @@ fn libraries(quick: bool) -> Vec<Library> {
     vec![equal(large, 4 << 20, "4 MiB"), equal(many, 4096, "4 KiB"), mixed]
 }
 
-/// So many log-normal sizes that are `total` bytes together, but for roundings.
+/// Returns `count` log-normal sizes that sum up to `total` bytes, except for rounding.
 fn mixed(count: usize, total: u64) -> Vec<u64> {
     let mut state = SIZES_SEED;
     let mut uniform = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // Of (0, 1]: its logarithm is finite.
+        // In (0, 1]: its logarithm is finite.
         ((state >> 11) + 1) as f64 / (1_u64 << 53) as f64
     };
     let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
@@ -151,7 +151,7 @@ fn take(
             taken.cpu_costs.push(cost.charged().as_secs_f64() / gigabytes);
         }
     }
-    // Of a round that was interrupted nothing is kept.
+    // An interrupted round is dropped.
     let whole = taken.iter().map(|taken| taken.seconds.len()).min().unwrap_or(0);
     for taken in &mut taken {
         taken.seconds.truncate(whole);
@@ -182,7 +182,7 @@ fn add(
         let rate = |seconds: &f64| source.bytes() as f64 / 1e6 / seconds;
         let rates = taken.seconds.iter().map(rate).collect();
         let (time, cpu_s_per_gb) = (Figure::of(taken.seconds), Figure::of(taken.cpu_costs));
-        // So many times as fast: the reference's time over this one's.
+        // Speed ratio: the reference's time divided by this member's.
         let speed = times.relative_to(&time);
         let ratio = cpu_s_per_gb.relative_to(&cpu_costs);
         results.rows.push(row(taken.member, "throughput", "MB/s", Figure::of(rates)));
@@ -202,7 +202,7 @@ fn add(
     }
 }
 
-/// Of every stage that takes any time, its share in percent, round by round.
+/// Returns the share of every stage with measurable time, in percent, round by round.
 pub(super) fn shares(rounds: &[Stages]) -> Vec<(&'static str, Vec<f64>)> {
     let mut shares: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for round in rounds {
@@ -219,12 +219,12 @@ pub(super) fn shares(rounds: &[Stages]) -> Vec<(&'static str, Vec<f64>)> {
 
 const ROUNDS: usize = 7;
 const ROUNDS_QUICK: usize = 3;
-/// Of the logarithm: half of the files hold 7 % of the bytes.
+/// Standard deviation of the logarithm: half of the files hold 7 % of the bytes.
 const SIGMA: f64 = 1.5;
 const SIZES_SEED: u64 = 0x2545_f491_4f6c_dd1d;
 const MEAN: u64 = 200_000;
 const MEAN_QUICK: u64 = 50_000;
-/// Of the memory that is free, for source and target together two of them.
+/// Source and target together use two of this many parts of the free memory.
 const MEMORY_PART: u64 = 5;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ways to seal a folder that are compared, one file and one line each, the study's first.
+//! Compared ways to seal a folder, one file and one line each, the paper's first.
 //!
-//! All encrypt with AES-128 in CBC mode under the study's key. What differs is what is compared:
-//! how files meet cores, how blocks meet the cipher unit, and what is done for safety.
+//! All encrypt with AES-128 in CBC mode under the key of the file-encryption paper. They differ in
+//! the distribution of files to cores, the use of the cipher unit, and the safety measures.
 //!
-//! Sources: the study, section 4.4 (key and IV).
-//! Does not do: measure; a member is timed from outside.
+//! Sources: the file-encryption paper, section 4.4 (key and IV).
+//! Does not measure; a member is timed from outside.
 
 use std::path::Path;
 
@@ -18,28 +18,28 @@ use measure::Error;
 pub(super) struct Member {
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
-    /// What its outputs look like.
+    /// Layout of its outputs.
     pub(super) layout: Layout,
-    /// Seals a folder of files into one that is not there yet, with so many threads.
+    /// Seals a folder of files into a new folder with `threads` threads.
     pub(super) run: fn(source: &Path, target: &Path, threads: usize) -> Result<Account, Error>,
 }
 
-/// Where a member's workers spent their time, as far as it keeps an account.
+/// Time by stage of a member's workers, where the member records it.
 pub(super) type Account = Option<Stages>;
 
-/// What an output looks like.
+/// Layout of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// Ciphertext under the study's IV.
+    /// Ciphertext under the paper's IV.
     Body,
     /// A random IV, then the ciphertext.
     IvBody,
-    /// The source itself.
+    /// Unchanged source.
     Clear,
 }
 
 impl Layout {
-    /// Bytes of the output for so many of the source.
+    /// Returns the bytes of the output for a source of `bytes` bytes.
     pub(super) fn sealed_bytes(self, bytes: u64) -> u64 {
         let block = IV.len() as u64;
         let body = bytes / block * block + block;
@@ -51,12 +51,12 @@ impl Layout {
     }
 }
 
-/// All of them; others are compared with the first.
+/// All members; the others are compared with the first.
 pub(super) static MEMBERS: &[&Member] = &[&published::MEMBER, &per_file::MEMBER, &lanes::MEMBER];
 
-/// The study's key.
+/// Key of the file-encryption paper.
 pub(super) const KEY: [u8; 16] = *b"1234567890123456";
-/// The study's IV.
+/// IV of the file-encryption paper.
 pub(super) const IV: [u8; 16] = *b"0123456789abcdef";
 
 #[cfg(test)]

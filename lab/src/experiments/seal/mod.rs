@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab seal`: folders encrypted as the study did it, and as `pagewire seal` does.
+//! `pagewire lab seal`: folders encrypted by the published method, and by `pagewire seal`.
 //!
-//! The study encrypted folders of equal files by OpenSSL, a file a thread, and found that many
-//! cores gained little and that some runs took seconds longer than their like, for no cause it
-//! could name. Here is its grid again with its method, with its method and this program's cipher,
-//! and with the lanes; every run that takes much longer is named with its cause (`outlier`,
-//! `cause`). Then folders as publishers have them (`library`), and their books (`catalogue`).
+//! The file-encryption paper encrypted folders of equal files by OpenSSL, a file a thread. It found
+//! that many cores gained little and that some runs took seconds longer than others, for a cause it
+//! could not name. The grid repeats its cells with its method, with its method and this program's
+//! cipher, and with the lanes; every slow run is reported with its cause (`outlier`, `cause`). Then
+//! come folders as publishers have them (`library`), and their books (`catalogue`).
 //!
-//! Every output of every member is decrypted by OpenSSL and compared before the member is timed,
-//! and counted and measured after every timed run.
+//! OpenSSL decrypts every output of every member, and the result is compared, before the member is
+//! timed. After every timed run the number and the sizes of the outputs are checked.
 //!
-//! Sources: the study (Shirase: parallel encryption on the many-core coprocessor Xeon Phi).
-//! Does not do: decrypt, as the study publishes no times of it.
+//! Sources: the file-encryption paper (Shirase: parallel encryption on the many-core coprocessor
+//! Xeon Phi).
+//! Does not decrypt, as the paper publishes no times of it.
 
 mod books;
 mod catalogue;
@@ -70,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Those that are asked for, and the first: ratios need it.
+/// Returns the selected members and the first, which the ratios need.
 fn members(options: &Options) -> Result<Vec<&'static Member>, Error> {
     let known = || MEMBERS.iter().map(|member| member.name);
     if let Some(name) = options.members.iter().find(|name| known().all(|known| known != *name)) {
@@ -86,11 +87,11 @@ fn members(options: &Options) -> Result<Vec<&'static Member>, Error> {
     Ok(MEMBERS.iter().copied().filter(wanted).collect())
 }
 
-/// The parameters of a row.
+/// Parameters of a row.
 const FOLDER: &str = "folder";
 const BYTES: &str = "bytes";
 const THREADS: &str = "threads";
-/// Files of the study's folders.
+/// Files in the paper's folders.
 const FILES: [usize; 2] = [10, 100];
 const OTHERS_MAX: f64 = 0.05;
 const STOLEN_MAX: f64 = 0.01;

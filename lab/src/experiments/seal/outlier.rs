@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs that took much longer than their like, and why.
+//! Outliers: runs that took much longer than others of their cell, and their causes.
 //!
-//! Two measures. The study's: over a second above the average of all runs of the cell. It was made
-//! for runs of up to half a minute; where a run takes a few milliseconds it finds nothing. So also:
-//! five median absolute deviations above the average, and a tenth of it, as a cell that is very
-//! calm has deviations of nothing.
+//! Two measures are used. The paper's is over a second above the average of all runs of the cell.
+//! It was made for runs of up to half a minute and finds nothing where a run takes a few
+//! milliseconds. The second is five median absolute deviations above the average, and at least a
+//! tenth of the average, as a very calm cell has deviations of nearly zero.
 //!
-//! Sources: the study, section 4.4.
-//! Does not do: leave outliers out of a figure that is not said to be without them.
+//! Sources: the file-encryption paper, section 4.4.
+//! Does not drop outliers from a figure unless its name says so.
 
 use std::fmt;
 
@@ -17,19 +17,19 @@ use super::grid::{Cell, folder};
 use measure::report::number;
 use measure::statistics::Figure;
 
-/// By which measure.
+/// Measure of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The study's.
+    /// Over a second above the average, as in the paper.
     OverASecond,
-    /// By the cell's own spread.
+    /// Beyond the cell's own spread.
     OverDeviations,
 }
 
 impl Kind {
     pub(super) const ALL: [Kind; 2] = [Kind::OverASecond, Kind::OverDeviations];
 
-    /// As a metric.
+    /// Returns its name as a metric.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::OverASecond => OVER_A_SECOND,
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// A run that took much longer than its like.
+/// A run that took much longer than others of its cell.
 pub(super) struct Outlier {
     pub(super) member: &'static str,
     pub(super) kind: Kind,
@@ -58,7 +58,7 @@ impl Outlier {
     }
 }
 
-/// Those of a cell, each once: by the study's measure, or else by its spread.
+/// Finds the outliers of a cell, each once: by the paper's measure, or else by the spread.
 pub(super) fn of(cell: &Cell) -> Vec<Outlier> {
     let times = cell.times_ms();
     let usual = Counters::usual(&cell.runs);
@@ -87,13 +87,13 @@ pub(super) fn of(cell: &Cell) -> Vec<Outlier> {
     found.into_iter().map(outlier).collect()
 }
 
-/// The study's measure, in milliseconds.
+/// Finds the runs over a second above the average, times in milliseconds.
 pub(super) fn over_a_second(times_ms: &[f64]) -> Vec<usize> {
     over(times_ms, A_SECOND_MS)
 }
 
 fn over_deviations(times_ms: &[f64]) -> Vec<usize> {
-    // Of fewer there is no spread.
+    // Fewer runs have no usable spread.
     if times_ms.len() < RUNS_MIN {
         return Vec::new();
     }
@@ -110,7 +110,7 @@ fn average(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// All of them in a sentence.
+/// Describes all outliers in a sentence.
 pub(super) fn said(outliers: &[Outlier], runs: usize) -> String {
     let seconds = outliers.iter().filter(|outlier| outlier.kind == Kind::OverASecond).count();
     let mut text = format!(
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_study_s_measure_is_a_second_above_the_average_of_all() {
-        // The average is 1.4 s: a run of 2.3 s is within a second of it, one of 3.6 is not.
+        // The average is 1.4 s: a run of 2.3 s is within a second of it, one of 3.6 s is not.
         let times = [200.0, 200.0, 700.0, 3600.0, 2300.0];
         assert_eq!(over_a_second(&times), [3]);
         assert_eq!(over_a_second(&[5000.0; 3]), Vec::<usize>::new());
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(over_deviations(&[10.0, 10.1, 9.9, 10.0, 10.1, 14.0]), [5]);
         // Ten deviations, yet only a twentieth of the average.
         assert_eq!(over_deviations(&[10.0, 10.0, 10.0, 10.0, 10.05, 10.5]), Vec::<usize>::new());
-        // A cell that is all spread has none; few runs have no spread.
+        // A cell with a wide spread has no outlier; few runs have no spread.
         assert_eq!(over_deviations(&[1.0, 9.0, 2.0, 8.0, 5.0]), Vec::<usize>::new());
         assert_eq!(over_deviations(&[1.0, 1.0, 9.0]), Vec::<usize>::new());
     }

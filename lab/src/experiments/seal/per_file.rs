@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The published method with this program's cipher: what changes when only the cipher does.
+//! The published method with this program's cipher: isolates the effect of the cipher.
 //!
-//! CBC encrypts a block after the block before, so a message alone runs at the latency of the
-//! cipher unit, whoever wrote the cipher: this member shows that it is the lanes that count, not
-//! the code. It encrypts where the file was read to, and so has one buffer instead of two.
+//! CBC encrypts a block after the block before, so a single message runs at the latency of the
+//! cipher unit with any implementation: this member shows that the gain comes from the lanes, not
+//! from the code. It encrypts in place, and so has one buffer instead of two.
 //!
 //! Sources: NIST SP 800-38A §6.2; RFC 5652 §6.3 (padding).
 
@@ -33,7 +33,7 @@ fn seal(source: &Path, target: &Path) -> Result<(), Error> {
     write(target, &bytes)
 }
 
-/// Chosen once: choosing runs every variant on known answers.
+/// Returns the kernels, chosen once: choosing runs every variant on known answers.
 fn kernels() -> &'static Kernels {
     static KERNELS: std::sync::OnceLock<Kernels> = std::sync::OnceLock::new();
     KERNELS.get_or_init(Kernels::here)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The folders that are sealed, and whether what came of them is right.
+//! Source folders to be sealed, and the check of their outputs.
 //!
-//! Every file has bytes of its own, which no cipher's speed depends on.
+//! Every file has its own bytes; no cipher's speed depends on them.
 //!
-//! Sources: the study's table 1 for the sizes.
-//! Does not do: time anything. Making, verifying and removing are outside every measured time.
+//! Sources: the file-encryption paper, table 1, for the sizes.
+//! Does not measure time: making, verifying and removing are outside every measured time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl Source {
         format!("{index:06}")
     }
 
-    /// Writes a folder of files of these sizes.
+    /// Writes a folder of files of the given sizes.
     pub(super) fn make(scratch: &ScratchDir, name: &str, sizes: Vec<u64>) -> Result<Source, Error> {
         let path = scratch.folder(name)?;
         let mut noise = NOISE_SEED;
@@ -68,7 +68,7 @@ impl Source {
         Ok(Source { path, sizes })
     }
 
-    /// Every output, decrypted by OpenSSL, is its source, and there is no other.
+    /// Checks that OpenSSL decrypts every output to its source, and that there is no other output.
     pub(super) fn verify(member: &Member, source: &Source, target: &Path) -> Result<(), Error> {
         let wrong = |found: String| Error::Wrong { member: member.name.to_owned(), found };
         let key = &KEY;
@@ -94,7 +94,8 @@ impl Source {
         Self::count(member, source, target)
     }
 
-    /// Every output has its size, and there is no other: what is looked at after each timed run.
+    /// Checks that every output has its size, and that there is no other; done after each timed
+    /// run.
     pub(super) fn count(member: &Member, source: &Source, target: &Path) -> Result<(), Error> {
         let wrong = |found: String| Error::Wrong { member: member.name.to_owned(), found };
         let mut files = 0;

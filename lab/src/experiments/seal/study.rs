@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the study published: every average, minimum and maximum, how many outliers there were, and
-//! the best number of threads, as reference series beside what is measured here.
+//! Results of the file-encryption paper as reference series: every average, minimum and maximum,
+//! the number of outliers, and the best number of threads.
 //!
 //! Two processors of 2012: two Xeon E5-2640 (12 cores together, with an AES unit), and a Xeon Phi
-//! 5110P (60 cores, without). A hundred repetitions a cell. Where the study gave no value, or the
-//! printed one cannot be read, there is none here. Shapes can be compared, milliseconds cannot.
+//! 5110P (60 cores, without). A hundred repetitions a cell. A value that the paper does not give,
+//! or that cannot be read in print, is left out. Shapes can be compared, milliseconds cannot.
 //!
-//! Sources: the study (Shirase: parallel encryption on the many-core coprocessor Xeon Phi),
-//! tables 2 to 4 and A.1.
-//! Does not do: repeat its averages without outliers for every cell; table 4 has the best of them.
+//! Sources: the file-encryption paper (Shirase: parallel encryption on the many-core coprocessor
+//! Xeon Phi), tables 2 to 4 and A.1.
+//! Does not repeat its averages without outliers for every cell; table 4 has the best of them.
 
 use super::grid::{BEST_AVERAGE, BEST_THREADS, PER_RUNS, folder};
 use super::outlier::OVER_A_SECOND;
@@ -16,7 +16,7 @@ use super::{BYTES, FILES, FOLDER, THREADS};
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// A column of the study's tables.
+/// Column of the paper's tables.
 #[derive(Clone, Copy)]
 struct Column {
     member: &'static str,
@@ -31,7 +31,7 @@ const fn phi(threads: usize) -> Column {
     Column { member: PHI, threads }
 }
 
-/// Adds the rows of those sizes that were measured here.
+/// Adds the rows of the sizes that were measured here.
 pub(super) fn add(sizes: &[u64], results: &mut Results) {
     let wanted = |index: &usize| sizes.contains(&(LEAST_BYTES << index));
     for index in (0..AVERAGE_10.len()).filter(wanted) {
@@ -65,7 +65,7 @@ fn add_best(index: usize, results: &mut Results) {
     }
 }
 
-/// By cell as details, and of all measured sizes together.
+/// Adds the outliers, by cell as details and for all measured sizes together.
 fn add_outliers(sizes: &[u64], results: &mut Results) {
     let mut found = [0.0; 2];
     for &(files, bytes, column, outliers) in OUTLIERS {
@@ -110,7 +110,7 @@ const COLUMNS_100: [Column; 12] = [
     phi(1), phi(2), phi(4), phi(10), phi(20), phi(50), phi(100),
 ];
 
-/// Tables 2 and 3 where they are not 0: files, bytes, column, of 100 runs.
+/// Cells of tables 2 and 3 that are not 0: files, bytes, column, outliers of 100 runs.
 #[rustfmt::skip]
 const OUTLIERS: &[(usize, u64, Column, f64)] = &[
     (10, 512 << 10, xeon(10), 3.0),
@@ -140,7 +140,7 @@ const OUTLIERS: &[(usize, u64, Column, f64)] = &[
 ];
 
 /// Table 4: the best number of threads and the average there, outliers left out; 10 files on the
-/// Xeon and on the Phi, then 100 files on both; a row a size.
+/// Xeon and on the Phi, then 100 files on both; one row a size.
 const BEST: [[(f64, f64); 4]; 16] = [
     [(1.0, 2.672), (1.0, 20.84), (2.0, 8.744), (1.0, 40.42)],
     [(1.0, 2.685), (1.0, 20.81), (2.0, 8.727), (1.0, 41.54)],
@@ -160,7 +160,7 @@ const BEST: [[(f64, f64); 4]; 16] = [
     [(10.0, 117.4), (10.0, 456.8), (20.0, 529.0), (100.0, 1588.1)],
 ];
 
-/// A.1.1, milliseconds; a row a size from 128 bytes to 4 MiB; 0 where there is no value.
+/// A.1.1, milliseconds; one row a size from 128 bytes to 4 MiB; 0 where there is no value.
 #[rustfmt::skip]
 const AVERAGE_10: [[f64; 8]; 16] = [
     [2.672, 2.929, 3.601, 6.221, 20.84, 28.85, 34.06, 44.34],
@@ -221,8 +221,8 @@ const MAXIMUM_10: [[f64; 8]; 16] = [
     [1080.1, 289.9, 6085.0, 6234.9, 3472.3, 2041.0, 1251.3, 487.9],
 ];
 
-/// A.1.2. Four averages of the Phi with 100 threads are those without outliers, of which there
-/// were none.
+/// A.1.2. Four averages of the Phi with 100 threads are those without outliers, of which there were
+/// none.
 #[rustfmt::skip]
 const AVERAGE_100: [[f64; 12]; 16] = [
     [9.73, 8.744, 12.13, 19.46, 27.89, 40.42, 55.2, 73.36, 149.2, 148.3, 171.7, 222.9],
@@ -308,7 +308,7 @@ mod tests {
                     _ => (&COLUMNS_100[..], &AVERAGE_100[size][..], &MINIMUM_100[size][..]),
                 };
                 let at = index(columns, member, *threads);
-                // Where there were outliers the average of all is larger, or could not be read.
+                // With outliers the average of all runs is larger, or could not be read.
                 let all = averages[at];
                 assert!(all == 0.0 || *average <= all * 1.001, "{size} {place}: {all}");
                 assert!(minima[at] <= *average, "{size} {place}");
