@@ -19,7 +19,7 @@ use measure::Error;
 use measure::meter::{Cores, pin, thread_time};
 use wire::rtp::Header;
 
-/// Sockets on even ports of loopback, the first ones to be read.
+/// Sockets on even ports of loopback; the first `sampled` are read.
 pub(super) struct Receivers {
     sockets: Vec<UdpSocket>,
     sampled: usize,
@@ -46,7 +46,7 @@ impl Receivers {
         Ok(receivers)
     }
 
-    /// Waits for the first packet: a sender may look into its file first.
+    /// Waits for the first packet: a sender may first read its file.
     pub(super) fn await_first(&self) {
         let deadline = Instant::now() + FIRST_WAIT;
         while Instant::now() < deadline && self.came.load(Ordering::Relaxed) == 0 {
@@ -54,7 +54,7 @@ impl Receivers {
         }
     }
 
-    /// Packets that came to the counting sockets so far, but for the few that lie in their buffers.
+    /// Counts the packets at the counting sockets so far, except for the few in their buffers.
     pub(super) fn counted(&self) -> u64 {
         let dropped = |socket| paths::dropped_packets(socket).unwrap_or(0);
         self.sockets[self.sampled..].iter().map(|socket| u64::from(dropped(socket))).sum()
@@ -100,7 +100,7 @@ struct Packet {
     bytes: u64,
 }
 
-/// Lateness of packets in milliseconds, and the share that came later than the bound.
+/// Lateness of packets in milliseconds, and the share that is later than the bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Late {
     pub(super) p50: f64,
@@ -128,38 +128,38 @@ impl Capture {
         }
     }
 
-    /// Packets and their bytes within a time.
+    /// Counts packets and their bytes within a time.
     pub(super) fn within(&self, from: Instant, until: Instant) -> (u64, u64) {
         let packets = self.packets.iter().filter(|packet| (from..until).contains(&packet.arrived));
         packets.fold((0, 0), |(count, bytes), packet| (count + 1, bytes + packet.bytes))
     }
 
-    /// Packets missing, in wrong order or damaged.
+    /// Counts packets that are missing, out of order or damaged.
     pub(super) fn faults(&self) -> u64 {
         let follows = |pair: &[Packet]| pair[1].sequence == pair[0].sequence.wrapping_add(1);
         let broken = self.packets.windows(2).filter(|pair| !follows(pair)).count() as u64;
         broken + self.damaged
     }
 
-    /// Compares the elementary stream with that of the clip; the number of equal bytes.
+    /// Compares the elementary stream with that of the clip; returns the number of equal bytes.
     pub(super) fn verify(&self, clip: &[u8]) -> Result<u64, String> {
         if self.faults() > 0 {
             return Err(format!("{} packets missing, out of order or damaged", self.faults()));
         }
         let found = elementary(&self.media).ok_or("a damaged or missing transport packet")?;
         let head = found.get(..KEY_BYTES).ok_or("no media came")?;
-        // Every packet of the clip is unlike all others.
+        // Every packet of the clip differs from all others.
         let mut places = clip.windows(KEY_BYTES).enumerate().filter(|(_, bytes)| *bytes == head);
         let (place, _) = places.next().ok_or("bytes that the clip does not have")?;
         let same = clip[place..].iter().zip(&found).take_while(|(one, other)| one == other).count();
-        // A relay may begin the clip anew.
+        // A relay may start the clip again.
         if same < found.len() && place + same < clip.len() {
             return Err(format!("byte {same} of the elementary stream differs from the clip"));
         }
         Ok(same as u64)
     }
 
-    /// Lateness against the packet with the least transit, as `pagewire load` has it.
+    /// Returns the lateness against the packet with the least transit, as in `pagewire load`.
     pub(super) fn late(&self, from: Instant, until: Instant) -> Option<Late> {
         let first = self.packets.first()?;
         let transit = |packet: &Packet| {
@@ -182,11 +182,11 @@ impl Capture {
     }
 }
 
-/// A packet may come so much later than the earliest: `pagewire load`'s own bound.
+/// Largest delay of a packet after the earliest: `pagewire load`'s own bound.
 const BOUND_MS: f64 = 25.0;
 const CLOCK_PER_MS: f64 = 90.0;
 const KEY_BYTES: usize = 64;
-/// Below the ephemeral ports.
+/// First port, below the ephemeral ports.
 const FIRST_PORT: u16 = 20_000;
 const FIRST_WAIT: Duration = Duration::from_secs(10);
 const SAMPLED_BUFFER: usize = 4 << 20;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clip that every peer streams: an MPEG transport stream of constant rate that any
-//! demultiplexer accepts.
+//! Clip that every peer streams: an MPEG transport stream of constant rate that any demultiplexer
+//! accepts.
 //!
 //! One programme (PAT, PMT) has one elementary stream of private data: a PES packet with PTS and
-//! PCR every 20 ms. It has no padding, so that a peer which multiplexes anew sends as many bytes
-//! as one which sends the file as it is.
+//! PCR every 20 ms. It has no padding, so that a peer that multiplexes again sends as many bytes as
+//! one that sends the file unchanged.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets, PCR, PES), §2.4.4 (PAT, PMT, CRC).
 //! Does not encode pictures; no peer decodes the clip.
@@ -53,7 +53,7 @@ fn media_until(index: u64, packets: u64, due: u64) -> u64 {
 /// A packet of media; `follow` is the number of packets after it in the PES packet that it begins.
 fn media(index: u64, counter: u8, follow: Option<u64>) -> [u8; PACKET_BYTES as usize] {
     let mut packet = [0; PACKET_BYTES as usize];
-    // Its number makes every packet unlike all others.
+    // The number makes every packet unique.
     for word in packet.chunks_exact_mut(4) {
         word.copy_from_slice(&(index as u32).to_be_bytes());
     }
@@ -91,9 +91,8 @@ fn table(pid: [u8; 2], counter: u8, section: &[u8]) -> [u8; PACKET_BYTES as usiz
     packet
 }
 
-/// Bytes of the elementary stream in whole packets of transport stream, from the first PES packet
-/// that begins there: the same however it was multiplexed. None where a packet is damaged or
-/// missing.
+/// Returns the elementary stream in whole transport packets, from the first PES packet on: equal
+/// for any multiplexing. `None` when a packet is damaged or missing.
 pub(super) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(stream.len());
     let mut counter = None;
@@ -113,7 +112,7 @@ pub(super) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
         }
         let adaptation = if packet[3] & 0x20 == 0 { 0 } else { 1 + usize::from(packet[4]) };
         let payload = packet.get(4 + adaptation..)?;
-        // Start code, stream, length, two bytes of flags; then a header of the length said.
+        // Start code, stream, length, two bytes of flags; then a header of the given length.
         let header = if begins { 9 + usize::from(*payload.get(8)?) } else { 0 };
         bytes.extend_from_slice(payload.get(header..)?);
     }

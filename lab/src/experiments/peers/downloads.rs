@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Downloads over connections that stay open: requests a second, and the server's CPU time.
 //!
-//! One thread on the client's core asks on all connections, then reads all answers. Before a time
-//! counts, a file is compared byte by byte; in it, lengths are.
+//! One thread on the client's core sends requests on all connections, then reads all responses. A
+//! file is compared byte by byte before the measured time, and by its length within it.
 //!
 //! Sources: RFC 9112 §6.3 (length of a message).
 
@@ -54,7 +54,7 @@ pub(super) fn measure(
         };
         instruments.around(&running.processes, work)
     };
-    // The thread ends with the core it is pinned to.
+    // The thread ends, and its pinning to a core with it.
     let done = std::thread::scope(|scope| scope.spawn(client).join().expect("it does not panic"));
     let ((requests, client), cpu, wall) = done?;
     let count = requests as f64;
@@ -76,12 +76,12 @@ pub(super) fn verify(port: u16, file: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Name of the file of that size.
+/// Returns the name of the file of that size.
 pub(super) fn name(bytes: u64) -> String {
     format!("{bytes}.bin")
 }
 
-/// Large files keep a connection busy alone.
+/// Large files fill a connection alone.
 fn connections_for(bytes: u64) -> usize {
     if bytes < 10_000_000 { 8 } else { 1 }
 }
@@ -99,7 +99,7 @@ fn ask(connection: &mut TcpStream, bytes: u64) -> Result<(), Error> {
     connection.write_all(request.as_bytes()).map_err(Error::host("sending a request"))
 }
 
-/// Reads one answer, whose body is of that length; `is_right` is asked of each part and its place.
+/// Reads one response with a body of that length; calls `is_right` for each part and its offset.
 fn read(
     connection: &mut TcpStream,
     bytes: u64,

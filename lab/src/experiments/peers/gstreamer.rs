@@ -54,7 +54,7 @@ fn start(name: &'static str, pipeline: &str, setting: &Setting<'_>) -> Result<Ru
 }
 
 const SCRIPT: &str = include_str!("gstreamer.py");
-/// The system's, for which distributions package the bindings.
+/// The system's Python; distributions package the bindings for it.
 const PYTHON: &str = "/usr/bin/python3";
 const CHECK: &str = "import gi\n\
     gi.require_version('GstRtspServer', '1.0')\n\

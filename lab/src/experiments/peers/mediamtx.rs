@@ -45,5 +45,5 @@ fn start(setting: &Setting<'_>) -> Result<Running, Error> {
 }
 
 const PUBLISHER: &str = "gst-launch-1.0";
-/// The publisher sets up its session; clients before that are refused.
+/// Time in which the publisher sets up its session; clients are refused before.
 const PUBLISHING: std::time::Duration = std::time::Duration::from_secs(2);

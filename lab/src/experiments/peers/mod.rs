@@ -7,8 +7,8 @@
 //! the largest number of timely sessions, by doubling and bisecting; and, in rounds in which the
 //! peers take turns, CPU time, memory and lateness at one number of sessions, and downloads.
 //!
-//! Loopback charges the work of receiving to the sender, for all peers alike, so that CPU time here
-//! is larger than into a card. A peer that the machine lacks is a note with the line that installs
+//! Loopback charges the work of receiving to the sender, for all peers alike, so the CPU time here
+//! is larger than that of sending into a card. A missing peer is a note with the line that installs
 //! it.
 //!
 //! Sources: docs/measuring.md (medians and spread).
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Everything that all measurements share.
+/// State that all measurements share.
 struct Bench<'a> {
     options: &'a Options,
     _network: Network,
@@ -174,7 +174,7 @@ impl<'a> Bench<'a> {
         self.options.progress(done, of, what);
     }
 
-    /// Peers that were asked for and are there; a note for each, and for those that are missing.
+    /// Returns the selected peers that are installed; adds a note for each, and for missing ones.
     fn present(&self, results: &mut Results) -> Vec<&'static Peer> {
         let asked = &self.options.members;
         let mut present = Vec::new();
@@ -214,7 +214,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Compares a session's media and a download of each size; how many comparisons there were.
+    /// Compares a session's media and a download of each size; returns the number of comparisons.
     fn verify(&self, peer: &Peer) -> Result<f64, Error> {
         let mut checks = 0.0;
         if peer.streams != Streams::No {
@@ -232,7 +232,7 @@ impl<'a> Bench<'a> {
         Ok(checks)
     }
 
-    /// The packets of one session.
+    /// Returns the packets of one session.
     fn sample(&self, peer: &Peer) -> Result<Capture, Error> {
         let receivers = Receivers::open(1, 1)?;
         let stop = AtomicBool::new(false);
@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
                 };
                 receivers.await_first();
                 std::thread::sleep(SAMPLE);
-                // While the server still runs it may prepare what later sessions use.
+                // The server may still prepare data for later sessions.
                 let deadline = Instant::now() + PREPARE_WAIT;
                 while Instant::now() < deadline && !(peer.is_prepared)(&self.setting(&[])) {
                     std::thread::sleep(SAMPLE / 20);
@@ -306,7 +306,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A point that is not timely is measured once more: one disturbance is no limit.
+    /// Measures a point that is not timely once more, as one disturbance is no limit.
     fn timely_point(&self, peer: &Peer, sessions: usize) -> Result<Point, Error> {
         let setting = self.setting(&[]);
         let point = self.instruments.stream(peer, &setting, sessions, SEARCH_SECONDS)?;
@@ -316,7 +316,7 @@ impl<'a> Bench<'a> {
         self.instruments.stream(peer, &setting, sessions, SEARCH_SECONDS)
     }
 
-    /// All peers at one number of sessions, in turns.
+    /// Measures all peers at one number of sessions, in interleaved rounds.
     fn streams(&self, peers: &[&Peer], results: &mut Results) {
         let quick = if self.options.quick { &[SESSIONS_QUICK] } else { &[SESSIONS] };
         let asked =
@@ -358,7 +358,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Measures every peer once a round; one that fails is left out from then on.
+    /// Measures every peer once a round; drops a peer after its first failure.
     fn in_rounds<T>(
         &self,
         peers: &[&Peer],
@@ -458,7 +458,7 @@ fn push_downloads(peer: &Peer, bytes: u64, points: &[Downloads], results: &mut R
     warn_of_client(peer, &format!("downloads of {bytes} bytes"), share, results);
 }
 
-/// A busy client may be the limit.
+/// Warns when a busy client may be the limit.
 fn warn_of_client(peer: &Peer, what: &str, share: f64, results: &mut Results) {
     if share > CLIENT_SHARE_MAX {
         let member = format!("{}, {what}", peer.name);
@@ -466,7 +466,7 @@ fn warn_of_client(peer: &Peer, what: &str, share: f64, results: &mut Results) {
     }
 }
 
-/// Bytes of a file to download.
+/// Makes the bytes of a file to download.
 fn content(bytes: u64) -> Vec<u8> {
     let mut content = Vec::with_capacity(bytes as usize + 8);
     while (content.len() as u64) < bytes {
@@ -479,17 +479,17 @@ fn content(bytes: u64) -> Vec<u8> {
 
 pub(crate) const CPU_COST: &str = "CPU cost";
 const MOST_TIMELY: &str = "timely sessions a core";
-/// Few enough for every peer to be timely.
+/// Sessions that every peer can serve timely.
 const SESSIONS: usize = 40;
 const SESSIONS_QUICK: usize = 5;
 const SECONDS: u64 = 5;
 const SEARCH_SECONDS: f64 = 4.0;
 const ROUNDS: usize = 5;
-/// The search begins here and goes no further than these.
+/// First and largest number of sessions of the search.
 const FIRST: usize = 64;
 const SESSIONS_MAX: usize = 4096;
 const PUSHED_MAX: usize = 1024;
-/// The ramp of the largest search, its settling and measuring, and some more.
+/// Seconds for the ramp of the largest search, its settling and measuring, and a margin.
 const CLIP_S: u64 = 60;
 const CLIP_QUICK_S: u64 = 20;
 const SIZES: &[u64] = &[1_000, 100_000, 1_000_000_000];

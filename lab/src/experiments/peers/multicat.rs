@@ -25,7 +25,7 @@ pub(super) static PEER: Peer = Peer {
 fn start(setting: &Setting<'_>) -> Result<Running, Error> {
     let clip = setting.clip();
     if !clip.with_extension("aux").exists() {
-        // multicat takes the times of packets from a file beside the clip.
+        // multicat reads the times of packets from a file beside the clip.
         let mut command = Command::new("ingests");
         let output = command.args(["-p", &PCR_PID.to_string()]).arg(&clip).output();
         output.map_err(Error::host("ingests"))?;

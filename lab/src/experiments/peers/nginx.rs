@@ -38,5 +38,5 @@ fn start(setting: &Setting<'_>) -> Result<Running, Error> {
     Ok(Running { http_port, ..Running::new(processes) })
 }
 
-/// Not on every user's PATH.
+/// Path outside most users' PATH.
 const PROGRAM: &str = "/usr/sbin/nginx";

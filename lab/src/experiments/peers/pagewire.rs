@@ -34,7 +34,7 @@ fn start(setting: &Setting<'_>) -> Result<Running, Error> {
     Ok(Running { stream_url, http_port, ..Running::new(processes) })
 }
 
-/// The wire image has its final name.
+/// True when the wire image has its final name.
 fn has_image(setting: &Setting<'_>) -> bool {
     let images = setting.folder.join("pagewire-cache/images");
     let entries = std::fs::read_dir(images).into_iter().flatten().flatten();

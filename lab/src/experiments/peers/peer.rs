@@ -14,14 +14,14 @@ pub(super) struct Peer {
     /// Differences from the other members that a reader must know to compare them.
     pub(super) differs: &'static str,
     pub(super) streams: Streams,
-    /// Serves files over HTTP.
+    /// True when it serves files over HTTP.
     pub(super) downloads: bool,
     /// Version, or the missing part.
     pub(super) probe: fn() -> Result<String, String>,
     /// Command or page that installs it.
     pub(super) install: &'static str,
     pub(super) start: fn(&Setting<'_>) -> Result<Running, Error>,
-    /// Whether files that the first session makes for later ones are complete.
+    /// True when files that the first session makes for later ones are complete.
     pub(super) is_prepared: fn(&Setting<'_>) -> bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Setting<'a> {
     /// Folder of the clip and of the files for download.
     pub(super) served: &'a Path,
     pub(super) cores: &'a Cores,
-    /// Cores of the client, for a helper that is no part of the server.
+    /// Cores of the client, for a helper that does not belong to the server.
     pub(super) other_cores: &'a Cores,
     /// Destinations on loopback of a peer that pushes.
     pub(super) ports: &'a [u16],
@@ -73,11 +73,12 @@ impl Running {
     }
 }
 
-/// First line of a program's output which contains `word`; else the program is missing.
+/// Returns the first line of a program's output with `word`; otherwise the program is missing.
 pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| match error.kind() {
-        // A peer is no part of the set-up: that it is missing is no fault of a check's machine.
+        // The experiment's set-up does not include peers: a missing one is not a fault of the
+        // machine.
         std::io::ErrorKind::NotFound => format!("there is no {program} in PATH"),
         _ => format!("{program}: {error}"),
     })?;
@@ -89,6 +90,6 @@ pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<S
 
 /// Name of the clip below the served folder.
 pub(super) const CLIP: &str = "clip.ts";
-/// The experiment has loopback to itself, so that fixed ports are free.
+/// Fixed ports are free, as the experiment has loopback to itself.
 pub(super) const RTSP_PORT: u16 = 8554;
 pub(super) const HTTP_PORT: u16 = 8080;

@@ -33,11 +33,11 @@ pub(super) struct Point {
     pub(super) cores_used: f64,
     pub(super) memory_kib: f64,
     pub(super) late: Late,
-    /// Media that came to a client, Mb/s.
+    /// Media received by a client, Mb/s.
     pub(super) rate: f64,
     /// Part of its core that the client used.
     pub(super) client: f64,
-    /// The first reason why this is not timely.
+    /// First reason why the point is not timely.
     pub(super) fault: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Instruments {
         Moment { at: Instant::now(), process: processes.processor_time(), kernel }
     }
 
-    /// CPU seconds and seconds from one moment to another.
+    /// Returns CPU seconds and seconds from one moment to another.
     fn cost(&self, from: &Moment, until: &Moment) -> (f64, f64) {
         let seconds = (until.at - from.at).as_secs_f64();
         let kernel = until.kernel.saturating_sub(from.kernel).as_secs_f64();
@@ -71,7 +71,7 @@ impl Instruments {
         ((until.process.saturating_sub(from.process)).as_secs_f64() + kernel, seconds)
     }
 
-    /// CPU seconds of a peer while `work` runs, and the seconds that took.
+    /// Returns CPU seconds of a peer while `work` runs, and its duration in seconds.
     pub(super) fn around<T>(
         &self,
         processes: &Processes,
@@ -198,7 +198,7 @@ impl Instruments {
                 let (came, size) = capture.within(from.at, until.at);
                 (packets, bytes) = (packets + came, bytes + size);
                 faults += capture.faults();
-                // Of several, the worst.
+                // The worst of several.
                 let found = capture.late(from.at, until.at).unwrap_or_default();
                 if found.share > late.share || found.p99 > late.p99 {
                     late = found;
@@ -251,7 +251,8 @@ impl Clients {
         let bytes = number(&verified["bytes"]) + number(&counted["packets"]) * packet_bytes;
         let due = BITS_PER_SECOND as f64 / 8.0 / (7 * PACKET_BYTES) as f64;
         let due = due * number(&result["seconds"]) * RATE_SHARE_MIN;
-        // Who joins a running stream may miss packets between the answer to PLAY and the first.
+        // A client that joins a running stream may miss packets between the PLAY response and the
+        // first.
         let joining = if is_live { JOIN_PACKETS * number(&verified["sessions"]) } else { 0.0 };
         let sessions = number(&verified["sessions"]);
         let punctual = if is_live { sessions } else { number(&verified["timely"]) };
@@ -272,16 +273,16 @@ impl Clients {
     }
 }
 
-/// So many sessions at most are verified packet by packet.
+/// Most sessions that are verified packet by packet.
 const SAMPLES: usize = 20;
 const SAMPLES_PUSHED: usize = 4;
-/// 999 in 1000 packets within the bound.
+/// Share of packets within the bound: 999 in 1000.
 const LATE_SHARE_MAX: f64 = 0.001;
-/// A client gets at least this part of the clip's rate.
+/// Least part of the clip's rate for each client.
 const RATE_SHARE_MIN: f64 = 0.98;
 const JOIN_PACKETS: f64 = 20.0;
 const IDLE: Duration = Duration::from_millis(500);
-/// As `pagewire load` lets sessions settle.
+/// Settling time, as in `pagewire load`.
 const SETTLE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer's processes: started on the server's core, metered with their children, ended by their
+//! Processes of a peer: started on the server's core, metered with their children, ended by their
 //! ids.
 //!
-//! `setpriv --pdeathsig` has the kernel end them when this program ends, however that happens.
-//! Costs one reading of /proc before and one after the measured time.
+//! `setpriv --pdeathsig` has the kernel end them when this program ends in any way. Metering reads
+//! /proc once before and once after the measured time.
 //!
 //! Sources: proc_pid_stat(5), Documentation/filesystems/proc.rst (smaps_rollup), setpriv(1).
 //! Does not meter the kernel's memory: socket buffers and the page cache are in no figure.
@@ -24,7 +24,7 @@ use measure::meter::Cores;
 pub(super) struct Processes {
     name: &'static str,
     children: Vec<Child>,
-    /// Standard output and standard error of all.
+    /// Standard output and standard error of all processes.
     log: PathBuf,
 }
 
@@ -33,7 +33,7 @@ impl Processes {
         Processes { name, children: Vec::new(), log: folder.join(format!("{name}.log")) }
     }
 
-    /// A command that ends with this program.
+    /// Makes a command that ends with this program.
     pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
@@ -52,7 +52,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Waits until one of these ports of loopback accepts connections; which one.
+    /// Waits until one of these ports of loopback accepts connections; returns that port.
     pub(super) fn await_port(&mut self, ports: &[u16]) -> Result<u16, Error> {
         let deadline = Instant::now() + START_WAIT;
         while Instant::now() < deadline && self.are_running() {
@@ -71,7 +71,7 @@ impl Processes {
         self.children.iter_mut().all(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// An error with the last words of the log.
+    /// Makes an error with the last lines of the log.
     pub(super) fn failed(&self, found: String) -> Error {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -81,13 +81,13 @@ impl Processes {
         Error::Host { what: self.name.to_owned(), found }
     }
 
-    /// User and system time so far, with that of children which live or were waited for.
+    /// Returns user and system time so far, with that of live and waited-for children.
     pub(super) fn processor_time(&self) -> Duration {
         let ticks = self.tree().iter().map(|&process| ticks(process)).sum::<u64>();
         Duration::from_millis(ticks * 1000 / USER_HZ)
     }
 
-    /// Memory that these processes share with no file: what they allocated.
+    /// Returns the processes' anonymous memory: memory not shared with a file.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.tree().iter().map(|&process| anonymous_bytes(process)).sum()
     }
@@ -124,7 +124,7 @@ impl Drop for Processes {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Descendants that outlived their parent; ids are not used again so soon.
+        // Descendants that outlived their parent; their ids are not reused so soon.
         tree.iter().filter(|&&process| has_name(process)).for_each(|&id| signal(id, Signal::KILL));
     }
 }
@@ -142,7 +142,7 @@ fn has_name(process: u32) -> bool {
 /// Fields of a process from the third on: its state, its parent.
 fn stat(process: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name stands in brackets before them and may have spaces.
+    // The name stands in brackets before the fields and may contain spaces.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().map(str::to_owned).collect()
 }
@@ -161,7 +161,7 @@ fn anonymous_bytes(process: u32) -> u64 {
     of("Pss_Anon:").unwrap_or(0) * 1024
 }
 
-/// Ticks of a second in /proc, whatever the kernel's own (proc_stat(5)).
+/// Ticks a second in /proc, independent of the kernel's own tick rate (proc_stat(5)).
 const USER_HZ: u64 = 100;
 const START_WAIT: Duration = Duration::from_secs(20);
 const STOP_WAIT: Duration = Duration::from_secs(3);

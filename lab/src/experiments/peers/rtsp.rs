@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One session of RTSP whose packets are kept: the sample that is compared with the clip.
+//! One RTSP session whose packets are kept: the sample that is compared with the clip.
 //!
 //! Sources: RFC 2326 §10 (methods), §12.39 (Transport), appendix C.1.1 (control URLs).
 //! Does not send receiver reports; a sample ends before a server misses them.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use measure::Error;
 
-/// A session that plays.
+/// A playing session.
 pub(super) struct Session {
     stream: BufReader<TcpStream>,
     url: String,
@@ -46,7 +46,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Head and body of the answer to a request; an error unless the status is 200.
+    /// Returns head and body of a response; an error unless the status is 200.
     fn ask(&mut self, method: &str, url: &str, more: &str) -> Result<(String, String), Error> {
         let failed = || Error::host(format!("{method} {url}"));
         self.number += 1;

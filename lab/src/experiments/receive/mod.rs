@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab receive`: the CPU cost of every way from socket to memory, and what it loses.
+//! `pagewire lab receive`: the CPU cost and the loss of every way from socket to memory.
 //!
-//! First the CPU cost, on one core ([`measure::receive_bench`]): ways × sizes × streams × how the
-//! sender's packets leave, in interleaved rounds, sending subtracted. A way that looks at the
-//! device (`xdp`) changes what the near end of the veth pair takes from its sender: with a program
-//! on the far end the kernel cuts super-packets before the device, so the sending that is
-//! subtracted is measured as the kernel sends then. Then what is lost ([`offered`]): a sender on
-//! another core at given rates.
+//! First comes the CPU cost, on one core ([`measure::receive_bench`]): ways × sizes × streams ×
+//! forms of sending, in interleaved rounds, with sending subtracted. A way that reads at the device
+//! (`xdp`) changes the near end of the veth pair: with a program on the far end the kernel splits
+//! super-packets before the device, so the subtracted cost is measured with sending split in the
+//! same way. Then comes the loss ([`offered`]): a sender on another core at given rates.
 //!
 //! Sources: the sending half (`pagewire lab paths`) for the method.
-//! Does not do: cards of this machine; receiving needs a sender behind the wire.
+//! Does not use network cards of this machine; receiving needs a sender behind the wire.
 
 mod offered;
 
@@ -67,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Those that are asked for and can be used here; the reference always.
+/// Returns the selected members that this host supports; the reference is always included.
 fn members(options: &Options, results: &mut Results) -> Result<Vec<&'static ReceiveSpec>, Error> {
     let known: Vec<&str> = RECEIVE_PATHS.iter().map(|spec| spec.name).collect();
     if let Some(name) = options.members.iter().find(|name| !known.contains(&name.as_str())) {
@@ -91,7 +90,7 @@ fn members(options: &Options, results: &mut Results) -> Result<Vec<&'static Rece
     Ok(members)
 }
 
-/// All loads: sizes for one stream, numbers of streams for the usual size.
+/// Returns all loads: sizes for one stream, numbers of streams for the usual size.
 fn loads(options: &Options) -> Vec<ReceiveLoad> {
     let sizes: &[u32] = match (&options.sizes[..], options.quick) {
         ([], false) => SIZES,
@@ -118,7 +117,7 @@ fn loads(options: &Options) -> Vec<ReceiveLoad> {
     loads
 }
 
-/// Where a run is.
+/// State of a run.
 struct Course<'a> {
     options: &'a Options,
     bench: &'a Bench,
@@ -129,7 +128,7 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// All members in turns under one load.
+    /// Measures all members in interleaved rounds under one load.
     fn measure(
         &mut self,
         load: ReceiveLoad,
@@ -155,7 +154,7 @@ impl Course<'_> {
                 if self.options.stopped() || case.failed.is_some() {
                     continue;
                 }
-                // With a program on the far end the near end takes no super-packets.
+                // With a program on the far end the near end accepts no super-packets.
                 let whole = case.spec.name != XDP;
                 let alone = sending.entry(whole).or_insert_with(Vec::new);
                 match self.bench.time_after_sending(case, run_bytes[index], whole, alone) {
@@ -175,7 +174,7 @@ impl Course<'_> {
     }
 }
 
-/// As many bytes as take a third of a second.
+/// Returns the bytes that take a third of a second.
 fn run_bytes_of(sample: &Sample) -> u64 {
     (RUN_SECONDS / sample.whole.max(0.001) * 1e9) as u64
 }
@@ -187,7 +186,7 @@ fn row(member: &str, load: ReceiveLoad, metric: &str, unit: &str, figure: Figure
         .with("sender", load.sending.name())
 }
 
-/// The rows of a load.
+/// Adds the rows of a load.
 fn add(
     load: ReceiveLoad,
     cases: &[Case],
@@ -237,14 +236,14 @@ fn add(
     }
 }
 
-/// What others are compared with: a datagram a call, and the usual way to take many.
+/// References: one datagram a call, and the usual way to receive many.
 const REFERENCES: &[&str] = &["recvfrom", "recvmmsg"];
-/// The way that puts a program onto the device.
+/// Way that attaches a program to the device.
 const XDP: &str = "xdp";
 /// 12 bytes of RTP and 7 packets of transport stream.
 const SIZES: &[u32] = &[64, 256, 512, USUAL_BYTES];
 const QUICK_SIZES: &[u32] = &[64, USUAL_BYTES];
-/// Ethernet's MTU without headers of IP and UDP.
+/// Ethernet's MTU without the IP and UDP headers.
 const BYTES_MAX: u32 = 1472;
 const STREAMS: &[usize] = &[16, 100];
 const STREAMS_MAX: usize = 1000;

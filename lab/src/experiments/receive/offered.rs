@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets lost at a given rate: a sender on another core, a receiver that comes now and then.
+//! Loss at an offered rate: a sender on another core, a receiver that polls at intervals.
 //!
 //! Three senders ([`OFFERS`]): many streams in segmented sends, one stream of the usual size with a
-//! send for each packet, and one of small packets. The receiver does as `pagewire receive` does: it
-//! takes all that is there and sleeps, for some milliseconds or as long as the path allows, so what
-//! a path needs of a core is its thread's time over the wall's. With the sender on another core the
-//! kernel does its softirq work there, where no card would; the CPU cost beside has it. A rate that
-//! the sender itself did not reach is said to be the one it reached.
+//! send for each packet, and one of small packets. The receiver works as `pagewire receive`: it
+//! reads all datagrams there are and sleeps, for some milliseconds or as long as the path allows,
+//! so the core share of a path is its thread's time over the wall-clock time. With the sender on
+//! another core the kernel does its softirq work there, unlike with a card; the CPU cost beside
+//! includes it. A rate that the sender did not reach is reported as the rate it reached.
 //!
-//! Sources: RFC 2544 §26.1 and §26.3 (throughput, frame loss rate) for what is reported.
-//! Does not do: search for the rate at which the first packet is lost.
+//! Sources: RFC 2544 §26.1 and §26.3 (throughput, frame loss rate) for the reported figures.
+//! Does not search for the rate at which the first packet is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// A run over all offers.
+/// State of a run over all offers.
 struct Measured<'a> {
     options: &'a Options,
     bench: &'a Bench,
@@ -70,7 +70,7 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// All members by turns at one rate.
+    /// Measures all members in interleaved rounds at one rate.
     fn at_rate(&mut self, load: ReceiveLoad, rate: u64, results: &mut Results) {
         let members = self.members;
         let mut offered: Vec<Vec<Offered>> = members.iter().map(|_| Vec::new()).collect();
@@ -108,7 +108,7 @@ impl Measured<'_> {
 /// Result of a run at a rate.
 struct Offered {
     lost_share: f64,
-    /// Of the wall's time, the receiving thread's.
+    /// Share of the receiving thread's processor time in the wall-clock time.
     busy_share: f64,
     /// Packets a second that the sender sent.
     rate: f64,
@@ -136,7 +136,7 @@ fn offer(
         let (began, before) = (Instant::now(), thread_time());
         let (mut taken, mut came_at) = (0, Instant::now());
         let mut busy_share = 0.0;
-        // For some time longer than the last datagram needs to be handed over.
+        // Somewhat longer than the last datagram needs to be handed over.
         loop {
             let is_over = over.load(Ordering::Acquire);
             let came = intake.take(u64::MAX, Duration::ZERO, |_, datagram| {
@@ -162,7 +162,7 @@ fn offer(
     })
 }
 
-/// Turns whenever they are due; returns how many seconds that took.
+/// Sends bursts whenever they are due; returns the seconds that took.
 fn send_paced(feed: &mut BurstFeed<'_>, rate: u64) -> Result<f64, Error> {
     let began = Instant::now();
     let mut elapsed = Duration::ZERO;
@@ -178,10 +178,10 @@ fn send_paced(feed: &mut BurstFeed<'_>, rate: u64) -> Result<f64, Error> {
     Ok(elapsed.as_secs_f64())
 }
 
-/// ReceiveLoad and rates of a sender.
+/// Load and rates of a sender.
 struct Offer {
     load: ReceiveLoad,
-    /// Packets a second of all streams.
+    /// Packets a second of all streams together.
     rates: &'static [u64],
     quick_rates: &'static [u64],
 }
@@ -207,6 +207,6 @@ const OFFERS: &[Offer] = &[
 const ROUNDS: usize = 3;
 const RUN: Duration = Duration::from_millis(700);
 const LOOK: Duration = Duration::from_millis(2);
-/// A ring hands over what is in its last block some milliseconds later.
+/// A ring hands over its last block some milliseconds later.
 const QUIET: Duration = Duration::from_millis(50);
 const PACE: Duration = Duration::from_micros(200);

@@ -2,16 +2,16 @@
 //! `pagewire lab recording`: N streams of 20 Mb/s recorded at once by the installed program.
 //!
 //! The recorder is this program, started again as `receive` in a second network namespace behind a
-//! veth pair, with a URL for each stream. A thread here sends the same transport stream to all of
-//! them as RTP, evenly: every stream a burst of ten packets in its turn, by segmented sends. Then
-//! every file is compared with the source, byte by byte, and what the recorder reports as lost with
-//! what the sender sent. The files lie in memory by default, so that no disk is measured.
+//! veth pair, with a URL for each stream. A thread here sends the same transport stream to all URLs
+//! as RTP, evenly: each stream in turn gets a burst of ten packets, by segmented sends. Then every
+//! file is compared with the source, byte by byte, and the reported loss with the number of packets
+//! sent. The files lie in memory by default, so that no disk is measured.
 //!
-//! Sender and recorder share the cores, as they do where a stream is relayed. The recorder's CPU
-//! cost is its own processor time; softirqs of a veth pair run on the sender's account.
+//! Sender and recorder share the cores, as on a machine that relays a stream. The recorder's CPU
+//! cost is its own processor time; softirqs of a veth pair are charged to the sender.
 //!
 //! Sources: RFC 2250 §2 (seven packets of transport stream a datagram).
-//! Does not do: jitter; the sender's pace is that of a thread that sleeps.
+//! Does not measure jitter; the sender's pace is that of a thread that sleeps.
 
 mod recorder;
 
@@ -90,11 +90,11 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// What a run gave.
+/// Result of a run.
 struct Point {
     sent: u64,
     report: Report,
-    /// Files that are the source's bytes.
+    /// Files that are equal to the source.
     equal: usize,
     bytes: u64,
     seconds: f64,
@@ -122,12 +122,12 @@ fn record(
         });
         sender.join().expect("it does not panic")
     })?;
-    // The last burst is with the recorder, or lost.
+    // The recorder has the last burst by now, or it is lost.
     std::thread::sleep(SETTLE);
     let report = recorder.finish()?;
     let expected = std::fs::read(source).map_err(Error::host("reading the stream"))?;
     let is_equal = |stream: &usize| {
-        // One that is not there is not equal.
+        // A missing file is not equal.
         std::fs::read(recorder::file(folder, *stream)).is_ok_and(|bytes| bytes == expected)
     };
     let equal = (0..streams).filter(is_equal).count();
@@ -213,8 +213,8 @@ const BURST: u64 = 10;
 const STREAMS: &[usize] = &[1, 10, 50, 100];
 const QUICK: &[usize] = &[20];
 const ROUNDS: usize = 3;
-/// RTP has the even ports, RTCP the odd ones.
+/// RTP uses the even ports, RTCP the odd ones.
 const FIRST_PORT: u16 = 6000;
-/// Sleeping is not more exact.
+/// Shortest useful sleep.
 const SLACK: Duration = Duration::from_micros(100);
 const SETTLE: Duration = Duration::from_millis(500);

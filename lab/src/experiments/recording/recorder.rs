@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recorder under test: this program, started again as `receive` in the second namespace, and
-//! what it reports at its end.
+//! Recorder under test: this program, started again as `receive` in the second namespace, and its
+//! final report.
 //!
 //! Sources: proc_pid_stat(5), proc_pid_net(5).
-//! Does not do: look into files; whoever sent the streams compares them.
+//! Does not read the files; the sender compares them.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -18,30 +18,31 @@ use crate::installed;
 use measure::Error;
 use measure::network::Network;
 
-/// A recorder that has all its ports.
+/// A recorder that has bound all its ports.
 pub(super) struct Recorder {
     child: Child,
 }
 
-/// What it says of a recording.
+/// Report of a recording.
 #[derive(Default)]
 pub(super) struct Report {
-    /// The way of receiving that it took.
+    /// Name of its receive path.
     pub(super) path: String,
-    /// Datagrams of streams.
+    /// Datagrams of the streams.
     pub(super) received: u64,
-    /// What it gave up for want of memory or disk, and what its sockets had no room for.
+    /// Packets dropped for want of memory or disk, and those that its socket buffers had no room
+    /// for.
     pub(super) dropped: u64,
     pub(super) processor_seconds: f64,
 }
 
-/// The file of a stream.
+/// Returns the path of a stream's file.
 pub(super) fn file(folder: &Path, stream: usize) -> PathBuf {
     folder.join(format!("{stream}.ts"))
 }
 
 impl Recorder {
-    /// Records what comes for these addresses into files of `folder`.
+    /// Records datagrams for these addresses into files of `folder`.
     pub(super) fn start(
         network: &Network,
         way: &str,
@@ -62,7 +63,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Its sockets are in the second namespace's list when they can be sent to.
+    /// Waits until its sockets are in the second namespace's list; then they accept datagrams.
     fn await_ports(&mut self, to: &[SocketAddr]) -> Result<(), Error> {
         let list = format!("/proc/{}/net/udp", self.child.id());
         let deadline = Instant::now() + START_WAIT;
@@ -85,7 +86,7 @@ impl Recorder {
         Err(Error::Host { what: "the recorder".to_owned(), found: said.trim().to_owned() })
     }
 
-    /// Ends it; its files are complete then.
+    /// Ends the recorder; its files are complete then.
     pub(super) fn finish(mut self) -> Result<Report, Error> {
         let failed = |found: String| Error::Host { what: "the recorder".to_owned(), found };
         let processor_seconds = self.processor_seconds();
@@ -111,11 +112,11 @@ impl Recorder {
         })
     }
 
-    /// User and system time so far, of all its threads.
+    /// Returns user and system time of all its threads so far.
     fn processor_seconds(&self) -> f64 {
         let path = format!("/proc/{}/stat", self.child.id());
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        // Behind the name in brackets: state is field 3, utime 14, stime 15.
+        // After the name in brackets: state is field 3, utime 14, stime 15.
         let words = text.rsplit(')').next().unwrap_or_default().split_whitespace();
         let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
         ticks as f64 / USER_HZ
@@ -135,7 +136,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Ticks of a second in /proc, whatever the kernel's own (proc_stat(5)).
+/// Ticks a second in /proc, independent of the kernel's own tick rate (proc_stat(5)).
 const USER_HZ: f64 = 100.0;
 const START_WAIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clients: this program, started as `load` behind the veth pair, and what it says.
+//! Clients of the experiment: this program, started as `load` behind the veth pair, and its output.
 //!
 //! It prints an object a line: `playing` when all sessions play and measuring begins, `measured`
-//! when it has ended, `result` at last.
+//! when measuring has ended, and finally `result`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
@@ -22,11 +22,12 @@ pub(super) struct Load {
     what: String,
 }
 
-/// What is asked of it.
+/// Options of the load.
 pub(super) struct Asked<'a> {
     pub(super) url: &'a str,
     pub(super) sessions: usize,
-    /// Verifies each; else the sink takes what is sent and only RTSP and RTCP are answered.
+    /// True to verify every packet; otherwise the sink drops RTP and only RTSP and RTCP are
+    /// answered.
     pub(super) verified: bool,
     pub(super) source: Ipv4Addr,
     pub(super) seconds: f64,
@@ -52,7 +53,7 @@ impl Load {
         Ok(Load { child, lines, what })
     }
 
-    /// Reads on to the event of that name.
+    /// Reads lines until the event of that name.
     pub(super) fn await_event(&mut self, name: &str) -> Result<Value, Error> {
         let mut line = String::new();
         loop {

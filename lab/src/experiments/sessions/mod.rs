@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab sessions`: the installed server with N paced RTSP sessions of a 5 Mb/s asset: what
-//! it costs, how late it is, what it loses, and the largest N that is still timely.
+//! `pagewire lab sessions`: the installed server with N paced RTSP sessions of a 5 Mb/s asset: CPU
+//! cost, lateness, loss, and the largest N that is still timely.
 //!
 //! Every session is a real one, set up, paced and kept alive over RTSP and RTCP by `pagewire load`
-//! in a second network namespace. The RTP of all but some goes by a policy rule into an ifb device
+//! in a second network namespace. A policy rule sends the RTP of most sessions into an ifb device
 //! that cannot segment, so that the figure is the server's and not that of N clients on the same
-//! machine; the RTP of those some goes through a veth pair to clients that verify every packet and
-//! its time. Packets at the devices and at the clients are compared with those the server counts.
-//! One server a point; the CPU cost is taken in slices of the measured time. Costs some 20 seconds
-//! a point.
+//! machine. The RTP of the others goes through a veth pair to clients that verify every packet and
+//! its time. Packets at the devices and at the clients are compared with the server's count. One
+//! server runs per point; the CPU cost is measured in slices of the time. A point takes some 20
+//! seconds.
 //!
-//! A point is timely when 99.9 % of the packets of every verified session came within 25 ms of
+//! A point is timely when 99.9 % of the packets of every verified session arrived within 25 ms of
 //! their due time (the session's earliest packet is the reference) and no packet is missing.
 //!
-//! Sources: the study's future work (the largest number of clients with timely playout).
-//! Does not do: several assets, or clients that pause and seek; `pagewire load` can be aimed at any
+//! Sources: the data-paths paper's future work (the largest number of clients with timely playout).
+//! Does not use several assets, or clients that pause and seek; `pagewire load` can be aimed at any
 //! server.
 
 mod load;
@@ -66,10 +66,10 @@ struct Bench {
     cores: Cores,
 }
 
-/// One number of sessions, measured.
+/// Result of one number of sessions.
 struct Point {
     sessions: usize,
-    /// Of each slice of the time.
+    /// CPU cost of each slice of the time.
     cpu_costs: Vec<f64>,
     cores_used: Vec<f64>,
     late: Facts,
@@ -90,7 +90,7 @@ impl Point {
 }
 
 impl Bench {
-    /// One core and all of them, unless one number is asked for.
+    /// Returns one core and all of them, unless one number is selected.
     fn core_counts(&self, options: &Options) -> Vec<usize> {
         let all = self.cores.count();
         match options.cores {
@@ -100,7 +100,8 @@ impl Bench {
         }
     }
 
-    /// The asked numbers; or the usual ones, and on until one is not timely.
+    /// Measures the selected numbers of sessions; otherwise the usual ones, and more until one is
+    /// not timely.
     fn climb(&self, cores: usize, options: &Options, results: &mut Results) -> Result<(), Error> {
         let asked = match (&options.sessions[..], options.quick, cores) {
             ([], true, _) => QUICK.to_vec(),
@@ -189,7 +190,8 @@ impl Bench {
             client["played"] = serde_json::Value::from(0);
         }
         let last = server.facts()?;
-        // What was sent through the veth pair the verified clients know from the server's BYE.
+        // The verified clients know from the server's BYE how many packets went through the veth
+        // pair.
         let by_veth = client["verified"]["packets_in_all"].as_u64().unwrap_or(0);
         let sunk_packets = taken(&Sink::IfbSoftware)?.0 - sink_before;
         let memory = late.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
@@ -205,7 +207,7 @@ impl Bench {
         })
     }
 
-    /// What the kernel's threads take of a core while the server has no session: not its cost.
+    /// Returns the share of a core that kernel threads use without a session; it is subtracted.
     fn idle_kernel_share(&self) -> f64 {
         let (before, began) = (self.meter.of_kernel_threads(), Instant::now());
         std::thread::sleep(IDLE);
@@ -213,7 +215,7 @@ impl Bench {
         ran.as_secs_f64() / began.elapsed().as_secs_f64()
     }
 
-    /// The measured time in slices: the CPU cost of each, and how many cores were at work for it.
+    /// Measures in slices: returns the CPU cost and the number of busy cores of each.
     fn slices(&self, server: &Server, idle_kernel: f64) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let (mut cpu_costs, mut used) = (Vec::new(), Vec::new());
         let slice = Duration::from_secs_f64(self.seconds as f64 / SLICES as f64);
@@ -279,12 +281,12 @@ const VERIFIED_MIN: usize = 2;
 const ONE_CORE: &[usize] = &[100, 250, 500, 1000, 1500, 2000, 2500];
 const MANY_CORES: &[usize] = &[1000, 1500, 2000, 2500];
 const QUICK: &[usize] = &[100, 500];
-/// The search beyond the list.
+/// Bounds of the search beyond the list.
 const STEP: usize = 250;
 const SESSIONS_MAX: usize = 12_000;
-/// Starts are spread so far apart; the load's own default.
+/// Spread of the session starts; the load's own default.
 const RAMP_S: f64 = 0.002;
-/// The load lets sessions settle for two seconds, and setting up takes a moment.
+/// Settling time of the load, two seconds, and some for setting up.
 const SETTLE_S: f64 = 3.0;
 const SLICES: usize = 7;
 const IDLE: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server under test: this program, started again as `serve`, and what its index says of it.
+//! Server under test: this program, started again as `serve`, and the figures of its index.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use measure::network::Network;
 
 pub(super) struct Server {
     child: Child,
-    /// Kept open: a server whose ready line nobody reads must not get SIGPIPE.
+    /// Kept open: a server must not get SIGPIPE when nobody reads its ready line.
     stdout: BufReader<ChildStdout>,
     rtsp: String,
     http: String,
@@ -36,7 +36,7 @@ pub(super) struct Facts {
 }
 
 impl Server {
-    /// Serves `folder`/served on these cores, a pacer on each.
+    /// Serves `folder`/served on these cores, one pacer on each.
     pub(super) fn start(folder: &Path, cores: &Cores, rtp_port: u16) -> Result<Server, Error> {
         let program = installed::pagewire()?;
         let cache = folder.join("cache");
@@ -52,7 +52,7 @@ impl Server {
         let mut child = cores.start(&mut command).map_err(Error::host("starting the server"))?;
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let (rtsp, http) = (String::new(), String::new());
-        // Stopped by its Drop from here on, whatever it says.
+        // From here on Drop stops the server, also after an error.
         let mut server = Server { child, stdout, rtsp, http, images: cache.join("images") };
         let mut line = String::new();
         server.stdout.read_line(&mut line).map_err(Error::host("the server's ready line"))?;
@@ -82,7 +82,7 @@ impl Server {
         Err(Error::Host { what: "the asset".to_owned(), found: "not planned".to_owned() })
     }
 
-    /// Waits until the wire image that the first session asked for has its name.
+    /// Waits until the wire image that the first session requested has its name.
     pub(super) fn await_image(&self) -> Result<(), Error> {
         let deadline = Instant::now() + PLAN_WAIT;
         while Instant::now() < deadline {
@@ -130,7 +130,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGTERM by its id; KILL only if it does not listen.
+        // Sends SIGTERM by its id, and KILL only when the server does not end.
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
