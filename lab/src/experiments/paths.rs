@@ -98,7 +98,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     Ok(groups)
 }
 
-/// Returns one size for the bars; the other sizes are a curve.
+/// Returns the datagram sizes: one size for a quick run or an ifb device, otherwise all of a curve.
 fn sizes(options: &Options, sink: &Sink) -> Vec<u32> {
     match (&options.sizes[..], options.quick) {
         ([], true) => vec![USUAL_BYTES],

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guest from boot to end: what it says, and what each of its workloads cost this machine.
+//! Guest from boot to end: its console output, and the CPU cost of each workload on this machine.
 //!
-//! The guest says when a workload begins and sleeps then, so the moment at which the processor time
-//! is read does not matter; when it ends, what is read first is the processor time, and only then
-//! is anything else done. The time is that of the emulator's or User Mode Linux's processes
-//! (`load`), so nothing inside the guest has to be believed about time.
+//! The guest announces a workload and then sleeps, so the exact moment of reading the processor
+//! time does not matter; at a workload's end the processor time is read before anything else is
+//! done. The time is that of the emulator's or User Mode Linux's processes (`load`), so the guest's
+//! own clock is not used.
 //!
-//! Does not do: judge what it hears; the parts do.
+//! Does not evaluate the output; the parts do.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::said::{self, Checked, Copies, Done, Line, Outcome, SelfTest};
 use measure::Error;
 use measure::meter::{Begun, CpuCost, Meter};
 
-/// What a guest said and cost.
+/// Output and CPU cost of a guest.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
     pub(super) ran: Vec<Ran>,
@@ -33,9 +33,9 @@ pub(super) struct Guest {
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) done: Done,
-    /// Of all processes of the guest, on this machine.
+    /// Processor time of all processes of the guest, on this machine.
     pub(super) processor: Duration,
-    /// What the machine did meanwhile; the guest's time is `apart`.
+    /// Activity of the machine meanwhile; the guest's time is `apart`.
     pub(super) cost: CpuCost,
 }
 
@@ -46,22 +46,22 @@ impl Guest {
         ran.len() + self_tests.len() + speeds.len() + vectors.len() + said
     }
 
-    /// How many claims held, failed and were skipped.
+    /// Counts the claims that held, failed and were skipped.
     pub(super) fn counted(&self) -> [usize; 3] {
         [Outcome::Holds, Outcome::Fails, Outcome::Skipped]
             .map(|outcome| self.checks.iter().filter(|checked| checked.outcome == outcome).count())
     }
 }
 
-/// Who looks on while workloads run.
+/// Observer of the workloads.
 pub(super) trait Observer {
-    /// A workload of the guest begins, whose processes these are.
+    /// Called when a workload begins in the guest with these processes.
     fn begin(&mut self, family: &Family) -> Result<(), Error>;
-    /// It has ended.
+    /// Called when the workload has ended.
     fn end(&mut self, name: &str) -> Result<(), Error>;
 }
 
-/// Nobody.
+/// Observer that does nothing.
 pub(super) struct Unobserved;
 
 impl Observer for Unobserved {
@@ -74,11 +74,11 @@ impl Observer for Unobserved {
     }
 }
 
-/// Boots a guest by `command`, which is ended after `limit`. What it said until an error is in
-/// `guest`.
+/// Boots a guest by `command` and ends it after `limit`. After an error, `guest` has the output up
+/// to it.
 ///
 /// # Errors
-/// [`Error::Host`] when it dies, hangs, says what cannot be read, or ends as the script says badly.
+/// [`Error::Host`] when the guest dies, hangs, prints a malformed line, or its script fails.
 pub(super) fn boot(
     what: &str,
     command: &mut Command,
@@ -130,7 +130,7 @@ pub(super) fn boot(
     }
 }
 
-/// Far more than a guest has to say.
+/// Limit of lines, far above the output of a guest.
 const SAID_MAX: usize = 100_000;
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Boots what is a shell script here.
+    /// Boots a shell script in place of a guest.
     fn booted(text: &str, limit: Duration) -> (Guest, Vec<String>, Result<(), String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("uml/boot.sh");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Part check: the engine's module, checked from outside in both laboratories.
 //!
-//! The check is kernel/rtp's own, a program that speaks TAP: bytes, fields, faults, sessions, a
-//! fuzzing loop, leaks. It runs in User Mode Linux, where a packet's way is quick, and in Debian's
-//! kernel under QEMU by a clock that counts instructions, where a paced session's lateness is the
-//! kernel's own and not that of a host with other things to do. Then every path of the list sends
-//! 4,000 packets there, compared byte by byte.
+//! The check is kernel/rtp's own program, which speaks TAP: bytes, fields, faults, sessions, a
+//! fuzzing loop, leaks. It runs in User Mode Linux, where packets are fast, and in Debian's kernel
+//! under QEMU with a clock that counts instructions, where a paced session's lateness comes from
+//! the kernel alone and not from a busy host. Then every path of the list sends 4,000 packets
+//! there, compared byte by byte.
 //!
 //! Sources: kernel/rtp/check; guest/src/verify.rs.
-//! Does not do: the module on this machine's own kernel; the check runs there as well, by whoever
-//! may open the device.
+//! Does not check the module on this machine's own kernel; the check runs there as well, for a user
+//! who may open the device.
 
 use std::fs;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
         None => None,
     };
     course.step("check: in User Mode Linux and in Debian's kernel");
-    // Both at once, each on a core: what one of them waits for is not for the processor.
+    // Both run at once, each on a core: the checks' waits use no processor.
     let (uml, in_debian) = std::thread::scope(|scope| {
         let uml =
             in_uml.map(|command| scope.spawn(move || tried(course, "User Mode Linux", command)));
@@ -59,7 +59,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     for tried in uml.into_iter().chain(in_debian) {
         judged(course, tried, results);
     }
-    // The check has compared bytes of every mode of the module already.
+    // The check has already compared bytes of every mode of the module.
     let Some(debian) = debian.filter(|_| !course.options.stopped() && !course.options.quick) else {
         return Ok(());
     };
@@ -73,7 +73,8 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     Ok(())
 }
 
-/// What is ready here; what this host lacks something for is a note with the reason and the cure.
+/// Returns what is ready; a missing requirement of the host becomes a note with the reason and the
+/// cure.
 fn fit<T>(name: &str, ready: Result<T, Error>, results: &mut Results) -> Result<Option<T>, Error> {
     match ready {
         Ok(ready) => Ok(Some(ready)),
@@ -117,7 +118,7 @@ impl Debian {
     }
 }
 
-/// A folder whose first process is the check, which loads the modules.
+/// Makes a root folder whose first process is the check, which loads the modules.
 fn root(
     course: &Course<'_>,
     name: &str,
@@ -139,7 +140,7 @@ fn root(
     Ok(root)
 }
 
-/// The check, a static program.
+/// Returns the path of the check, a static program.
 fn program(course: &Course<'_>) -> Result<PathBuf, Error> {
     let makefile = course.checkout.file("kernel/rtp/Makefile")?;
     course.step("the program that checks the module");
@@ -149,7 +150,7 @@ fn program(course: &Course<'_>) -> Result<PathBuf, Error> {
     course.checkout.file("kernel/rtp/check/pagewire_rtp_check")
 }
 
-/// What a guest said that checks, and how it ended.
+/// Output of a checking guest, and its end.
 struct Tried {
     name: &'static str,
     guest: Guest,
@@ -164,7 +165,7 @@ fn tried(course: &Course<'_>, name: &'static str, mut command: Command) -> Tried
     Tried { name, guest, ended }
 }
 
-/// Counts what it said; what fails is a warning.
+/// Counts its results; a failure becomes a warning.
 fn judged(course: &Course<'_>, tried: Tried, results: &mut Results) {
     let Tried { name, guest, ended } = tried;
     if let Err(error @ Error::Unavailable { .. }) = &ended {

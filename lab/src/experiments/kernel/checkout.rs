@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checkout whose kernel/ and guest/ the laboratory works with.
+//! Checkout whose kernel/ and guest/ the laboratory uses.
 //!
-//! Unlike the other experiments this one is not in the program alone: it builds kernels and boots
-//! them, by scripts that lie beside the sources. They are looked for from the working folder
-//! upwards, or where --tree says.
+//! Unlike the other experiments, this one needs more than the program: it builds kernels and boots
+//! them, by scripts that lie beside the sources. It searches for them from the working folder
+//! upwards, or in the folder of --tree.
 //!
-//! Does not do: look whether they are of this program's version; the scripts say what they cannot.
+//! Does not check that they are of this program's version; the scripts report their own errors.
 
 use std::path::{Path, PathBuf};
 
 use measure::Error;
 
-/// A folder that has them.
+/// A folder with both.
 pub(super) struct Checkout {
     root: PathBuf,
 }
 
 impl Checkout {
-    /// The one that `tree` is, or else that `from` lies in.
+    /// Returns the checkout `tree`, or else the one that contains `from`.
     ///
     /// # Errors
-    /// [`Error::Caller`] for a tree that is none, [`Error::Unavailable`] when there is none.
+    /// [`Error::Caller`] for a tree that is not a checkout, [`Error::Unavailable`] when there is
+    /// none.
     pub(super) fn find(tree: Option<&Path>, from: &Path) -> Result<Checkout, Error> {
         if let Some(tree) = tree {
             let missing = MARKS.iter().find(|mark| !tree.join(mark).is_file());
@@ -44,10 +45,10 @@ impl Checkout {
         }
     }
 
-    /// A script or file of it.
+    /// Returns the path of a script or file of it.
     ///
     /// # Errors
-    /// [`Error::Host`] where it has none of that name.
+    /// [`Error::Host`] when it has no file of that name.
     pub(super) fn file(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.root.join(name);
         if path.is_file() {
@@ -58,12 +59,12 @@ impl Checkout {
     }
 }
 
-/// As scripts are started from other folders, too.
+/// Makes a path absolute, as scripts are also started from other folders.
 fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// What a checkout with a kernel laboratory has.
+/// Files that identify a checkout with a kernel laboratory.
 const MARKS: [&str; 2] = ["kernel/uml/boot.sh", "guest/build.sh"];
 
 #[cfg(test)]

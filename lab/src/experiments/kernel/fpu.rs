@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Part fpu: what vector registers cost in a native kernel, and from which size on a copy by them
-//! is worth it.
+//! Part fpu: the cost of vector registers in a native kernel, and the size from which a vector copy
+//! pays.
 //!
-//! In User Mode Linux they are the kernel's own; in a native kernel they hold the state of a
-//! program, and using them takes a section between `kernel_fpu_begin()` and `kernel_fpu_end()`. A
+//! In User Mode Linux the registers are the kernel's own; in a native kernel they hold the state of
+//! a program, and using them takes a section between `kernel_fpu_begin()` and `kernel_fpu_end()`. A
 //! module measures sections and copies in Debian's kernel, counted in instructions. Saving and
-//! loading registers is one instruction each, however long it takes, so a program beside it times
-//! those, and copies, on this machine's own processor.
+//! loading registers is one instruction each at any duration, so a program times those, and copies,
+//! on this machine's own processor.
 //!
 //! Sources: kernel/fpu/README.md; arch/x86/kernel/fpu/core.c in the kernel's tree.
-//! Does not do: frequencies that fall by wide registers.
+//! Does not measure lower frequencies caused by wide registers.
 
 use std::process::Command;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     Ok(())
 }
 
-/// What a program of this machine says of its own processor.
+/// Runs a program of this machine; returns its figures of the processor.
 fn native(course: &Course<'_>) -> Result<Vec<Done>, Error> {
     let source = course.checkout.file("kernel/fpu/native.c")?;
     course.step("fpu: registers and copies by time, on this processor");
@@ -61,20 +61,20 @@ fn native(course: &Course<'_>) -> Result<Vec<Done>, Error> {
     Ok(lines)
 }
 
-/// How figures were taken: where, in what, and what a copy without vectors is called there.
+/// Method of the figures: place, unit, and the names of a copy without vectors there.
 struct Way {
     place: &'static str,
     unit: &'static str,
     plain: &'static [&'static str],
 }
 
-/// The rows of sections and copies, and from which size on vectors win.
+/// Adds the rows of sections and copies, and the size from which vectors win.
 fn add(said: &[Done], way: Way, results: &mut Results) {
     let row = |member: &str, metric: &str, figure: Figure| {
         Row::new("kernel", member, metric, way.unit, figure).with("by", way.place)
     };
     for done in said {
-        // Thousandths of a nanosecond, and an instruction is counted as a nanosecond.
+        // Values are thousandths of a nanosecond, and an instruction counts as a nanosecond.
         let value = Figure::derived(done.number("ps") as f64 / 1e3);
         if let Some(by) = done.name.strip_prefix("copy by=") {
             results.rows.push(row(by, COPY, value).with("bytes", done.number("bytes")));
@@ -115,7 +115,7 @@ fn add(said: &[Done], way: Way, results: &mut Results) {
     }
 }
 
-/// In words, what a line measures that is no copy.
+/// Describes the subject of a line that is not a copy.
 fn section(name: &str) -> Option<&'static str> {
     match name {
         "section of=program" => Some("a section, in a system call"),
@@ -129,7 +129,8 @@ fn section(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What the first section of a crossing costs beyond what a copy's line has in it, in thousandths.
+/// Returns the extra cost of a system call's first section over the section in a copy's line, in
+/// thousandths.
 fn live(said: &[Done]) -> u64 {
     let of = |name: &str| said.iter().find(|done| done.name == name).map(|done| done.number("ps"));
     let counted = || {
@@ -139,7 +140,7 @@ fn live(said: &[Done]) -> u64 {
     counted().or_else(|| of("pair state=avx")).unwrap_or(0)
 }
 
-/// Bytes and thousandths, in the order of sizes.
+/// Returns bytes and thousandths, in the order of sizes.
 fn copies(said: &[Done], by: &str) -> Vec<(u64, u64)> {
     let name = format!("copy by={by}");
     let of = said.iter().filter(|done| done.name == name);
@@ -148,7 +149,7 @@ fn copies(said: &[Done], by: &str) -> Vec<(u64, u64)> {
     sizes
 }
 
-/// The least size from which on all larger ones take 3 % less.
+/// Returns the least size from which all larger ones take 3 % less.
 fn from(vector: &[(u64, u64)], plain: &[(u64, u64)], more: u64) -> Option<u64> {
     let mut best = None;
     for ((bytes, ps), (other, plain)) in vector.iter().zip(plain).rev() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processor time of a process and all it started, and their end.
+//! Processor time of a process and all its descendants, and their termination.
 //!
 //! A User Mode Linux is a process for the kernel and one for each address space in it, which the
-//! first one traces. What a workload in it costs the machine is what all of them run. Of those that
-//! live, each thread's schedstat says that to the nanosecond; of those that ended and were waited
-//! for, their parent's account does in hundredths of a second, which is too coarse for one process
-//! and not for the sum of thousands. A reading walks /proc once, some milliseconds.
+//! first one traces. The CPU cost of a workload in it is the processor time of all of them. For
+//! live processes each thread's schedstat gives it to the nanosecond. For processes that ended and
+//! were waited for, their parent's account gives it in hundredths of a second: too coarse for one
+//! process, but not for the sum of thousands. A reading walks /proc once, some milliseconds.
 //!
 //! Sources: proc_pid_stat(5), Documentation/scheduler/sched-stats.rst in the kernel's tree.
-//! Does not do: tell the guest's kernel from its processes.
+//! Does not separate the guest's kernel from its processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A process and all that descend from it, at a moment.
+/// A process and all its descendants at one moment.
 pub(super) struct Family {
     pids: Vec<i32>,
 }
 
 impl Family {
-    /// Of the process `root`, itself first and parents before children. Empty when it is gone.
+    /// Lists the family of `root`: itself first, parents before children. Empty when it has ended.
     pub(super) fn of(root: i32) -> Family {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -46,13 +46,13 @@ impl Family {
         Family { pids }
     }
 
-    /// The first of them, in the order of descent, that is this program.
+    /// Returns the first process, in the order of descent, that runs this program.
     pub(super) fn running(&self, program: &Path) -> Option<i32> {
         let is = |pid: &&i32| executable(**pid).is_some_and(|found| found == program);
         self.pids.iter().find(is).copied()
     }
 
-    /// What they have run so far, with what ended below them.
+    /// Returns their processor time so far, with that of waited-for descendants.
     pub(super) fn processor_time(&self) -> Duration {
         let of = |pid: &i32| {
             let ended = Stat::read(*pid).map_or(Duration::ZERO, |stat| stat.ended);
@@ -61,7 +61,7 @@ impl Family {
         self.pids.iter().map(of).sum()
     }
 
-    /// Asks them to end, waits for `grace`, and ends those that did not.
+    /// Sends SIGTERM to all, waits for `grace`, and kills those that are left.
     pub(super) fn end(root: i32, grace: Duration) {
         let family = Family::of(root);
         family.signal(Signal::SIGTERM);
@@ -69,14 +69,14 @@ impl Family {
         while began.elapsed() < grace && family.pids.iter().any(|pid| lives(*pid)) {
             std::thread::sleep(LOOK);
         }
-        // What was started meanwhile, and what is no longer below `root` because that has ended.
+        // Processes started meanwhile, and those no longer below `root` because it has ended.
         Family::of(root).signal(Signal::SIGKILL);
         family.signal(Signal::SIGKILL);
     }
 
     fn signal(&self, signal: Signal) {
         for pid in &self.pids {
-            // One that has ended needs none.
+            // An ended process needs no signal.
             let _ = kill(Pid::from_raw(*pid), signal);
         }
     }
@@ -86,12 +86,12 @@ fn executable(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// A process that has ended and was not waited for yet is no longer alive.
+/// Returns false for a process that has ended, also when nobody has waited for it yet.
 fn lives(pid: i32) -> bool {
     Stat::read(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
-/// What its threads ran.
+/// Returns the processor time of its threads.
 fn threads(pid: i32) -> Option<Duration> {
     let mut nanoseconds = 0_u64;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
@@ -102,7 +102,7 @@ fn threads(pid: i32) -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// Of /proc/PID/stat what is used.
+/// Used fields of /proc/PID/stat.
 #[derive(Debug, PartialEq)]
 struct Stat {
     state: char,
@@ -116,7 +116,7 @@ impl Stat {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name may hold anything, brackets too; numbers begin behind the last one.
+    /// The name may contain any character, also brackets; numbers begin after the last bracket.
     fn parse(text: &str) -> Option<Stat> {
         let (_, rest) = text.rsplit_once(')')?;
         let words: Vec<&str> = rest.split_whitespace().collect();
@@ -130,10 +130,10 @@ impl Stat {
     }
 }
 
-/// Fields 16 and 17, counted from that behind the name.
+/// Fields 16 and 17, counted from the first one after the name.
 const CUTIME: usize = 13;
 const CSTIME: usize = 14;
-/// Ticks of a second in /proc.
+/// Ticks a second in /proc.
 const USER_HZ: u64 = 100;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -170,7 +170,7 @@ mod tests {
         let root = child.id() as i32;
         let mut family = Family::of(root);
         let shell = executable(root).unwrap();
-        // A child is the shell's program, too, until it has become its own.
+        // A child also counts as the shell's program until it calls exec.
         let has_become = |pid: &i32| executable(*pid).is_some_and(|program| program != shell);
         for _ in 0..500 {
             if family.pids.len() >= 3 && family.pids[1..].iter().all(has_become) {

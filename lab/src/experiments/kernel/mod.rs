@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab kernel`: what changes inside a kernel are worth, on any Linux machine and without
-//! rights over it.
+//! `pagewire lab kernel`: the effect of changes inside a kernel, measured on any Linux machine
+//! without root.
 //!
-//! Two laboratories. *User Mode Linux* is a kernel that runs as a program: its memcpy can be
-//! replaced, and its processor time is read from outside. *QEMU* emulates a machine for Debian's
+//! Two laboratories are used. *User Mode Linux* is a kernel that runs as a program: its memcpy can
+//! be replaced, and its processor time is read from outside. *QEMU* emulates a machine for Debian's
 //! own kernel and counts its instructions: the same count every time, on any machine. Both are
-//! built, fetched and booted by the scripts of a checkout ([`checkout`], [`program`]), speak by
-//! lines on their console ([`said`], [`boot`]) and are taken apart in parts, a file each:
-//! [`PARTS`]. A part that this host lacks something for is a note `skip: PART: ...` with the reason
-//! and the cure, one that fails is a warning and an exit status of 1; the others go on.
+//! built, fetched and booted by the scripts of a checkout ([`checkout`], [`program`]) and print
+//! lines on their console ([`said`], [`boot`]). The experiment has parts, a file each: [`PARTS`]. A
+//! part whose requirements this host lacks is a note `skip: PART: ...` with the reason and the
+//! cure; a part that fails is a warning and an exit status of 1. The others go on.
 //!
 //! The first run builds a kernel (some 5 minutes on 2 cores) and fetches another (130 MB); both
 //! are kept in a cache folder.
 //!
 //! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel"; Halvorsen, Dalseng and
 //! Griwodz, "Assessment of Data Path Implementations for Download and Streaming".
-//! Does not do: change the kernel that this machine runs.
+//! Does not change the kernel of this machine.
 
 mod boot;
 mod check;
@@ -48,14 +48,14 @@ use measure::warning::Warning;
 
 /// A part of the laboratory.
 struct Part {
-    /// As --part has it.
+    /// Name of the part in --part.
     name: &'static str,
-    /// In words, for what failed.
+    /// Description of the part for errors.
     what: &'static str,
     run: fn(&Course<'_>, &mut Results) -> Result<(), Error>,
 }
 
-/// All of them.
+/// All parts.
 static PARTS: &[Part] = &[
     Part { name: "memcpy", what: "copies in User Mode Linux", run: memcpy::measure },
     Part { name: "vectorise", what: "loops that the compiler vectorises", run: vectorise::measure },
@@ -102,13 +102,13 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         results.notes.push("interrupted: what was measured until then is here".to_owned());
     }
     match first.or(unavailable) {
-        // Nothing was measured: what stood in the way is all there is to say.
+        // Nothing was measured: the obstacle is the only result.
         Some(error) if results.rows.is_empty() => Err(error),
         _ => Ok(results),
     }
 }
 
-/// Those that are asked for, all when none is named.
+/// Returns the selected parts, all when none is named.
 fn parts(asked: &[String]) -> Result<Vec<&'static Part>, Error> {
     let names = || PARTS.iter().map(|part| part.name);
     if let Some(other) = asked.iter().find(|name| names().all(|known| known != name.as_str())) {
@@ -121,15 +121,15 @@ fn parts(asked: &[String]) -> Result<Vec<&'static Part>, Error> {
     Ok(PARTS.iter().filter(is_asked).collect())
 }
 
-/// Where a run of the laboratory is, and what its parts share.
+/// State of a run of the laboratory, shared by its parts.
 struct Course<'a> {
     options: &'a Options,
     checkout: Checkout,
-    /// Files of this run: roots of guests.
+    /// Files of this run: root folders of guests.
     scratch: TempDir,
     parts: usize,
     part: AtomicUsize,
-    /// Of the part, for the progress bar.
+    /// Description of the current part, for the progress bar.
     what: Mutex<String>,
 }
 
@@ -146,19 +146,19 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// The next part begins.
+    /// Marks the start of the next part.
     fn part(&self, what: &str) {
         self.step(what);
         self.part.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is done now, within the part.
+    /// Reports the current step within the part.
     fn step(&self, what: &str) {
         what.clone_into(&mut self.what());
         self.options.progress(self.done(), self.parts, what);
     }
 
-    /// Parts that are done.
+    /// Counts the parts that are done.
     fn done(&self) -> usize {
         self.part.load(Ordering::Relaxed).saturating_sub(1)
     }
@@ -167,7 +167,7 @@ impl<'a> Course<'a> {
         self.what.lock().unwrap_or_else(|error| error.into_inner())
     }
 
-    /// A folder of this run's own.
+    /// Returns a folder of this run.
     fn folder(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }

@@ -2,14 +2,14 @@
 //! Part paths: instructions a packet of every path, the engine's among them, in a stock kernel.
 //!
 //! The guest runs the server's own code, member by member of the list of paths, on an emulated
-//! machine whose clock counts instructions: the same figures on every machine, for every member
-//! under the same kernel. Counted are the instructions of program and kernel together; a cache miss
-//! costs none, and a string instruction counts about one for each byte that it copies. So there are
-//! two models of processor: one for which the kernel copies by string instructions, and one without
-//! fast strings, for which it copies by moves.
+//! machine whose clock counts instructions: the figures are equal on every machine, for every
+//! member under the same kernel. The count includes the program and the kernel. A cache miss costs
+//! nothing, and a string instruction counts about one for each byte that it copies. So there are
+//! two models of processor: one on which the kernel copies by string instructions, and one without
+//! fast strings, on which it copies by moves.
 //!
 //! Sources: Halvorsen, Dalseng and Griwodz, tables 1-A to 1-C and section 4; guest/src/paths.rs.
-//! Does not do: seconds; `pagewire lab paths` has those, on the machine's own kernel.
+//! Does not measure seconds; `pagewire lab paths` does, on the machine's own kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     let words: &[&str] =
         if course.options.quick { &["paths", QUICK_PACKETS, &members] } else { &["paths"] };
     course.step("paths: instructions, on two models of processor");
-    // Both at once: what is counted does not depend on who else runs.
+    // Both run at once: the counts do not depend on other load.
     let counted = std::thread::scope(|scope| {
         let each = PROCESSORS.map(|(processor, name)| {
             let command = qemu.command(&root, (Machine { processor, counts: true }, words), LIMIT);
@@ -71,7 +71,7 @@ fn counted(course: &Course<'_>, name: &str, mut command: Command) -> Result<Gues
     Ok(guest)
 }
 
-/// Which members differ from the baseline, in its column of that number; none without a member in
+/// Names the members that differ from the baseline, in column `column`; `None` without a member in
 /// both.
 fn changed(baseline: &str, column: usize, ran: &[Ran]) -> Option<String> {
     let mut known: BTreeMap<&str, f64> = BTreeMap::new();
@@ -100,13 +100,13 @@ fn changed(baseline: &str, column: usize, ran: &[Ran]) -> Option<String> {
     })
 }
 
-/// Instructions a packet; none of what sent no packet.
+/// Returns instructions a packet; `None` when no packet was sent.
 fn each(ran: &Ran) -> Option<f64> {
     let packets = ran.done.number("packets");
     (packets > 0).then(|| ran.done.number("wall_ns") as f64 / packets as f64)
 }
 
-/// The counts of one model of processor, and their ratios to the references.
+/// Adds the counts of one model of processor, and their ratios to the references.
 fn add(processor: &str, ran: &[Ran], results: &mut Results) {
     let place = |row: Row, path: &Path<'_>| {
         let row = row.with(PROCESSOR, processor).with("transport", path.transport);
@@ -125,7 +125,7 @@ fn add(processor: &str, ran: &[Ran], results: &mut Results) {
         let is_it =
             |(path, _): &&(Path<'_>, f64)| (path.transport, path.name) == ("rtp", reference);
         let Some((_, of)) = counted.iter().find(is_it) else { continue };
-        // Not beside the counts but in a table of its own, where published ratios can stand.
+        // A separate table from the counts, with room for published ratios.
         let metric = format!("{METRIC}, relative to {reference}");
         for (path, each) in counted.iter().filter(|(path, _)| path.transport != "tcp") {
             let figure = Figure::derived(each / of);
@@ -135,11 +135,11 @@ fn add(processor: &str, ran: &[Ran], results: &mut Results) {
     }
 }
 
-/// A member by its name in lines: `rtp/mmap_gso`, `tcp/sendfile/1M`.
+/// A member parsed from its name in lines: `rtp/mmap_gso`, `tcp/sendfile/1M`.
 struct Path<'a> {
     transport: &'a str,
     name: &'a str,
-    /// Bytes of a step of a download, where they are not a packet's.
+    /// Bytes of a step of a download, where they differ from a packet's.
     step: Option<&'a str>,
 }
 
@@ -153,19 +153,20 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Made and compared by kernel/qemu/instructions.sh: member, and a column for each processor.
+/// Baseline, made and compared by kernel/qemu/instructions.sh: member, and a column for each
+/// processor.
 const BASELINE: &str = "kernel/qemu/baseline.txt";
-/// Of a baseline with more packets than a quick run's, and of other compilers.
+/// Tolerance for a baseline with more packets than a quick run's, and for other compilers.
 const TOLERANCE: f64 = 0.01;
 const METRIC: &str = "instructions";
 const UNIT: &str = "per packet";
 const PROCESSOR: &str = "processor";
-/// As QEMU names them, and in words.
+/// QEMU's names of the processors, and their descriptions.
 const PROCESSORS: [(&str, &str); 2] =
     [("max", "with fast strings"), ("max,-erms,-fsrm", "without fast strings")];
-/// What the study and the bars compare with.
+/// References of the data-paths paper and of the bars.
 const REFERENCES: [&str; 4] = ["rtp_sendfile", "mmap_writev", "read_writev", "read_send_rtp"];
-/// Those that the studies and the bars are about.
+/// Members of the papers and of the bars.
 const QUICK_MEMBERS: [&str; 15] = [
     "rtp/read_writev",
     "rtp/read_send_rtp",
@@ -184,7 +185,7 @@ const QUICK_MEMBERS: [&str; 15] = [
     "udp/ksendfile",
 ];
 const QUICK_PACKETS: &str = "packets=2048";
-/// All members take some 40 s on a slow core.
+/// All members together take some 40 s on a slow core.
 const LIMIT: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(15);
 

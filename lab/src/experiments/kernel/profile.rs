@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a User Mode Linux spends its time, function by function, while a workload runs.
+//! Profile of a User Mode Linux: its time by function while a workload runs.
 //!
 //! Its kernel is one process of this machine, so the machine's own clock events sample it, four
-//! thousand times a second of the time that it runs, and its symbols say which function that was.
-//! The events are counted only between a workload's begin and its end; what is asked of the file of
-//! symbols is asked when the guest is gone, as its pauses are short. A thousand samples a second
-//! cost about a third of a percent, the same for every variant.
+//! thousand times a second of its running time, and its symbols map each sample to a function. The
+//! events are enabled only between a workload's begin and its end; symbols are resolved after the
+//! guest has ended, as its pauses are short. A thousand samples a second cost about a third of a
+//! percent, the same for every variant.
 //!
 //! Seconds are samples times their period: the time of that process outside the machine's kernel,
-//! as gprof has it. System calls that the kernel makes for its processes' memory are not in it.
+//! as in gprof. They exclude system calls that the kernel makes for its processes' memory.
 //!
-//! Sources: perf_event_open(2); the study, section 5.4 (gprof).
-//! Does not do: call chains; the processes that run inside.
+//! Sources: perf_event_open(2); the simd-copy paper, section 5.4 (gprof).
+//! Does not record call chains or the processes that run inside.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -29,20 +29,20 @@ use stalls::images::Images;
 
 /// Samples the process of a kernel while workloads run.
 pub(super) struct Profiler {
-    /// The kernel, a program.
+    /// Path of the kernel, a program.
     linux: PathBuf,
     sampler: Option<Sampler>,
     maps: String,
-    /// Of each workload that ended, samples at each address.
+    /// Samples at each address, for each workload that ended.
     taken: Vec<(String, HashMap<u64, u64>)>,
     lost: u64,
 }
 
-/// What one boot spent where.
+/// Profile of one boot.
 pub(super) struct Profile {
-    /// Of each workload, seconds in each function.
+    /// Seconds in each function, for each workload.
     pub(super) seconds: Vec<(String, BTreeMap<String, f64>)>,
-    /// Samples that there was no room for.
+    /// Samples lost for want of buffer space.
     pub(super) lost: u64,
 }
 
@@ -52,7 +52,7 @@ impl Profiler {
         Profiler { linux, sampler: None, maps: String::new(), taken: Vec::new(), lost: 0 }
     }
 
-    /// Whether this machine lets a program be sampled; else what was found.
+    /// Checks that this machine lets a program be sampled; the error says what was found.
     pub(super) fn probe() -> Result<(), String> {
         let own = std::process::id() as i32;
         sampler(own).map(drop).map_err(|error| match error.kind() {
@@ -75,7 +75,7 @@ impl Profiler {
         Ok(())
     }
 
-    /// What was sampled, by function; the guest has ended.
+    /// Returns the samples by function, after the guest has ended.
     pub(super) fn profile(self) -> Profile {
         let mut images = Images::default();
         images.read(&self.maps, None);
@@ -131,25 +131,25 @@ impl Observer for Profiler {
     }
 }
 
-/// Not yet enabled.
+/// Opens a sampler that is not yet enabled.
 fn sampler(pid: i32) -> io::Result<Sampler> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
     builder.observe_pid(pid).any_cpu().sample_period(PERIOD_NS).sample(SampleFlag::IP);
     builder.build()?.sampled(BUFFER_BYTES)
 }
 
-/// Whether a function of the kernel is memcpy, of whatever variant.
+/// True when a function of the kernel is memcpy, in any variant.
 pub(super) fn is_memcpy(function: &str) -> bool {
     MEMCPY.contains(&function) || MEMCPY_STARTS.iter().any(|start| function.starts_with(start))
 }
 
-/// Names of the tree's own routine; kernel/uml/profile.sh counts the same.
+/// Names of the kernel tree's own routine; kernel/uml/profile.sh counts the same.
 const MEMCPY: [&str; 3] = ["memcpy", "__memcpy", "memcpy_orig"];
-/// Of kernel/memcpy: the variants, and the routines of `sized` for a constant size.
+/// Name prefixes from kernel/memcpy: the variants, and the routines of `sized` for a constant size.
 const MEMCPY_STARTS: [&str; 2] = ["pagewire_memcpy_", "pagewire_fixed_"];
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
-/// A prime, so that no loop keeps step.
+/// A prime, so that no loop runs in step with it.
 const PERIOD_NS: u64 = 250_007;
 pub(super) const PERIOD_SECONDS: f64 = PERIOD_NS as f64 / 1e9;
 /// Eight seconds of four thousand samples a second, 16 bytes each; a workload runs for two at most.
@@ -172,7 +172,8 @@ mod tests {
         }
     }
 
-    /// Every routine of kernel/memcpy is counted, and profile.sh counts what is counted here.
+    /// Every routine of kernel/memcpy is counted, and profile.sh counts the same routines as this
+    /// file.
     #[test]
     fn the_script_counts_the_same_functions() {
         let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A script of kernel/ or guest/ at work: read line by line, within a time, and never left behind.
+//! Running script of kernel/ or guest/: read line by line, within a time limit, always ended.
 //!
-//! A build takes minutes, a guest may hang or die midway, and the user may have had enough. So both
-//! its outputs are read by threads that keep a bounded part, whoever waits for a line looks at the
-//! clock and at the user five times a second, and a program that is dropped before its end is ended
-//! with all it started. What it says on standard error is its progress, and its reason when it
-//! fails: the scripts name what is missing and the line that installs it.
+//! A build takes minutes, a guest may hang or die midway, and the user may stop the run. So threads
+//! read both outputs and keep a bounded part, a wait for a line checks the clock and the user five
+//! times a second, and a program that is dropped before its end is ended with all its descendants.
+//! Its standard error is its progress, and its reason when it fails: the scripts name the missing
+//! thing and the line that installs it.
 //!
-//! Sources: kernel/uml/build.sh and its like, for what they print.
-//! Does not do: know what lines mean (`said`).
+//! Sources: kernel/uml/build.sh and the other scripts, for their output.
+//! Does not interpret lines (`said` does).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read};
@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 use super::load::Family;
 use measure::Error;
 
-/// Who is told what a program says while it is waited for, and knows whether to go on.
+/// Observer that receives the program's output during a wait, and may stop it.
 pub(super) trait Watch {
-    /// Whether the user has had enough.
+    /// Returns true when the user has stopped the run.
     fn stopped(&self) -> bool;
-    /// The last line of its standard error.
+    /// Receives the last line of its standard error.
     fn said(&self, line: &str);
 }
 
@@ -35,10 +35,10 @@ pub(super) struct Program {
     what: String,
     child: Child,
     lines: Receiver<String>,
-    /// The last lines of both outputs.
+    /// Last lines of both outputs.
     output: VecDeque<String>,
     errors: Arc<Mutex<VecDeque<String>>>,
-    /// Reads its standard error.
+    /// Thread that reads its standard error.
     reader: JoinHandle<()>,
     began: Instant,
     limit: Duration,
@@ -46,7 +46,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts it; `what` is it in errors. It is ended when it takes longer than `limit`.
+    /// Starts the program; errors name it `what`. It is ended when it takes longer than `limit`.
     pub(super) fn start(
         what: &str,
         command: &mut Command,
@@ -78,15 +78,16 @@ impl Program {
         })
     }
 
-    /// The process that was started.
+    /// Returns the id of the started process.
     pub(super) fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
-    /// The next line of its output; none when it has said all.
+    /// Returns the next line of its output; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Host`] when the time is up or the user has had enough; the program is ended then.
+    /// [`Error::Host`] when the time is up or the user has stopped the run; the program is ended
+    /// then.
     pub(super) fn line(&mut self, watch: &dyn Watch) -> Result<Option<String>, Error> {
         loop {
             if watch.stopped() {
@@ -116,8 +117,8 @@ impl Program {
     /// Waits for its end.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with its last words when it ended with the status that says so,
-    /// [`Error::Host`] when it did not end well otherwise, and as [`Program::line`].
+    /// [`Error::Unavailable`] with its last lines when it exits with [`UNFIT_HOST`],
+    /// [`Error::Host`] when it fails otherwise, and as [`Program::line`].
     pub(super) fn finish(mut self, watch: &dyn Watch) -> Result<(), Error> {
         while self.line(watch)?.is_some() {}
         loop {
@@ -154,8 +155,8 @@ impl Program {
         self.errors.lock().unwrap_or_else(|error| error.into_inner()).clone()
     }
 
-    /// Its last words, for an error: those of its standard error, or else of its output. What it
-    /// started may hold its standard error open: that is not waited for long.
+    /// Returns its last lines for an error: those of its standard error, or else of its output. A
+    /// descendant may hold its standard error open: the wait for it is short.
     fn last(&self) -> String {
         let began = Instant::now();
         while !self.reader.is_finished() && began.elapsed() < LAST_WORDS {
@@ -175,7 +176,7 @@ impl Program {
     fn end(&mut self) {
         if !self.ended {
             Family::end(self.pid(), GRACE);
-            // It is gone, or is about to be.
+            // It has ended, or is about to end.
             let _ = self.child.wait();
             self.ended = true;
         }
@@ -188,10 +189,10 @@ impl Drop for Program {
     }
 }
 
-/// Runs a script to its end and gives the `name=PATH` lines that it prints.
+/// Runs a script to its end; returns the `name=PATH` lines that it prints.
 ///
 /// # Errors
-/// As [`Program::line`] and [`Program::finish`]; one more where a wanted name is missing.
+/// As [`Program::line`] and [`Program::finish`]; also when a wanted name is missing.
 pub(super) fn paths_of(
     script: &mut Command,
     wanted: &[&str],
@@ -216,13 +217,13 @@ pub(super) fn paths_of(
     }
 }
 
-/// A script by its last two names, as people call it.
+/// Returns the last two names of a script's path.
 fn named(script: &Path) -> String {
     let names: Vec<_> = script.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
-/// False when nobody reads any more.
+/// Passes a line on; returns false when there is no reader any more.
 fn pass(lines: &SyncSender<String>, line: String) -> bool {
     lines.send(line).is_ok()
 }
@@ -237,7 +238,7 @@ fn keep(lines: &mut VecDeque<String>, line: String) {
     lines.push_back(line);
 }
 
-/// Calls `take` for each line of at most [`LINE_BYTES_MAX`], until it says no.
+/// Calls `take` for each line of at most [`LINE_BYTES_MAX`], until it returns false.
 fn each_line(source: Option<impl Read>, mut take: impl FnMut(String) -> bool) {
     let Some(source) = source else { return };
     let mut source = BufReader::new(source);
@@ -255,15 +256,15 @@ fn each_line(source: Option<impl Read>, mut take: impl FnMut(String) -> bool) {
     }
 }
 
-/// The exit status of a script for which this host lacks something: the reason and the cure are its
-/// last words. Automake's tests use the same number for a skip.
+/// Exit status of a script when this host lacks something: the reason and the cure are its last
+/// lines. Automake's tests use the same number for a skip.
 const UNFIT_HOST: i32 = 77;
 const NEED: &str = "something that this host lacks";
-/// How often the clock and the user are looked at.
+/// Interval of checking the clock and the user.
 const LOOK: Duration = Duration::from_millis(200);
-/// What a script has to remove what it made.
+/// Time for a script to remove its files.
 const GRACE: Duration = Duration::from_secs(3);
-/// For what a program said that has ended to arrive.
+/// Time for the last output of an ended program to arrive.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LINE_BYTES_MAX: u64 = 16 << 10;
 const LINES_AHEAD: usize = 1024;
@@ -278,7 +279,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Notes what was said, and stops when told.
+    /// Records the lines, and stops when told.
     #[derive(Default)]
     pub(in super::super) struct Heard {
         pub(in super::super) stop: AtomicBool,
@@ -295,11 +296,11 @@ pub(super) mod tests {
         }
     }
 
-    /// A script of this text.
+    /// Makes a script of this text.
     pub(in super::super) fn script(path: &Path, text: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // Written by another process: one that this test starts may still hold a file open that is
-        // being written here, and then it cannot be run.
+        // Another process writes it: a process started by this test may inherit a file that is open
+        // for writing here, and then the script cannot be run.
         let mut command = Command::new("/bin/sh");
         let status = command.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(path);
         let mut writer = status.stdin(Stdio::piped()).spawn().unwrap();

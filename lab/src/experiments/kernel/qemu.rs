@@ -2,7 +2,7 @@
 //! Debian's kernel under QEMU, fetched or found in the cache, and modules for it.
 //!
 //! Sources: kernel/qemu/fetch.sh, kernel/qemu/boot.sh.
-//! Does not do: install anything; packages are unpacked in the cache.
+//! Does not install anything; packages are unpacked in the cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,21 +17,21 @@ pub(super) struct Qemu {
     boot: PathBuf,
     /// The kernel's dummy network device, a module.
     pub(super) dummy: PathBuf,
-    /// As uname -r has it there.
+    /// Release of the kernel, as printed by uname -r.
     pub(super) version: String,
 }
 
-/// How it is booted.
+/// Settings of a boot.
 #[derive(Clone, Copy)]
 pub(super) struct Machine<'a> {
-    /// As QEMU names them.
+    /// QEMU's name of the processor.
     pub(super) processor: &'a str,
-    /// The guest's clock counts instructions.
+    /// True when the guest's clock counts instructions.
     pub(super) counts: bool,
 }
 
 impl Qemu {
-    /// Fetches what is missing.
+    /// Fetches missing files.
     pub(super) fn ready(course: &Course<'_>) -> Result<Qemu, Error> {
         let boot = course.checkout.file("kernel/qemu/boot.sh")?;
         let mut fetch = Command::new(course.checkout.file("kernel/qemu/fetch.sh")?);
@@ -41,7 +41,8 @@ impl Qemu {
         Ok(Qemu { boot, dummy: found["dummy"].clone(), version })
     }
 
-    /// What boots it from a root folder with words for the guest; it is given `limit`.
+    /// Returns the command that boots it from a root folder with words for the guest and the time
+    /// `limit`.
     pub(super) fn command(
         &self,
         root: &Path,
@@ -58,24 +59,24 @@ impl Qemu {
     }
 }
 
-/// The engine's module for a kernel, `uml` or `debian`, with its self-test at load.
+/// Builds the engine's module for a kernel, `uml` or `debian`, with its self-test at load.
 pub(super) fn engine(course: &Course<'_>, kernel: &str) -> Result<PathBuf, Error> {
     let mut build = Command::new(course.checkout.file("kernel/rtp/build.sh")?);
     build.arg(kernel).env("DEBUG", "1");
     module(course, &mut build)
 }
 
-/// The module that a script of the checkout builds.
+/// Builds a module by a script of the checkout; returns its path.
 pub(super) fn module(course: &Course<'_>, build: &mut Command) -> Result<PathBuf, Error> {
     course.step("a module");
     let mut built = paths_of(build, &["module"], FETCH_LIMIT, course)?;
     Ok(built.remove("module").expect("as wanted"))
 }
 
-/// A module of the host as a file of a guest, for guest/root.sh.
+/// Formats a module of the host as a file of a guest, for guest/root.sh.
 pub(super) fn into_modules(module: &Path, name: &str) -> String {
     format!("{}=/lib/modules/{name}.ko", module.display())
 }
 
-/// By a slow line.
+/// Time limit for a slow line.
 const FETCH_LIMIT: Duration = Duration::from_secs(1800);

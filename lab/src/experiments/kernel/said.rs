@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a guest says: the lines of its console that mean something here.
+//! Parser of a guest's console: the lines with a meaning for the lab.
 //!
-//! A console carries the kernel's messages and the guest's own words in one stream, so a line is
-//! taken by how it begins: `guest:` lines of guest/, results of a test in TAP, and the kernel's
-//! reports of the memcpy self-test. Everything else is a message and is kept for errors alone. A
-//! line that begins as one of ours and is none is an error: a figure that is quietly missing is
-//! worse than no run.
+//! A console carries the kernel's messages and the guest's own lines in one stream, so a line is
+//! recognised by its beginning: `guest:` lines of guest/, results of a test in TAP, and the
+//! kernel's reports of the memcpy self-test. Everything else is a message and is kept only for
+//! errors. A malformed line with a known beginning is an error: a silently missing figure is worse
+//! than no run.
 //!
 //! Sources: the Test Anything Protocol, version 14 (`ok`, `not ok`, `# SKIP`).
-//! Does not do: read bytes; `boot` does.
+//! Does not read bytes; `boot` does.
 
 /// A line of a guest's console.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Line {
     /// A workload begins; the guest sleeps a moment.
     Begin(String),
-    /// It has ended.
+    /// The workload has ended.
     Done(Done),
-    /// A claim that was tried.
+    /// Result of a tested claim.
     Checked(Checked),
-    /// How often a place in the kernel copied so many bytes.
+    /// Number of copies of one size by a place in the kernel.
     Copies(Copies),
-    /// The self-test of a variant of memcpy.
+    /// Self-test of a variant of memcpy.
     SelfTest(SelfTest),
-    /// How fast a variant of memcpy copies so many bytes, in the kernel.
+    /// Speed of a variant of memcpy at one size, in the kernel.
     Speed(Done),
-    /// Of the module that measures vector registers: what, and numbers about it.
+    /// Line of the module that measures vector registers: a name and numbers.
     Vector(Done),
-    /// A remark of a test, without its mark.
+    /// Remark of a test, without its mark.
     Note(String),
-    /// The last line.
+    /// Last line.
     End,
-    /// Anything else.
+    /// Any other line.
     Message,
 }
 
-/// What did something, and numbers about it.
+/// A name and its numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Done {
     pub(super) name: String,
-    /// All `name=value` of the line whose values are numbers.
+    /// All `name=value` pairs of the line whose values are numbers.
     numbers: Vec<(String, u64)>,
 }
 
 impl Done {
-    /// A number of the line; 0 where it has none of that name.
+    /// Returns a number of the line; 0 where it has none of that name.
     pub(super) fn number(&self, name: &str) -> u64 {
         let found = self.numbers.iter().find(|(known, _)| known == name);
         found.map_or(0, |(_, value)| *value)
     }
 }
 
-/// A claim that was tried.
+/// Result of a tested claim.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Checked {
     pub(super) outcome: Outcome,
@@ -65,16 +65,16 @@ pub(super) enum Outcome {
     Skipped,
 }
 
-/// How often a place in the kernel copied so many bytes.
+/// Number of copies of one size by a place in the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Copies {
     pub(super) caller: String,
-    /// A size or a range of them, as the kernel's histogram names it.
+    /// A size or a range of sizes, as named in the kernel's histogram.
     pub(super) bucket: String,
     pub(super) count: u64,
 }
 
-/// What the kernel says of a variant of memcpy when it boots.
+/// The kernel's report of a variant of memcpy at boot.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SelfTest {
     pub(super) variant: String,
@@ -82,7 +82,7 @@ pub(super) struct SelfTest {
     pub(super) bad: u64,
 }
 
-/// Reads a line of a console; an error is the line with what was expected.
+/// Parses a line of a console; the error is the line and the expected form.
 pub(super) fn read(line: &str) -> Result<Line, String> {
     let line = line.trim();
     let wrong = |wanted: &str| Err(format!("{line:?}: expected {wanted}"));
@@ -136,7 +136,7 @@ fn done(text: &str) -> Option<Done> {
     Some(Done { name, numbers: numbers.collect::<Option<_>>()? })
 }
 
-/// `copy by=sse bytes=64 ps=78000`: values that are words are of the name, `copy by=sse`.
+/// Parses `copy by=sse bytes=64 ps=78000`: values that are words belong to the name, `copy by=sse`.
 pub(super) fn vector(text: &str) -> Option<Done> {
     let (mut names, mut numbers) = (Vec::new(), Vec::new());
     for word in text.split_whitespace() {
@@ -150,13 +150,13 @@ pub(super) fn vector(text: &str) -> Option<Done> {
     (!name.is_empty() && !numbers.is_empty()).then_some(Done { name, numbers })
 }
 
-/// `ok 3 - what # SKIP why`; number, dash and directive may be missing.
+/// Parses `ok 3 - what # SKIP why`; number, dash and directive may be missing.
 fn checked(text: &str) -> Option<Checked> {
     let (holds, rest) = match text.strip_prefix("not ok") {
         Some(rest) => (false, rest),
         None => (true, text.strip_prefix("ok")?),
     };
-    // `okay` is no result.
+    // `okay` is not a result.
     let rest = rest.strip_prefix(' ')?.trim_start();
     let rest = rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).trim_start();
     let rest = rest.strip_prefix("- ").unwrap_or(rest);
@@ -189,7 +189,7 @@ fn self_test(text: &str) -> Option<SelfTest> {
     })
 }
 
-/// Behind the kernel's time.
+/// Prefix after the kernel's time.
 const MEMCPY: &str = "pagewire_memcpy: ";
 
 #[cfg(test)]
@@ -235,7 +235,7 @@ mod tests {
         let what = "faults # SKIP no fault injection";
         assert_eq!(checked(skipped), of(Outcome::Skipped, what));
         let paths = of(Outcome::Skipped, "rtp/xdp: no AF_XDP");
-        // A script's own line beside a result that says the same.
+        // A script's own line beside a result with the same meaning.
         assert_eq!(checked("skip: rtp/xdp: no AF_XDP"), None);
         assert_eq!(checked("guest: skip rtp/xdp: no AF_XDP"), paths);
         assert_eq!(checked("okay, booting"), None);

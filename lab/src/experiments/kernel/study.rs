@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the two studies say in figures, beside what is measured here.
+//! Published figures of the simd-copy and data-paths papers, compared with those measured here.
 //!
-//! Of the copies: the study's tables 2 to 4, of UnixBench in User Mode Linux with gprof. Its share
-//! before is of another sum than its times (12.96 s of 155.11 s are 8.36 %); both are given as they
-//! stand. Its processor was of 2011, its kernel a 2.6.39. Of the paths: the ratios that its text
-//! gives, of processor time by a real card; counted here are instructions, which know no cache.
+//! Copies: tables 2 to 4 of the simd-copy paper, of UnixBench in User Mode Linux with gprof. Its
+//! share before is of another sum than its times (12.96 s of 155.11 s are 8.36 %); both are kept as
+//! printed. Its processor was of 2011, its kernel a 2.6.39. Paths: the ratios in the text of the
+//! data-paths paper, of processor time with a real card; instructions counted here do not include
+//! cache misses.
 //!
 //! Sources: Saito and Oikawa, tables 2 to 4; Halvorsen, Dalseng and Griwodz, section 4
 //! ([`crate::published`]).
-//! Does not do: read values off drawings.
+//! Does not read values off drawings.
 
 use super::memcpy::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
 use crate::published;
@@ -38,7 +39,7 @@ pub(super) fn memcpy(results: &mut Results) {
     results.rows.extend(rows);
 }
 
-/// Adds what the study of paths gives as ratios to `reference`, for one model of processor.
+/// Adds the data-paths paper's ratios to `reference`, for one model of processor.
 pub(super) fn paths(
     (metric, reference): (&str, &str),
     parameters: &[(&str, &str)],

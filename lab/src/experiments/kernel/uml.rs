@@ -2,7 +2,7 @@
 //! User Mode Linux, built or found in the cache, and the root folders of guests.
 //!
 //! Sources: kernel/uml/build.sh, kernel/uml/boot.sh, guest/build.sh, guest/root.sh.
-//! Does not do: build anything itself.
+//! Does not build anything itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,13 +17,13 @@ use measure::meter::Cores;
 pub(super) struct Uml {
     boot: PathBuf,
     pub(super) linux: PathBuf,
-    /// Where guests run. Their kernel and their programs take turns, and waking each other on
-    /// another core costs more than the calls that are measured, now more and now less.
+    /// Core of the guests. Their kernel and their programs run in turn; a wake-up on another core
+    /// costs more than the measured calls, by a varying amount.
     core: usize,
 }
 
 impl Uml {
-    /// Builds what is missing.
+    /// Builds missing files.
     pub(super) fn ready(course: &Course<'_>) -> Result<Uml, Error> {
         let boot = course.checkout.file("kernel/uml/boot.sh")?;
         let build = course.checkout.file("kernel/uml/build.sh")?;
@@ -33,8 +33,8 @@ impl Uml {
         Ok(Uml { boot, linux: found["linux"].clone(), core: Cores::allowed().last() })
     }
 
-    /// What boots it from a root folder, with words for the kernel and for the guest; it is given
-    /// `limit`.
+    /// Returns the command that boots it from a root folder, with words for the kernel and for the
+    /// guest and the time `limit`.
     pub(super) fn command(
         &self,
         root: &Path,
@@ -53,8 +53,8 @@ impl Uml {
     }
 }
 
-/// A folder with the guest's program as its init, and `files`, each `FROM=TO`; with a shell where
-/// workloads shall have one.
+/// Makes a folder with the guest's program as its init, and `files`, each `FROM=TO`; with a shell
+/// for workloads that need one.
 pub(super) fn root(
     course: &Course<'_>,
     (name, shell): (&str, bool),
@@ -75,5 +75,5 @@ pub(super) fn root(
 }
 
 const MEMORY: &str = "1024M";
-/// A kernel on one slow core.
+/// Time limit for a kernel on one slow core.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Part vectorise: the loops of a kernel that the compiler makes vector code of by itself.
+//! Part vectorise: loops of a kernel that the compiler vectorises by itself.
 //!
-//! Building a kernel for the table takes minutes and its result changes with the compiler alone, so
-//! it is made by hand (`make vectorise`) and committed; here it is read. The study's table is in
-//! it, file by file.
+//! Building a kernel for the table takes minutes, and its result changes with the compiler alone,
+//! so the table is made by hand (`make vectorise`) and committed; this part reads it. It includes
+//! the table of the simd-copy paper, file by file.
 //!
 //! Sources: Saito and Oikawa, section 5.2 and table 1; kernel/vectorise/result.md.
-//! Does not do: build.
+//! Does not build a kernel.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ struct File<'a> {
     published: Option<u32>,
     loops: u32,
     blocks: u32,
-    /// Why it was not counted: it is gone, or was not compiled.
+    /// Reason for a missing count: the file is gone, or was not compiled.
     absent: &'a str,
 }
 
@@ -87,8 +87,8 @@ fn add(text: &str, files: &[File<'_>], results: &mut Results) {
     }
 }
 
-/// The lines with a file's name in code marks: file, published, loops, blocks, and why there is no
-/// count.
+/// Parses the lines with a file's name in code marks: file, published, loops, blocks, and the
+/// reason for a missing count.
 fn files(text: &str) -> Vec<File<'_>> {
     let file = |line| {
         let [name, published, loops, blocks, absent] = cells(line)?;
@@ -103,7 +103,7 @@ fn files(text: &str) -> Vec<File<'_>> {
     text.lines().filter_map(file).collect()
 }
 
-/// Files with basic blocks alone, and how many.
+/// Parses the number of files with basic blocks alone, and of their blocks.
 fn others(text: &str) -> Option<(u32, u32)> {
     text.lines().find_map(|line| {
         let [name, _, _, blocks, _] = cells(line)?;
@@ -118,7 +118,7 @@ fn cells(line: &str) -> Option<[&str; 5]> {
     cells.try_into().ok()
 }
 
-/// The sentence that names kernel, compiler and flags.
+/// Returns the sentence that names kernel, compiler and flags.
 fn built_with(text: &str) -> Option<String> {
     let begin = text.find("\nLinux ")? + 1;
     let rest = &text[begin..];

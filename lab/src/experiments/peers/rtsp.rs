@@ -20,7 +20,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Has the stream at `url` sent to `port` and RTCP to the port after it.
+    /// Plays `url` with RTP to `port` and RTCP to the port after it.
     pub(super) fn play(url: &str, port: u16) -> Result<Session, Error> {
         let failed = || Error::host(format!("connecting to {url}"));
         let authority = url.trim_start_matches("rtsp://").split('/').next().unwrap_or_default();

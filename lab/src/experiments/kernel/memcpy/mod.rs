@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Part memcpy: the kernel's copies by the stock routine and by others, in User Mode Linux.
 //!
-//! One kernel has all variants and takes one when it boots. First a boot tests them all; then every
-//! round boots each variant once, every other round in reverse order, and runs the same workloads,
-//! as many rounds as [`rounds`] asks for.
-//! A workload's figure is the processor time of all processes of the guest for its bytes, or for
-//! its calls; while it runs, the kernel's own process is sampled, so that memcpy's own time stands
-//! beside the whole ([`super::profile`]). At last a boot counts who copies how many bytes.
+//! One kernel has all variants and selects one when it boots. First a boot tests them all. Then
+//! every round boots each variant once, every other round in reverse order, and runs the same
+//! workloads, for as many rounds as [`rounds`] asks for. A workload's figure is the processor time
+//! of all processes of the guest for its bytes, or for its calls. While it runs, the kernel's own
+//! process is sampled, so that memcpy's own time stands beside the total ([`super::profile`]). A
+//! last boot counts the copied bytes by caller.
 //!
 //! Sources: Saito and Oikawa, sections 5 to 7; kernel/memcpy for the variants.
-//! Does not do: say what a variant is worth in a native kernel; there each use of vector registers
-//! has a price of its own (part fpu).
+//! Does not measure a variant in a native kernel; there each use of vector registers has a cost of
+//! its own (part fpu).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ use rounds::{Next, Stopping};
 use times::Times;
 pub(super) use times::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
 
-/// The variants that are asked for; the reference always, and all when none is named.
+/// Returns the selected variants, all when none is named; the reference is always included.
 pub(super) fn variants(asked: &[String]) -> Result<Vec<&'static str>, Error> {
     if let Some(other) = asked.iter().find(|name| !VARIANTS.contains(&name.as_str())) {
         return Err(Error::Caller {
@@ -81,7 +81,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     Ok(())
 }
 
-/// What the rounds are.
+/// Plan of the rounds.
 struct Plan<'a> {
     stopping: Stopping,
     words: &'a [&'a str],
@@ -89,7 +89,7 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Round after round until [`Stopping`] ends them; the rows and what to doubt.
+    /// Runs rounds until [`Stopping`] ends them; adds the rows and warnings.
     fn run(
         &self,
         course: &Course<'_>,
@@ -136,7 +136,8 @@ impl Plan<'_> {
         }
     }
 
-    /// A boot of each variant; one that fails has no more rounds, as ratios are taken within one.
+    /// Boots each variant; a variant that fails has no more rounds, as ratios are computed within
+    /// one.
     fn round(
         &self,
         course: &Course<'_>,
@@ -211,7 +212,7 @@ impl Run<'_> {
     }
 }
 
-/// Tests all variants in a boot; gives those that this processor has and that are right.
+/// Tests all variants in a boot; returns those that this processor supports and that are correct.
 fn self_test(
     course: &Course<'_>,
     lab: &Lab,
@@ -240,9 +241,9 @@ fn self_test(
             results.warn(Warning::MemberFailed { member: test.variant.clone(), found });
         }
     }
-    // Beside the CPU costs they are details, and below them.
+    // Details, shown below the CPU costs.
     let speeds = guest.speeds.iter().map(|speed| {
-        // The best of the kernel's tries.
+        // Best of the kernel's repetitions.
         let figure = Figure::derived(speed.number("mb_per_s") as f64 / 1e3);
         let row = Row::new("kernel", &speed.name, SPEEDS, "GB/s", figure);
         row.with("bytes", speed.number("bytes")).as_detail()
@@ -251,19 +252,19 @@ fn self_test(
     Ok(right)
 }
 
-/// What all are compared with.
+/// Reference of the other variants.
 const STOCK: &str = "stock";
-/// As kernel/memcpy names them.
+/// Names in kernel/memcpy.
 const VARIANTS: [&str; 7] = [STOCK, "movsb", "movsq", "sse_published", "avx2", "avx512", "sized"];
 const QUICK_VARIANTS: [&str; 3] = [STOCK, "sse_published", "sized"];
 /// Groups of guest/src/workloads. A round of the mix has few samples in memcpy, so it runs twice.
 const WORDS: [&str; 4] = ["copies", "network", "mix", "mix"];
 const QUICK_WORDS: [&str; 1] = ["large_buffers"];
 const SPEEDS: &str = "speed in the kernel, one buffer to another";
-/// Parameters of the kernel, kernel/memcpy.
+/// Parameters of the kernel, from kernel/memcpy.
 const SELECT: &str = "pagewire_memcpy=";
 const SELF_TEST: &str = "pagewire_memcpy_test";
 const SPEED: &str = "pagewire_memcpy_speed";
 const LIMIT: Duration = Duration::from_secs(300);
-/// The script says more of a guest that hangs.
+/// Extra time, as the script's own message about a hanging guest is better.
 const GRACE: Duration = Duration::from_secs(15);

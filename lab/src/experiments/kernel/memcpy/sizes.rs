@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who copies how many bytes: the kernel's histogram of its own copies, by caller. Sizes are
-//! counted by powers of two: those from 4096 are 4096 to 8191 bytes.
+//! Histogram of the kernel's own copies, by caller and size. Sizes are counted by powers of two:
+//! those from 4096 are 4096 to 8191 bytes.
 //!
-//! The study asks for it in its section 8.2: a routine can be fitted to the sizes that a caller
-//! copies only if they are few. The histogram counts every call and so has a boot of its own,
-//! whose times are no figures.
+//! The simd-copy paper asks for it in its section 8.2: a routine can be fitted to the sizes that a
+//! caller copies only if they are few. The histogram counts every call and so has its own boot,
+//! whose times are not used.
 //!
 //! Sources: Saito and Oikawa, section 8.2; kernel/memcpy for the counting.
-//! Does not do: copies that the compiler wrote out where they are called.
+//! Does not count copies that the compiler inlined.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub(super) fn measure(course: &Course<'_>, lab: &Lab, results: &mut Results) -> 
     Ok(())
 }
 
-/// The callers with the most copies, and of what share of them the size is the caller's commonest;
-/// each count is a detail.
+/// Returns the callers with the most copies, and the share of their commonest size; each count is a
+/// detail.
 fn rows(copies: &[Copies]) -> Vec<Row> {
     let mut callers: BTreeMap<&str, Vec<&Copies>> = BTreeMap::new();
     for of in copies {
@@ -61,12 +61,12 @@ fn rows(copies: &[Copies]) -> Vec<Row> {
     [counts, shares, cells].concat()
 }
 
-/// The place of a call without the size of its function: `function+0x2a/0x40`.
+/// Returns the place of a call without the size of its function: `function+0x2a/0x40`.
 fn site(caller: &str) -> &str {
     caller.rsplit_once('/').map_or(caller, |(site, _)| site)
 }
 
-/// How far each caller keeps to one size: what the study calls locality.
+/// Describes how often callers copy their commonest size; the paper calls it locality.
 fn locality(copies: &[Copies]) -> Option<String> {
     let mut callers: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for of in copies {
@@ -86,7 +86,7 @@ fn locality(copies: &[Copies]) -> Option<String> {
 }
 
 const WORDS: [&str; 5] = ["memcpy-sizes-on", "copies", "network", "mix", "memcpy-sizes"];
-/// Little of each: sizes do not depend on how often.
+/// Few of each: sizes do not depend on the number of repetitions.
 const QUICK_WORDS: [&str; 7] =
     ["memcpy-sizes-on", "copies", "network", "mix", "calls=200", "bytes=16M", "memcpy-sizes"];
 const CALLERS_SHOWN: usize = 12;

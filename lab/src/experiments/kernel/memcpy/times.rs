@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What workloads cost with each variant, round by round, and the rows that follow.
+//! Costs of workloads with each variant, round by round, and their rows.
 //!
-//! A workload that moves bytes has a CPU cost, one that does not has a time a call. The large
-//! buffers of tmpfs are also taken together, their times over their bytes, as one figure of what a
-//! variant is worth where copies are most of the work. Ratios are taken within a round.
+//! A workload that moves bytes has a CPU cost, any other has a time a call. The large buffers of
+//! tmpfs are also combined, their times over their bytes, as one figure of a variant's effect where
+//! copies are most of the work. Ratios are computed within a round.
 //!
-//! Does not do: run anything.
+//! Does not run anything.
 
 use std::collections::BTreeMap;
 
@@ -22,18 +22,19 @@ use measure::warning::{Percent, Warning};
 pub(super) struct Times {
     rounds: BTreeMap<&'static str, Vec<Round>>,
     lost: u64,
-    /// Seconds of all cores, and of them those that others had and that the hypervisor took.
+    /// Seconds of all cores, and the part of them used by other programs and taken by the
+    /// hypervisor.
     cores: f64,
     others: f64,
     stolen: f64,
 }
 
-/// One boot, or several one after the other.
+/// One boot, or several summed.
 #[derive(Clone, Default)]
 struct Round {
-    /// Of each workload, in its order.
+    /// Cost of each workload, in their order.
     ran: Vec<(String, Cost)>,
-    /// Of each workload, seconds in each function.
+    /// Seconds in each function, for each workload.
     profile: Vec<(String, BTreeMap<String, f64>)>,
 }
 
@@ -45,7 +46,7 @@ struct Cost {
 }
 
 impl Times {
-    /// Takes in a round of a variant.
+    /// Adds a round of a variant.
     pub(super) fn add(&mut self, variant: &'static str, guest: &Guest, profile: Option<Profile>) {
         for ran in &guest.ran {
             let all = ran.cost.wall.as_secs_f64() * ran.cost.processors as f64;
@@ -65,17 +66,17 @@ impl Times {
         self.rounds.entry(variant).or_default().push(Round { ran, profile });
     }
 
-    /// How many rounds a variant has.
+    /// Counts the rounds of a variant.
     pub(super) fn rounds(&self, variant: &str) -> usize {
         self.rounds.get(variant).map_or(0, Vec::len)
     }
 
-    /// How many rounds the variant with most has.
+    /// Returns the largest number of rounds of a variant.
     pub(super) fn most_rounds(&self) -> usize {
         self.rounds.values().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// The rows of all, each sample the sum of `rounds` rounds.
+    /// Returns all rows, each sample the sum of `rounds` rounds.
     pub(super) fn rows(&self, rounds: usize) -> Vec<Row> {
         let mut results = Results::new("kernel", []);
         let summed = self.summed(rounds);
@@ -86,7 +87,7 @@ impl Times {
         results.rows
     }
 
-    /// Rounds one after the other as one; a rest that is too short is left out.
+    /// Sums groups of `rounds` successive rounds; an incomplete group is left out.
     fn summed(&self, rounds: usize) -> Times {
         let sum = |of: &[Round]| {
             let mut sum = Round::default();
@@ -103,7 +104,7 @@ impl Times {
         Times { rounds: all.collect(), ..Times::default() }
     }
 
-    /// What had the cores besides the guests, in words.
+    /// Describes the load of the cores besides the guests.
     pub(super) fn machine(&self) -> String {
         let share = |seconds: f64| Percent(seconds / self.cores.max(f64::MIN_POSITIVE));
         format!(
@@ -113,7 +114,7 @@ impl Times {
         )
     }
 
-    /// The rows of all, each sample the sum of `rounds` rounds, and what to doubt.
+    /// Adds all rows, each sample the sum of `rounds` rounds, and warnings.
     pub(super) fn report(&self, rounds: usize, results: &mut Results) {
         results.rows.extend(self.rows(rounds));
         if self.lost > 0 {
@@ -127,7 +128,7 @@ impl Times {
         }
     }
 
-    /// Variants in the order in which they are shown.
+    /// Returns the variants in the order of display.
     fn shown(&self) -> impl Iterator<Item = (&'static str, &Vec<Round>)> {
         super::VARIANTS
             .iter()
@@ -156,7 +157,7 @@ impl Times {
         self.costs(&large, results, |row| row.with("workload", LARGE));
     }
 
-    /// The rows of something that each round has a cost of, of all variants.
+    /// Adds the rows of a cost that each round has, for all variants.
     fn costs(
         &self,
         of: &dyn Fn(&Round) -> Option<Cost>,
@@ -190,7 +191,7 @@ impl Times {
         results.rows.extend(ratios);
     }
 
-    /// memcpy's own time, the whole, and the functions that had most of it.
+    /// Adds memcpy's own time, the total, and the functions with most of the time.
     fn profiles(&self, workloads: &str, is_in: IsIn, results: &mut Results) {
         let push = |variant: &str, metric: &str, unit: &str, figure: Figure| {
             Row::new("kernel", variant, metric, unit, figure).with("workloads", workloads)
@@ -225,7 +226,7 @@ impl Times {
     }
 }
 
-/// Seconds by function.
+/// Sum over memcpy's functions of seconds by function.
 trait OfMemcpy {
     fn memcpy(&self) -> f64;
 }
@@ -237,7 +238,7 @@ impl OfMemcpy for BTreeMap<&str, f64> {
 }
 
 impl Round {
-    /// The workloads of these names together; none when there is none.
+    /// Sums the costs of the workloads of these names; `None` when there is none.
     fn of(&self, is_in: impl Fn(&str) -> bool) -> Option<Cost> {
         let mut found = self.ran.iter().filter(|(name, _)| is_in(name)).map(|(_, cost)| *cost);
         let first = found.next()?;
@@ -258,7 +259,7 @@ impl Round {
     }
 }
 
-/// The functions with the largest median shares, memcpy's variants as one.
+/// Returns the functions with the largest median shares, memcpy's variants as one.
 fn top(variant: &str, workloads: &str, seconds: &[BTreeMap<&str, f64>], whole: &[f64]) -> Vec<Row> {
     let mut shares: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (round, (functions, whole)) in seconds.iter().zip(whole).enumerate() {
@@ -278,7 +279,7 @@ fn top(variant: &str, workloads: &str, seconds: &[BTreeMap<&str, f64>], whole: &
     rows.collect()
 }
 
-/// The workload and, where its name ends with one, a size in bytes.
+/// Splits a name into the workload and, where it ends with one, a size in bytes.
 fn sized(name: &str) -> (String, Option<u64>) {
     let parts = name.rsplit_once('_').and_then(|(workload, size)| {
         let (digits, factor) = match size.as_bytes().last()? {
@@ -299,7 +300,7 @@ fn is_large(name: &str) -> bool {
     workload.starts_with("tmpfs_") && bytes.is_some_and(|bytes| bytes >= LARGE_BYTES_MIN)
 }
 
-/// The group of that name in guest/src/workloads.
+/// True for workloads of that group in guest/src/workloads.
 fn is_of_large_buffers(name: &str) -> bool {
     is_large(name) || name == "pipe_64k"
 }
@@ -308,14 +309,14 @@ fn is_mix(name: &str) -> bool {
     MIX.iter().any(|start| name.starts_with(start))
 }
 
-/// What profiles are taken over.
+/// Groups of workloads that are profiled.
 const PROFILES: [(&str, IsIn); 2] = [("large buffers", is_of_large_buffers), ("mix", is_mix)];
-/// Whether a workload is one of them, by its name.
+/// True when the name belongs to the group.
 type IsIn = fn(&str) -> bool;
-/// All of tmpfs from [`LARGE_BYTES_MIN`].
+/// All workloads of tmpfs from [`LARGE_BYTES_MIN`].
 const LARGE: &str = "tmpfs, 256 KiB to 1 MiB, reads and writes";
 const LARGE_BYTES_MIN: u64 = 256 << 10;
-/// After UnixBench: guest/src/workloads.
+/// Workloads modelled on UnixBench: guest/src/workloads.
 const MIX: [&str; 8] = [
     "execl",
     "file_copy_",
@@ -328,9 +329,9 @@ const MIX: [&str; 8] = [
 ];
 /// Functions in a table.
 const TOP: usize = 8;
-/// All variants of it.
+/// All variants of memcpy.
 const MEMCPY: &str = "memcpy";
-/// The metrics that have published values beside them.
+/// Metrics with published values beside them.
 pub(in super::super) const WHOLE: &str = "profile: whole run";
 pub(in super::super) const OWN: &str = "profile: memcpy's own time";
 pub(in super::super) const SHARE: &str = "profile: memcpy's share";
@@ -378,7 +379,7 @@ mod tests {
             let idle: &[(&str, f64)] = &[("userspace", 1.0)];
             let of_stock = profile(&[("tmpfs_read_256k", stock), ("system_call", idle)]);
             let of_fast = profile(&[("tmpfs_read_256k", fast), ("system_call", idle)]);
-            // The order of a round that goes backwards.
+            // Order of a round that runs backwards.
             times.add("avx2", &of(fast_ms), of_fast);
             times.add(STOCK, &of(stock_ms), of_stock);
         }
