@@ -14,7 +14,7 @@
 //!
 //! Sources: the file-encryption paper, sections 4.1 to 4.3; EVP_EncryptInit(3); OpenMP 4.0 §2.7.1
 //! (static schedule).
-//! Does not do anything that the paper's program does not.
+//! Adds nothing to the steps of the paper's program.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

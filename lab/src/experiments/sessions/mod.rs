@@ -271,17 +271,17 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
     }
 }
 
-/// One session in so many has its every packet received and checked: the same share at every point,
-/// as what is received here costs the sender more than what is sunk.
-/// The name below which the asset is served, and its rate.
+/// Name of the served asset, and its rate.
 const ASSET: &str = "asset.ts";
 const BITS_PER_SECOND: u64 = 5_000_000;
+/// One session of this many has every packet verified: the same share at every point, as packets
+/// received here cost the sender more than those in the ifb device.
 const VERIFIED_OF: usize = 50;
 const VERIFIED_MIN: usize = 2;
 const ONE_CORE: &[usize] = &[100, 250, 500, 1000, 1500, 2000, 2500];
 const MANY_CORES: &[usize] = &[1000, 1500, 2000, 2500];
 const QUICK: &[usize] = &[100, 500];
-/// Bounds of the search beyond the list.
+/// Step and bound of the search beyond the list.
 const STEP: usize = 250;
 const SESSIONS_MAX: usize = 12_000;
 /// Spread of the session starts; the load's own default.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The number of rounds: a base, then whole blocks of as many until every figure is calm.
+//! Number of rounds: a base, then whole blocks of that size until every figure is calm.
 //!
 //! The median absolute deviation of single rounds does not shrink with their number, so rounds are
 //! summed: after `b` blocks each sample of a figure is the sum of `b` rounds, and a profile's
 //! counting error falls with the square root of `b`. Rounds end when the widest spread is at most
-//! [`SPREAD_WANTED`], at the most rounds, or when another block would pass the time limit, which
-//! holds unless `--rounds-max` says how many there may be. A figure that is wider then has a
-//! warning with its cause: too few samples of its profile, or boots that differ.
+//! [`SPREAD_WANTED`], at the maximum number of rounds, or when another block would exceed the time
+//! limit. The time limit is not used with `--rounds-max`. A figure that is wider then has a warning
+//! with its cause: too few samples of its profile, or boots that differ.
 //!
 //! Sources: a Poisson count of `n` has the standard deviation √n; the median absolute deviation of
 //! a normal distribution is 0.6745 standard deviations.
-//! Does not do: drop a round.
+//! Does not drop a round.
 
 use std::time::Duration;
 
@@ -21,32 +21,32 @@ use measure::results::Row;
 use measure::statistics::Figure;
 use measure::warning::{Percent, SPREAD_WANTED, Warning};
 
-/// When rounds end.
+/// Conditions for the end of the rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stopping {
     /// Rounds of a block, and samples of a figure.
     base: usize,
-    /// Rounds in all.
+    /// Maximum number of rounds.
     most: usize,
-    /// Of the rounds together, where their number was not asked for.
+    /// Time limit of all rounds, where their maximum was not selected.
     limit: Option<Duration>,
 }
 
-/// After some rounds.
+/// Decision after some rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// As many more.
+    /// Measure this many more rounds.
     Rounds(usize),
     /// Every figure is calm.
     Calm,
-    /// No more rounds are allowed.
+    /// The maximum number of rounds is reached.
     MostRounds,
     /// Another block would take too long.
     TimeLimit,
 }
 
 impl Stopping {
-    /// `--rounds` alone is a fixed number; a quick run has one block.
+    /// Returns the conditions: `--rounds` alone is a fixed number; a quick run has one block.
     pub(super) fn of(options: &Options) -> Stopping {
         let own = if options.quick { QUICK_ROUNDS } else { ROUNDS };
         let base = options.rounds.unwrap_or(own).max(1);
@@ -56,7 +56,7 @@ impl Stopping {
         Stopping { base, most: most.max(base), limit }
     }
 
-    /// `widest` is asked for when a block is complete.
+    /// Decides after `done` rounds; calls `widest` only when a block is complete.
     pub(super) fn next(
         &self,
         done: usize,
@@ -79,17 +79,17 @@ impl Stopping {
         }
     }
 
-    /// How many rounds a sample of a figure is the sum of.
+    /// Returns the number of rounds in a sample of a figure.
     pub(super) fn rounds_a_sample(&self, done: usize) -> usize {
         (done / self.base).max(1)
     }
 
-    /// Whether more than one block may be measured.
+    /// True when more than one block may be measured.
     pub(super) fn is_adaptive(&self) -> bool {
         self.most >= 2 * self.base
     }
 
-    /// In words, for the notes.
+    /// Describes the conditions for the notes.
     pub(super) fn words(&self) -> String {
         match self.is_adaptive() {
             false => format!("{} rounds", self.base),
@@ -107,13 +107,13 @@ impl Stopping {
     }
 }
 
-/// The largest spread of measured figures; 0 without one.
+/// Returns the largest spread of measured figures; 0 without one.
 pub(super) fn widest(rows: &[Row]) -> f64 {
     rows.iter().filter(|row| has_spread(row)).map(|row| row.figure.spread).fold(0.0, f64::max)
 }
 
-/// A warning for each figure that is wider than wanted, with its cause. `machine` says what else
-/// ran.
+/// Returns a warning for each figure that is wider than wanted, with its cause. `machine` describes
+/// the other load.
 pub(super) fn stays(rows: &[Row], rounds: usize, machine: &str) -> Vec<Warning> {
     let wide = rows.iter().filter(|row| has_spread(row) && row.figure.spread > SPREAD_WANTED);
     let warning = |row: &Row| {
@@ -146,15 +146,15 @@ fn has_spread(row: &Row) -> bool {
     row.published.is_none() && row.figure.samples.len() > 1
 }
 
-/// The samples of a profile behind a figure.
+/// Samples of a profile behind a figure.
 struct Counted {
-    /// Of the median; of a ratio, its smaller side's.
+    /// Samples of the median; for a ratio, those of its smaller side.
     samples: f64,
-    /// Standard deviation of the count in parts of it: √n / n.
+    /// Relative standard deviation of the count: √n / n.
     error: f64,
 }
 
-/// None for a figure that is no part of a profile.
+/// Returns the samples behind a figure; `None` when it does not belong to a profile.
 fn counted(row: &Row, rows: &[Row]) -> Option<Counted> {
     let of = |seconds: f64| {
         let samples = (seconds / PERIOD_SECONDS).max(1.0);
@@ -186,24 +186,24 @@ fn counted(row: &Row, rows: &[Row]) -> Option<Counted> {
     }
 }
 
-/// How many samples of its profile memcpy's own time is, all rounds together: counting them is
-/// uncertain by their square root.
+/// Returns the number of samples in memcpy's own time, all rounds together: the uncertainty of the
+/// count is their square root.
 pub(super) fn samples(own_seconds: &[f64]) -> Figure {
     Figure::derived((own_seconds.iter().sum::<f64>() / PERIOD_SECONDS).round())
 }
 
-/// Of a profile's rows.
+/// Parameter of a profile's rows.
 const WORKLOADS: &str = "workloads";
 /// Rounds of a block of a full run: the fewest samples that a published figure may have.
 const ROUNDS: usize = measure::warning::SAMPLES_MIN;
-/// Of a full run.
+/// Maximum number of rounds of a full run.
 const ROUNDS_MAX: usize = 4 * ROUNDS;
 const QUICK_ROUNDS: usize = 3;
-/// Of the rounds of a full run; the other parts take some three minutes on two cores.
+/// Time limit of a full run's rounds; the other parts take some three minutes on two cores.
 const TIME_LIMIT: Duration = Duration::from_secs(21 * 60);
 /// The median absolute deviation of a normal distribution, in standard deviations.
 const DEVIATION: f64 = 0.6745;
-/// Up to here beyond what counting gives on the average, few samples vary by themselves.
+/// Up to this multiple of the average counting error, a spread is explained by few samples.
 const EXPLAINED: f64 = 2.0;
 
 #[cfg(test)]
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
-    /// Counts about a mean that a generator of numbers spreads as a profile's counts are spread.
+    /// Draws counts about a mean with the spread of a profile's counts.
     #[test]
     fn sums_of_rounds_are_calmer_than_rounds() {
         let mut state = 7_u64;
@@ -290,7 +290,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as f64 / f64::from(1_u32 << 31)
         };
-        // 4,000 looks at a function that has half a percent of the time.
+        // 4,000 samples, half a percent of them in the function.
         let mut round = || (0..4000).filter(|_| uniform() < 0.005).count() as f64;
         let rounds: Vec<f64> = (0..4000).map(|_| round()).collect();
         let spread = |sum: usize| {
