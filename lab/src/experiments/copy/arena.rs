@@ -58,7 +58,7 @@ pub(super) trait Order {
     /// Returns the start of call number `call` and its bytes.
     fn copy(&self, call: usize) -> (usize, usize);
 
-    /// Counts the calls until the order repeats.
+    /// Returns the number of calls until the order repeats.
     fn calls(&self) -> usize;
 
     /// Returns the places when all copies have one size.

@@ -84,8 +84,8 @@ fn measure<O: Order>(
     for routine in &plan.routines {
         routine.check(arena, copies)?;
     }
-    // One call after the other, routine by routine: data that one routine brought into a cache is
-    // no longer there for the next.
+    // Call numbers continue from routine to routine, so that no routine finds data that another has
+    // brought into a cache.
     let next = &Cell::new(0);
     let calls = plan.calls();
     let members = plan.routines.iter().map(|&routine| {

@@ -39,12 +39,12 @@ impl Plan {
         values.join(", ")
     }
 
-    /// Counts the copies of a call: some tens of microseconds.
+    /// Returns the number of copies a call makes: some tens of microseconds.
     pub(super) fn calls(&self) -> usize {
         (CALL_BYTES / (self.bytes + CALL_OVERHEAD_BYTES)).max(1)
     }
 
-    /// Counts the bytes of the arena that the plan needs.
+    /// Returns the bytes of the arena that the plan needs.
     pub(super) fn bytes_max(&self) -> usize {
         match &self.copies {
             Copies::OfOneSize(places) => places.reach(),

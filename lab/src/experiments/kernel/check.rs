@@ -208,7 +208,7 @@ fn count(name: &str, guest: &Guest, results: &mut Results) {
     }
 }
 
-/// `paced: p50 0.012 ms, p99 0.034 ms, max 0.120 ms late; 99.987 % within 2 ms`.
+/// Parses `paced: p50 0.012 ms, p99 0.034 ms, max 0.120 ms late; 99.987 % within 2 ms`.
 fn paced(note: &str) -> Option<[(&'static str, &'static str, f64); 4]> {
     let words: Vec<&str> = note.strip_prefix("paced: p50 ")?.split_whitespace().collect();
     let [
@@ -241,7 +241,7 @@ fn paced(note: &str) -> Option<[(&'static str, &'static str, f64); 4]> {
 
 const SECONDS: u32 = 60;
 const QUICK_SECONDS: u32 = 5;
-/// Random calls.
+/// Random calls of the fuzzing loop.
 const FUZZ: u32 = 20_000;
 const QUICK_FUZZ: u32 = 1_000;
 const LIMIT: Duration = Duration::from_secs(600);

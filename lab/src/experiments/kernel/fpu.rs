@@ -129,7 +129,7 @@ fn section(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the extra cost of a system call's first section over the section in a copy's line, in
+/// Returns the extra cost of a read(2)'s first section over the section in a copy's line, in
 /// thousandths.
 fn live(said: &[Done]) -> u64 {
     let of = |name: &str| said.iter().find(|done| done.name == name).map(|done| done.number("ps"));

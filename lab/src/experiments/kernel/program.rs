@@ -114,7 +114,7 @@ impl Program {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     ///
     /// # Errors
     /// [`Error::Unavailable`] with its last lines when it exits with [`UNFIT_HOST`],

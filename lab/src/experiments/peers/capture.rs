@@ -60,8 +60,8 @@ impl Receivers {
         self.sockets[self.sampled..].iter().map(|socket| u64::from(dropped(socket))).sum()
     }
 
-    /// Reads the sampled sockets on the client's core until `stop`; the processor time is that of
-    /// reading.
+    /// Reads the sampled sockets on the client's core until `stop`; returns the packets and the
+    /// processor time of reading.
     pub(super) fn read(&self, cores: &Cores, stop: &AtomicBool) -> (Vec<Capture>, Duration) {
         pin(cores, true);
         let before = thread_time();

@@ -39,18 +39,18 @@ pub(super) fn write(path: &Path, seconds: u64) -> io::Result<()> {
     out.flush()
 }
 
-/// Time of a packet's first byte at 27 MHz.
+/// Returns the time of a packet's first byte at 27 MHz.
 fn ticks(index: u64) -> u64 {
     index * PACKET_BYTES * 8 * TICKS_PER_SECOND / BITS_PER_SECOND
 }
 
-/// Packets of media from `index` on that belong to the PES packet which ends at `due`.
+/// Counts the packets of media from `index` on that belong to the PES packet which ends at `due`.
 fn media_until(index: u64, packets: u64, due: u64) -> u64 {
     let own = (index..packets).take_while(|&index| ticks(index) < due);
     own.filter(|index| index % TABLES_EVERY > 1).count() as u64
 }
 
-/// A packet of media; `follow` is the number of packets after it in the PES packet that it begins.
+/// Makes a packet of media; `follow` counts the packets after it in the PES packet that it begins.
 fn media(index: u64, counter: u8, follow: Option<u64>) -> [u8; PACKET_BYTES as usize] {
     let mut packet = [0; PACKET_BYTES as usize];
     // The number makes every packet unique.
@@ -81,7 +81,7 @@ fn media(index: u64, counter: u8, follow: Option<u64>) -> [u8; PACKET_BYTES as u
     packet
 }
 
-/// A packet with one section, its CRC added.
+/// Makes a packet with one section and its CRC.
 fn table(pid: [u8; 2], counter: u8, section: &[u8]) -> [u8; PACKET_BYTES as usize] {
     let mut packet = [0xff; PACKET_BYTES as usize];
     packet[..5].copy_from_slice(&[0x47, 0x40 | pid[0], pid[1], 0x10 | counter, 0]);
@@ -91,7 +91,7 @@ fn table(pid: [u8; 2], counter: u8, section: &[u8]) -> [u8; PACKET_BYTES as usiz
     packet
 }
 
-/// Returns the elementary stream in whole transport packets, from the first PES packet on: equal
+/// Returns the elementary stream of whole transport packets, from the first PES packet on: equal
 /// for any multiplexing. `None` when a packet is damaged or missing.
 pub(super) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(stream.len());
@@ -119,7 +119,7 @@ pub(super) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// CRC-32/MPEG-2.
+/// Returns the CRC-32/MPEG-2.
 fn crc(bytes: &[u8]) -> u32 {
     bytes.iter().fold(u32::MAX, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {

@@ -58,7 +58,7 @@ static PEERS: &[&Peer] = &[
     &nginx::PEER,
 ];
 
-/// Names of all peers.
+/// Returns the names of all peers.
 pub(crate) fn names() -> Vec<&'static str> {
     PEERS.iter().map(|peer| peer.name).collect()
 }

@@ -73,7 +73,8 @@ impl Running {
     }
 }
 
-/// Returns the first line of a program's output with `word`; otherwise the program is missing.
+/// Returns the first line of a program's output with `word`, or else the program's name; an error
+/// when the program cannot be started.
 pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| match error.kind() {

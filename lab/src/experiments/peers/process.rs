@@ -92,7 +92,7 @@ impl Processes {
         self.tree().iter().map(|&process| anonymous_bytes(process)).sum()
     }
 
-    /// Ids of the children and of all their descendants.
+    /// Returns the ids of the children and of all their descendants.
     fn tree(&self) -> Vec<u32> {
         let mut parents = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -139,7 +139,7 @@ fn has_name(process: u32) -> bool {
     !stat(process).is_empty()
 }
 
-/// Fields of a process from the third on: its state, its parent.
+/// Returns the fields of a process from the third on: its state, its parent.
 fn stat(process: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name stands in brackets before the fields and may contain spaces.
@@ -147,7 +147,7 @@ fn stat(process: u32) -> Vec<String> {
     fields.split_whitespace().map(str::to_owned).collect()
 }
 
-/// utime, stime, cutime and cstime: fields 14 to 17.
+/// Returns the sum of utime, stime, cutime and cstime: fields 14 to 17.
 fn ticks(process: u32) -> u64 {
     stat(process).iter().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
 }

@@ -79,7 +79,7 @@ impl Drop for Session {
     }
 }
 
-/// Value of a header, whose name is given in lower case.
+/// Returns the value of a header; `name` is in lower case.
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = head.lines().filter_map(|line| line.split_once(':'));
     fields.find(|field| field.0.eq_ignore_ascii_case(name)).map(|field| field.1.trim())

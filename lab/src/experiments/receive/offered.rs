@@ -136,7 +136,7 @@ fn offer(
         let (began, before) = (Instant::now(), thread_time());
         let (mut taken, mut came_at) = (0, Instant::now());
         let mut busy_share = 0.0;
-        // Somewhat longer than the last datagram needs to be handed over.
+        // The loop goes on until the last datagram has surely been handed over.
         loop {
             let is_over = over.load(Ordering::Acquire);
             let came = intake.take(u64::MAX, Duration::ZERO, |_, datagram| {

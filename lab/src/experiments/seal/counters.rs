@@ -167,7 +167,8 @@ impl Machine {
     }
 }
 
-/// Busy and stolen seconds of all processors: user nice system idle iowait irq softirq steal.
+/// Returns busy and stolen seconds of all processors; fields: user nice system idle iowait irq
+/// softirq steal.
 fn processors(stat: &str) -> (f64, f64) {
     let words = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let ticks: Vec<f64> = words.map(|word| word.parse().unwrap_or(0.0)).collect();
