@@ -116,7 +116,7 @@ impl Stat {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name may contain any character, also brackets; numbers begin after the last bracket.
+    /// Parses a stat line. The name may contain brackets; numbers begin after the last one.
     fn parse(text: &str) -> Option<Stat> {
         let (_, rest) = text.rsplit_once(')')?;
         let words: Vec<&str> = rest.split_whitespace().collect();

@@ -141,7 +141,7 @@ const PAT: &[u8] = &[0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xf0, 0];
 const PMT: &[u8] = &[2, 0xb0, 18, 0, 1, 0xc1, 0, 0, 0xe1, 0, 0xf0, 0, 6, 0xe1, 0, 0xf0, 0];
 const TICKS_PER_SECOND: u64 = 27_000_000;
 const CLOCK_EVERY_TICKS: u64 = TICKS_PER_SECOND / 50;
-/// A tenth of a second.
+/// Packets from one pair of tables to the next: a tenth of a second.
 const TABLES_EVERY: u64 = 332;
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ pub(super) fn name(bytes: u64) -> String {
     format!("{bytes}.bin")
 }
 
-/// Large files fill a connection alone.
+/// Returns the number of connections; a large file fills one alone.
 fn connections_for(bytes: u64) -> usize {
     if bytes < 10_000_000 { 8 } else { 1 }
 }

@@ -174,7 +174,7 @@ const SWITCHES_FEW: f64 = 8.0;
 mod tests {
     use super::*;
 
-    /// A run of 100 ms on two cores without waiting.
+    /// Returns a run of 100 ms on two cores without waiting.
     fn usual() -> Counters {
         let counts = Counters { faults_minor: 100.0, switches_voluntary: 20.0, ..zero() };
         Counters { wall: 0.1, own: 0.2, system: 0.05, ..counts }
@@ -184,7 +184,7 @@ mod tests {
         Counters::default()
     }
 
-    /// The usual run, 100 ms longer, with `more` added.
+    /// Finds the cause of the usual run, 100 ms longer, with `more` added.
     fn longer(more: Counters) -> Cause {
         let mut run = usual();
         run.wall += 0.1;
