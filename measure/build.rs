@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Says which commit the program is built from, as `PAGEWIRE_COMMIT`: twelve digits of the hash,
+//! Sets `PAGEWIRE_COMMIT`, the commit that the program is built from: twelve digits of the hash,
 //! `+` appended when a file that goes into the program differs from it, `unknown` where there is no
 //! git checkout (a tarball, a vendored copy) or no git.
 //!
-//! A measurement is worth as much as what is known of the program that took it, so the commit goes
-//! into every measurement file. It costs four git calls a build in which HEAD or a source changed,
-//! and none otherwise.
+//! A measurement is useful only if its program is known, so the commit goes into every measurement
+//! file. It costs four git calls in a build after HEAD or a source changed, and none otherwise.
 //!
 //! Sources: git-rev-parse(1), git-status(1); The Cargo Book, "Build Scripts".
-//! Does not do: fail. Documents and tests are not looked at: they do not change what is measured.
+//! Does not fail. Does not look at documents and tests: they do not change the measured program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +20,7 @@ fn main() {
 }
 
 fn commit(root: &Path) -> Option<String> {
-    // A tarball unpacked within somebody else's checkout must not be given their commit.
+    // A tarball unpacked within another project's checkout must not get that project's commit.
     let top = PathBuf::from(git(root, &["rev-parse", "--show-toplevel"])?.trim_end());
     if top.canonicalize().ok()? != root.canonicalize().ok()? {
         return None;
@@ -37,7 +36,7 @@ fn commit(root: &Path) -> Option<String> {
     Some(format!("{}{mark}", hash.trim()))
 }
 
-/// HEAD itself when another branch is checked out, its log at every commit.
+/// HEAD changes when another branch is checked out, its log at every commit.
 fn rerun_when_head_moves(root: &Path) {
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
         if let Some(path) = git(root, &["rev-parse", "--git-path", name]) {
@@ -53,7 +52,7 @@ fn rerun_if_changed(path: &Path) {
     }
 }
 
-/// What a git command prints; none when it fails or git is not there.
+/// Returns the output of a git command; `None` when it fails or git is not installed.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
     // A status that refreshed the index would touch a file another git may be writing.
@@ -64,7 +63,7 @@ fn git(root: &Path, arguments: &[&str]) -> Option<String> {
 
 const UNKNOWN: &str = "unknown";
 const STATUS: &[&str] = &["status", "--porcelain", "--untracked-files=no", "--"];
-/// What goes into the program.
+/// Files that go into the program.
 const SOURCES: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An asset to stream: an MPEG transport stream of constant rate with a program clock and nothing
-//! to see.
+//! An asset to stream: an MPEG transport stream of constant rate with a program clock and no
+//! pictures.
 //!
-//! One PID carries a PCR every 20 ms and filler between; that is all a server needs to pace it.
+//! One PID carries a PCR every 20 ms and filler between them: a server needs no more to pace it.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.2, §2.4.3.4 (adaptation field), §2.4.2.2 (PCR).
 
@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes so many seconds of that rate.
+/// Writes `seconds` of transport stream at `bits_per_second` to `path`.
 pub fn write(path: &Path, bits_per_second: u64, seconds: u64) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let packets = seconds * bits_per_second / 8 / PACKET_BYTES;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A case, verified, then timed: the one way every experiment on paths gets its figures.
+//! Verifies and then times a case: the one source of figures for all experiments on paths.
 //!
-//! A case is a path with its sizes and its sink. It is verified first ([`crate::receiver`]); each
-//! timed run opens the path anew, warms it with a few batches, sends, and is believed only when the
-//! device took all bytes. What the loop costs without sending is measured for the same sizes and
-//! subtracted.
+//! A case is a path with its sizes and its sink. It is verified first ([`crate::receiver`]). Each
+//! timed run opens the path anew, warms it with a few batches and sends; its figures count only
+//! when the device counted all bytes. The CPU cost of the loop without sending is measured for the
+//! same sizes and subtracted.
 //!
-//! Sources: the study's section 3.1 (getrusage, repetitions).
-//! Does not do: choose cases or their order; the experiments do.
+//! Sources: section 3.1 of the data-paths paper (getrusage, repetitions).
+//! Does not choose cases or their order; the experiments do.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,32 +22,32 @@ use crate::network::{MTU_BYTES, Network, Sink, taken};
 use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
 use crate::sender::{Crowd, DownloadSender, Sender};
 
-/// A path with its sizes and its sink, and what was measured.
+/// A path with its sizes, its sink and its samples.
 pub struct Case {
     /// The path.
     pub spec: &'static Spec,
     /// The device it sends to.
     pub sink: Sink,
-    /// Bytes of a datagram, or of a step of a download.
+    /// Bytes of a datagram, or of a download's step.
     pub bytes: u32,
-    /// The packets that a step stands for, where the path sends the file in one call and others, in
-    /// turn with it, packets.
+    /// Bytes of a datagram of the paths that this case is compared with, where its own path sends
+    /// the whole file in one call.
     pub instead_of_bytes: Option<u32>,
-    /// Packets a call may carry; 1 for paths of a packet a call and for downloads.
+    /// Packets that a call may carry; 1 for paths with a packet a call and for downloads.
     pub segments: u32,
-    /// The packet to go on with.
+    /// Packet at which the next run starts.
     pub next: u64,
-    /// Calls a step and copies a byte when no socket was full; of downloads, whose sockets are.
+    /// Calls a step and copies a byte while no socket was full; `None` for datagrams.
     pub unrefused: Option<(f64, f64)>,
     /// One sample a timed round.
     pub samples: Vec<Sample>,
-    /// Why it is measured no more.
+    /// Reason why the case is not measured any further.
     pub failed: Option<String>,
 }
 
 impl Case {
-    /// A case without samples. `bytes` counts a datagram, or a step of a download; `segments`
-    /// counts packets a call.
+    /// Returns a case without samples. `bytes` is the size of a datagram or of a download's step,
+    /// `segments` the number of packets a call.
     pub fn new(spec: &'static Spec, sink: &Sink, bytes: u32, segments: u32) -> Case {
         let (sink, samples) = (sink.clone(), Vec::new());
         Case {
@@ -63,7 +63,7 @@ impl Case {
         }
     }
 
-    /// Its place in the results.
+    /// Returns the parameters that identify the case in the results.
     pub fn parameters(&self) -> BTreeMap<String, String> {
         let mut parameters = BTreeMap::new();
         let mut put = |name: &str, value: String| parameters.insert(name.to_owned(), value);
@@ -79,44 +79,44 @@ impl Case {
         parameters
     }
 
-    /// One line for notes and progress.
+    /// Returns one line for notes and progress.
     pub fn title(&self) -> String {
         let Case { spec, bytes, segments, sink, .. } = self;
         let segments = if *segments > 1 { format!(", {segments} a call") } else { String::new() };
         format!("{spec}, {bytes} bytes{segments}, {}", sink.name())
     }
 
-    /// Whether it can be at all: whole frames are not cut by the kernel.
+    /// True when the case is possible: a datagram of a device path must fit one frame.
     pub fn fits(&self, mtu_bytes: u32) -> bool {
         let frames = matches!(self.spec.open, paths::Open::Stream { via: Via::Device, .. });
         !frames || self.bytes + IP_AND_UDP_BYTES <= mtu_bytes
     }
 }
 
-/// What one timed run gave.
+/// Figures of one timed run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// The CPU cost, s/GB: process and kernel threads, less the loop.
+    /// CPU cost, s/GB: process and kernel threads, less the loop.
     pub cpu_s_per_gb: f64,
-    /// Of it, what kernel threads took, s/GB.
+    /// The kernel threads' part of `cpu_s_per_gb`, s/GB.
     pub kernel_threads: f64,
-    /// Share of all processors that neither this process nor the kernel's threads had.
+    /// Share of all processors used by neither this process nor kernel threads.
     pub others_share: f64,
-    /// Of it, what the receiving thread took, s/GB; over TCP alone.
+    /// The receiving thread's part of `cpu_s_per_gb`, s/GB; over TCP only.
     pub receiver: f64,
-    /// Calls a packet, or a step.
+    /// Calls a packet; over TCP, calls a step.
     pub calls: f64,
     /// Bytes copied per byte sent.
     pub copies: f64,
-    /// Share of the bytes that a zero-copy send copied after all.
+    /// Share of the bytes that a zero-copy send copied nevertheless.
     pub zerocopy_copied: f64,
-    /// Wall time in which the host of the machine took the processor away.
+    /// Share of wall time in which the hypervisor ran something else on the processor.
     pub stolen_share: f64,
 }
 
-/// What experiments on paths share.
+/// State that experiments on paths share: network, file and meter.
 pub struct Bench {
-    /// Those of the process before it was pinned to one.
+    /// Cores of the process before it was pinned to one.
     pub cores: Cores,
     /// Devices and sinks of the run.
     pub network: Network,
@@ -126,21 +126,21 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// For these sinks.
+    /// Opens a bench with these sinks.
     pub fn new(sinks: &[Sink]) -> Result<Bench, Error> {
         let real = |sink: &Sink| matches!(sink, Sink::Interface(..));
         let mut network = match sinks.iter().any(real) {
             true => Network::of_machine(),
             false => Network::new()?,
         };
-        // A sink that cannot be is said before anything is written.
+        // A sink that is impossible is reported before the file is written.
         for sink in sinks {
             network.make(sink)?;
         }
         Self::with(network, Fixture::make()?)
     }
 
-    /// A bench in a network that is there, with this file.
+    /// Opens a bench in an existing network, with this file.
     ///
     /// # Errors
     /// [`Error::Host`]: the meter or a socket cannot be opened.
@@ -150,7 +150,7 @@ impl Bench {
         Ok(Bench { cores, network, fixture, meter: Meter::of_this_process() })
     }
 
-    /// Enters the file's pages into this process's tables; seconds per 10⁹ bytes.
+    /// Enters the file's pages into this process's page tables; returns seconds per 10⁹ bytes.
     pub fn map_file(&self) -> Option<f64> {
         let file = &self.fixture.file;
         let begun = self.meter.begin();
@@ -159,7 +159,7 @@ impl Bench {
         Some(cost.process.as_secs_f64() * 1e9 / file.bytes() as f64)
     }
 
-    /// Sends some of it to the far end of the veth pair and compares every byte.
+    /// Sends a part of the file to the far end of the veth pair and compares every byte.
     pub fn verify(&self, case: &mut Case, image: &Image) -> Result<(), Error> {
         match case.spec.transport {
             Transport::Tcp => {
@@ -179,7 +179,7 @@ impl Bench {
         }
     }
 
-    /// A timed run of at least `bytes` bytes to `to`; `loop_bill` is subtracted.
+    /// Times a run of at least `bytes` bytes to `to`; subtracts `loop_cost`.
     pub fn time(
         &self,
         case: &mut Case,
@@ -204,7 +204,7 @@ impl Bench {
         let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
         let sizes = (case.bytes, case.segments);
         let mut sender = Sender::open(spec, &self.fixture, image, sizes, to)?;
-        // On where the last run ended: nothing is sent twice from a cache that remembers it.
+        // A run starts where the last one ended, so that no cache holds its packets already.
         sender.next = case.next;
         let warm_bytes = WARM_BATCHES * u64::from(case.segments * case.bytes);
         sender.first_step().map_err(|error| wrong(error.to_string()))?;
@@ -226,8 +226,8 @@ impl Bench {
         Ok(sample)
     }
 
-    /// The CPU cost of `sockets` destinations that each get a burst in turn, handed over one by one
-    /// or all `at_once`.
+    /// Returns the CPU cost of `sockets` destinations that each get a burst in turn, handed over
+    /// one by one or all `at_once`.
     pub fn crowd(
         &self,
         spec: &'static Spec,
@@ -250,7 +250,7 @@ impl Bench {
         Ok(crowd.stats.since(&warm).cpu_s_per_gb(cost.charged()).expect("bytes were sent"))
     }
 
-    /// Where a sink is that has been made.
+    /// Returns the address of a sink that has been made.
     pub fn address(&self, sink: &Sink) -> Result<SocketAddr, Error> {
         self.network.address(sink)
     }
@@ -261,18 +261,18 @@ impl Bench {
         let file = &self.fixture.file;
         let mut download = DownloadSender::open(case.spec, file, u64::from(case.bytes), to)?;
         let drain = Drain::start(listener);
-        // Past slow start, and the receiver's window grown.
+        // The warm-up ends slow start and lets the receiver's window grow.
         download.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
         let (warm, warm_steps) = (download.stats, download.steps);
-        // All but what the cork holds back, less than a segment.
+        // The cork holds back less than a segment; all other bytes arrive.
         let warm_receiver = drain.await_bytes(warm.bytes - SEGMENT_BYTES_MAX);
         let begun = self.meter.begin();
         download.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
         download.finish().map_err(Error::host("shutdown"))?;
         let (drained, receiver) = drain.finish()?;
         let receiver = receiver.saturating_sub(warm_receiver);
-        // Both ends are billed: an acknowledgement makes the kernel send on the receiver's time, so
-        // what is whose cannot be told.
+        // The CPU cost includes both ends: an acknowledgement makes the kernel send on the
+        // receiver's time, so the two cannot be told apart.
         let cost = begun.end(Duration::ZERO);
         let stats = download.stats.since(&warm);
         if drained != download.stats.bytes {
@@ -286,13 +286,14 @@ impl Bench {
         Ok(sample)
     }
 
-    /// What the loop costs for these sizes without sending, s/GB: the median of some runs.
+    /// Returns the CPU cost of the loop for these sizes without sending, s/GB: the median of
+    /// [`LOOP_RUNS`] runs.
     pub fn loop_cost(&self, (bytes, segments): (u32, u32), to: SocketAddr) -> Result<f64, Error> {
         let mut cpu_costs = Vec::new();
         for _ in 0..LOOP_RUNS {
             let mut sender = Sender::of_nothing(&self.fixture, (bytes, segments), to)?;
             let begun = self.meter.begin();
-            // Nothing refuses nothing.
+            // A sender without a path cannot fail.
             let _ = sender.send_bytes(LOOP_PACKETS * u64::from(bytes));
             let cost = begun.end(Duration::ZERO);
             cpu_costs.push(sender.stats.cpu_s_per_gb(cost.process).unwrap_or(0.0));
@@ -313,15 +314,15 @@ impl Sample {
             receiver: cpu_s_per_gb(receiver),
             calls: stats.calls as f64 / units.max(1) as f64,
             copies: share(stats.copied_bytes),
-            // Reports of what was sent before may come among these.
+            // The kernel may report earlier zero-copy sends within this run.
             zerocopy_copied: share(stats.zerocopy_copied_bytes).min(1.0),
             stolen_share: cost.stolen.as_secs_f64() / cost.wall.as_secs_f64().max(1e-9),
         }
     }
 }
 
-/// That a device took all that was sent, `packets` and `bytes` of it with headers: every packet
-/// where the kernel cuts, and every byte behind headers where it does not.
+/// Checks that a device counted all that was sent; its `packets` and `bytes` include headers.
+/// Compares packets where the kernel segments, and payload bytes where it does not.
 fn check_device(
     case: &Case,
     stats: &SendStats,
@@ -332,7 +333,7 @@ fn check_device(
         return Err(format!("{} packets sent, {packets} at the device", stats.packets));
     }
     let header_bytes = packets * u64::from(ETHERNET_BYTES + IP_AND_UDP_BYTES);
-    // A fragment has no UDP header, so a part of it may be taken for payload: never the reverse.
+    // A fragment has no UDP header, so some payload may be subtracted as header: never the reverse.
     let there = bytes.saturating_sub(header_bytes);
     let slack = if in_one { 0 } else { packets * 8 };
     if there + slack < stats.bytes {

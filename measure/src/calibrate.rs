@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server should use on this machine: every path that could serve, timed in two seconds.
+//! Ranks the paths that a server could use on this machine; times all of them in two seconds.
 //!
-//! The short form of the experiment `paths`: RTP at two lengths of a call, with a sink that
-//! segments or not as the server's device does, and downloads through the veth pair. Nothing is
-//! sent by the device itself. The order of two paths that lie within a few percent of each other
-//! may differ from run to run, and does not matter then.
+//! The short form of the experiment `paths`: RTP at two lengths of a burst, to a sink that segments
+//! where the server's device does, and downloads through the veth pair. The machine's own devices
+//! send nothing. Two paths within a few percent of each other may change places from run to run;
+//! their order is then unimportant.
 //!
-//! Costs at most two seconds ([`BUDGET`]): members take turns until it is spent, so every member
-//! has the same number of samples, and on a slow machine fewer.
+//! Costs at most two seconds ([`BUDGET`] and the last round): members take turns, so every member
+//! has the same number of samples, and fewer on a slow machine.
 //!
 //! Sources: the experiment `paths`.
-//! Does not do: choose. The caller knows what it may use.
+//! Does not choose a path; the caller does, from the paths that it may use.
 
 use std::time::{Duration, Instant};
 
@@ -24,24 +24,24 @@ use crate::fixture::USUAL_BYTES;
 use crate::network::{Network, Sink};
 use crate::statistics::Figure;
 
-/// A path's place on this machine.
+/// CPU cost of one path on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
-    /// `rtp`, `tcp`, or `receive` for the other direction.
+    /// `rtp`, `tcp`, or `receive` for paths from socket to memory.
     pub transport: String,
-    /// The path.
+    /// Name of the path.
     pub member: String,
-    /// Packets of a call for which it was timed, the sender's when received; 0 for downloads.
+    /// Packets a call for which it was timed (the sender's when receiving); 0 for downloads.
     pub burst_packets: u32,
-    /// Processor seconds per 10⁹ bytes, the median; `None` where it cannot be used.
+    /// Median of processor seconds per 10⁹ bytes; `None` where the path cannot be used.
     pub cpu_s_per_gb: Option<f64>,
-    /// Why it cannot be used.
+    /// Reason why it cannot be used.
     pub refused: Option<String>,
 }
 
 impl Rank {
-    /// Whether this program may have measured it: a file that it is read from may be damaged, or
-    /// written by somebody else.
+    /// True when this program may have measured it. A file with ranks may be damaged or written by
+    /// another program.
     pub fn is_plausible(&self) -> bool {
         let sending = || PATHS.iter().map(|spec| (spec.transport.to_string(), spec.name));
         let receiving = || RECEIVE_PATHS.iter().map(|spec| ("receive".to_owned(), spec.name));
@@ -56,9 +56,9 @@ impl Rank {
     }
 }
 
-/// Times every path by socket, in a network of its own (the caller sees to that). `segments` says
-/// whether the server's device cuts super-packets itself. Cheapest first within transport and
-/// burst, refused ones last.
+/// Times every path by socket; the caller provides a network namespace of its own. `segments`: true
+/// when the server's device cuts super-packets itself. Returns the cheapest first within transport
+/// and burst, refused ones last.
 ///
 /// # Errors
 /// [`Error::Unavailable`] where no device can be made.
@@ -112,12 +112,12 @@ pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
     Ok(ranks)
 }
 
-/// Whether the in-kernel engine's paths can be timed here: that may change from start to start.
+/// True when the in-kernel engine's paths can be timed here; that may change from start to start.
 pub fn has_engine() -> bool {
     Host::here().needs_engine().is_ok()
 }
 
-/// A path at each length of a burst; a download has none.
+/// Returns a case for each burst length; a download has one case.
 fn bursts(spec: &'static paths::Spec, sink: &Sink) -> Vec<Case> {
     if spec.transport == Transport::Tcp {
         return vec![Case::new(spec, &Sink::Veth, STEP_BYTES, 1)];
@@ -136,15 +136,15 @@ fn rank(case: &Case, cpu_s_per_gb: Option<f64>, refused: Option<String>) -> Rank
     }
 }
 
-/// Why whole frames are not chosen by themselves.
+/// Reason why paths of whole frames are never chosen automatically.
 const BY_NAME_ALONE: &str =
     "puts frames on the device past routing and firewall; taken by its name alone";
-/// Packets of 1328 bytes in 20 ms of a stream of 5 Mb/s, and in 64 KiB.
+/// Packets of 1328 bytes in 20 ms of a stream of 5 Mb/s, and packets in 64 KiB.
 pub const BURSTS: [u32; 2] = [10, 44];
 const BUDGET: Duration = Duration::from_millis(1500);
 const ROUNDS_MAX: usize = 5;
 const RUN_BYTES: u64 = 4_000_000;
-/// More than the sockets' buffers hold.
+/// A download exceeds the sockets' buffers.
 const DOWNLOAD_BYTES: u64 = 32 << 20;
-/// What a server asks of a download path at a time.
+/// Bytes that a server hands to a download path at a time.
 const STEP_BYTES: u32 = 1 << 20;

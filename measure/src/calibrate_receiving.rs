@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU cost of every way of receiving by socket on this machine, in two seconds: the order that
-//! `pagewire receive --path auto` tries them in.
+//! CPU cost of every receive path by socket on this machine, in two seconds: the order in which
+//! `pagewire receive --path auto` tries them.
 //!
-//! The short form of the experiment: one stream of the usual size, its packets sent as GSO batches
-//! and one by one, over a veth pair on one core. Every way has the same sender, whose cost is in
-//! every figure and not subtracted: the order is the same, and a noisy machine gives no negative
-//! figure. Members take turns until [`BUDGET`] is spent, at least once each. A run that hands over
-//! fewer packets than were sent refuses its member.
+//! The short form of the experiment `receive`: one stream of packets of the usual size, sent as GSO
+//! batches and one by one, over a veth pair on one core. All paths have the same sender, and its
+//! CPU cost is in every figure: subtracting it would not change the order and could give negative
+//! figures on a noisy machine. Members take turns until [`BUDGET`] is spent, at least once each. A
+//! run that hands over fewer packets than were sent refuses its member.
 //!
 //! Sources: the experiment `receive`.
-//! Does not do: choose, compare bytes, or time what takes frames off the device (`packet_ring`,
-//! `xdp`): these pass the firewall by, and are used by name alone.
+//! Does not choose, compare bytes, or time paths that take frames off the device (`packet_ring`,
+//! `xdp`): these bypass the firewall and are used by name alone.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ use crate::network::{Network, Sink};
 use crate::receive_bench::{Bench, Case, ReceiveLoad};
 use crate::statistics::Figure;
 
-/// Times every way of receiving by socket, in a network of its own (the caller sees to that).
-/// Cheapest first within a way of sending, refused ones last.
+/// Times every receive path by socket; the caller provides a network namespace of its own.
+/// Returns the cheapest first within a way of sending, refused ones last.
 ///
 /// # Errors
 /// [`Error::Unavailable`] where no device can be made.
@@ -82,7 +82,7 @@ fn rank(case: &Case, cpu_s_per_gb: Option<f64>, refused: Option<String>) -> Rank
     Rank { transport, member, burst_packets, cpu_s_per_gb, refused }
 }
 
-/// Why whole frames are not chosen by themselves.
+/// Reason why paths of whole frames are never chosen automatically.
 const BY_NAME_ALONE: &str =
     "takes frames off the device past the firewall; taken by its name alone";
 const BUDGET: Duration = Duration::from_millis(1500);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CPU cost of paths on this machine, measured once and kept: those of sending for `serve`, those
-//! of receiving for `receive`.
+//! CPU cost of paths on this machine, measured once and kept: send paths for `serve`, receive
+//! paths for `receive`.
 //!
 //! The program starts itself again in a network namespace of its own and times them for at most two
-//! seconds. The answer is kept under all that it depends on: the machine, its kernel, the program,
-//! the rights of the user, and for sending the interface and whether that segments UDP itself.
-//! Where no network can be made (a container that may not) nothing is kept, and server and recorder
-//! go by their usual order and say so.
+//! seconds. The result is kept under a key of all that it depends on: the machine, its kernel, the
+//! program, the rights of the user, and for sending the interface and its UDP segmentation. Where
+//! no namespace can be made (an unprivileged container) nothing is kept; server and recorder use
+//! their default order and log that.
 //!
-//! What is kept is read where it is a file of this user that no other may write, and where this
-//! program may have measured it; anything else is as none. It is written beside its name and
-//! renamed, so that a link there is replaced and not followed.
+//! A kept file is used when it belongs to this user, no other user may write it, and its content is
+//! plausible; any other file is ignored. A new file is written under a temporary name and renamed,
+//! so a symbolic link at its place is replaced, never followed.
 //!
 //! Sources: [`crate::calibrate()`], [`crate::calibrate_receiving()`]; machine-id(5); XDG Base
 //! Directory Specification 0.8.
-//! Does not notice that a machine got slower; the caller can have it measured again.
+//! Does not notice that a machine got slower; the caller can request a new measurement.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,7 +35,7 @@ use crate::inside::inside;
 /// Ranks of paths and the facts that they depend on.
 #[derive(Serialize, Deserialize)]
 pub struct Calibration {
-    /// All that it depends on, a line each.
+    /// All facts that the ranks depend on, a line each.
     pub key: String,
     /// Cheapest first, refused ones last.
     pub ranks: Vec<Rank>,
@@ -48,25 +48,25 @@ pub struct Calibration {
 pub enum Subject {
     /// Paths from file to socket.
     Sending {
-        /// The interface that peers are reached by.
+        /// The interface that leads to the peers.
         interface: String,
-        /// Whether the interface cuts super-packets of UDP itself.
+        /// True when the interface cuts super-packets of UDP itself.
         segments: bool,
     },
-    /// Ways from socket to memory.
+    /// Paths from socket to memory.
     Receiving,
 }
 
 impl Subject {
-    /// The interface by which peers of a server at `address` are reached.
+    /// Returns the interface that leads to the peers of a server at `address`.
     pub fn of(address: IpAddr) -> Subject {
         let interface = interface_of(address).unwrap_or_else(|| "lo".to_owned());
-        // An interface that does not say is taken for one that does not.
+        // An interface without this information counts as one that does not segment.
         let segments = segments_udp(&interface).unwrap_or(false);
         Subject::Sending { interface, segments }
     }
 
-    /// The subject of a named interface.
+    /// Returns the subject of a named interface.
     ///
     /// # Errors
     /// [`Error::Caller`]: no such interface.
@@ -80,7 +80,7 @@ impl Subject {
         }
     }
 
-    /// In words.
+    /// Returns a description for the user.
     pub fn title(&self) -> String {
         match self {
             Subject::Sending { interface, segments } => {
@@ -91,7 +91,7 @@ impl Subject {
         }
     }
 
-    /// How the program is asked to measure it.
+    /// Returns the program's arguments for this measurement.
     fn arguments(&self) -> &'static [&'static str] {
         match self {
             Subject::Sending { segments: true, .. } => &["paths", "--segments", "yes"],
@@ -117,7 +117,7 @@ impl Subject {
         let host = HostFacts::here();
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let setting = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        // What a path may do depends on who runs it.
+        // The user's rights decide which paths work.
         let limits = setting("/proc/self/limits");
         let locked = limits.lines().find(|line| line.starts_with("Max locked memory"));
         let status = setting("/proc/self/status");
@@ -171,9 +171,9 @@ impl Calibration {
     }
 }
 
-/// What is kept under this key; a file that is damaged, or another's, is as none.
+/// Reads the calibration kept under this key; ignores a damaged file and one of another user.
 fn read(file: &Path, key: &str) -> Option<Calibration> {
-    // A pipe does not keep the program waiting.
+    // O_NONBLOCK: opening a FIFO must not block.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
     let found = opened.metadata().ok()?;
@@ -197,18 +197,18 @@ fn write(file: &Path, measured: &Calibration) -> io::Result<()> {
     beside.persist(file).map(drop).map_err(|error| error.error)
 }
 
-/// Beside the server's default cache, which may be elsewhere and is not about this machine.
+/// Returns the file for `key` in the user's cache folder, independent of the server's `--cache`.
 fn file(key: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    // FNV-1a: the same number in every build, and the key itself is in the file.
+    // FNV-1a gives the same number in every build; the file holds the full key.
     let number = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     Some(cache.join("pagewire").join("calibration").join(format!("{number:016x}.json")))
 }
 
-/// The device with that address; for "any", the one of the default route.
+/// Returns the device with that address; for the unspecified address, that of the default route.
 fn interface_of(address: IpAddr) -> Option<String> {
     let asked: &[&str] = match address.is_unspecified() {
         true => &["-json", "route", "show", "default"],
@@ -216,7 +216,7 @@ fn interface_of(address: IpAddr) -> Option<String> {
     };
     let output = Command::new("ip").args(asked).output().ok()?;
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
-    // `address show to` lists the others as empty objects.
+    // `address show to` lists other devices as empty objects.
     let devices = found
         .as_array()?
         .iter()
@@ -260,7 +260,7 @@ mod tests {
         write(&at("shared"), &made()).unwrap();
         fs::set_permissions(at("shared"), fs::Permissions::from_mode(0o666)).unwrap();
         assert!(read(&at("shared"), "here").is_none(), "others may have written it");
-        // Whatever has the name is replaced, and what it leads to stays as it is.
+        // A link at the name is replaced, and its target stays unchanged.
         fs::write(at("other"), "another's").unwrap();
         symlink(at("other"), at("planted")).unwrap();
         write(&at("planted"), &made()).unwrap();

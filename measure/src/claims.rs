@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a path claims to cost at given sizes, and when a count meets it.
+//! Claimed cost of a path at given sizes, and the comparison of a count with it.
 //!
 //! A member of the list claims calls per packet, run, batch or step, and copies per byte of payload
-//! and of headers. What is counted is per packet and per byte, so the claims are put into these
-//! terms here, once for the experiment that warns and for the table in the documents.
+//! and of headers. Counts are per packet and per byte, so the claims are converted here, once for
+//! the experiment that warns and for the table in the documents.
 //!
 //! Sources: [`paths::SystemCalls`], [`paths::Spec`].
-//! Does not do: count; the paths do, in [`paths::SendStats`].
+//! Does not count; the paths do, in [`paths::SendStats`].
 
 use paths::{Feed, Open, Spec, SystemCalls};
 
 use crate::fixture::HEADER_BYTES;
 use crate::sender::DATAGRAM_BYTES_MAX;
 
-/// What a path claims at given sizes.
+/// Claims of a path at given sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claims {
     /// System calls a packet; over TCP, a step.
@@ -23,8 +23,8 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// For datagrams of `bytes` (over TCP, steps), of which a call carries `segments` where the
-    /// path can and 64 KiB allow.
+    /// Returns the claims for datagrams of `bytes` (over TCP, steps). A call carries `segments` of
+    /// them where the path can and 64 KiB allow.
     pub fn of(spec: &Spec, bytes: u32, segments: u32) -> Claims {
         let batch = f64::from(segments.min(DATAGRAM_BYTES_MAX / bytes.max(1)).max(1));
         let calls = match spec.system_calls {
@@ -38,15 +38,15 @@ impl Claims {
         Claims { calls, copies }
     }
 
-    /// Whether a count is what was claimed.
+    /// True when a count agrees with the claim.
     pub fn met(claimed: f64, counted: f64) -> bool {
         (counted - claimed).abs() <= TOLERANCE * claimed.max(LEAST)
     }
 }
 
-/// The first batch sets an option; a byte in a thousand is a retry.
+/// The first batch sets an option, and one byte in a thousand is sent again.
 const TOLERANCE: f64 = 0.02;
-/// A claim of none is met by less than a fiftieth of this.
+/// A claim of 0 is met by a count below a fiftieth of this.
 const LEAST: f64 = 0.05;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
         let (calls, copies) = of(Rtp, "rtp_sendfile", 1200, 1);
         assert!(calls == 4.0 && (copies - 0.01).abs() < 1e-9, "{copies}");
         assert_eq!(of(Rtp, "wire_sendfile", 1328, 10), (0.1, 0.0));
-        // Four of these are 64 KiB less a little.
+        // Four of these fit into 64 KiB.
         assert_eq!(of(Udp, "splice", 16_376, 44), (0.5, 0.0));
         assert_eq!(of(Tcp, "read_write", 1 << 20, 1), (2.0, 2.0));
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What changed between two measurements of one experiment, beyond what noise explains.
+//! Changes between two measurements of one experiment that exceed the noise.
 //!
 //! The rule: a figure changed when its medians differ by more than twice the sum of both standard
 //! deviations, and by at least 2 %. The standard deviation is estimated as 1.4826 times the median
-//! absolute deviation, so that a disturbed sample does not hide a change. The deviations of both
-//! are added where independence would allow their root of squares, and two of them are asked for,
-//! because figures of one run are disturbed together. The 2 % are there because two runs of one
+//! absolute deviation, so that a disturbed sample does not hide a change. Independent figures would
+//! allow the root of the sum of squares; the rule adds the deviations and doubles them because
+//! disturbances hit all figures of a run together. The 2 % are there because two runs of one
 //! program differ by that much without a sample that shows it: pages and buffers lie elsewhere.
-//! Of fewer than three samples there is no spread to judge by; counts are exact and need none.
+//! Fewer than three samples have no usable spread; counts are exact and need none.
 //!
 //! Sources: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", 2009
 //! (memory layout as a hidden variable).
-//! Does not do: decide which of two programs is better; a change has more than one cause unless
-//! only one variable differs, and [`Warning::ManyVariables`] says so.
+//! Does not decide which of two programs is better; a change has more than one possible cause
+//! unless only one variable differs, and [`Warning::ManyVariables`] reports that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -24,48 +24,48 @@ use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::{Percent, Warning};
 
-/// Of a figure that both have.
+/// Verdict on a figure that both measurements have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeVerdict {
-    /// Better, beyond the spread of both: less of it, or more of a rate.
+    /// Better, beyond the spread of both: a lower cost or a higher rate.
     Faster,
     /// Worse, beyond the spread of both.
     Slower,
-    /// Within what noise explains.
+    /// Within the noise.
     Unchanged,
-    /// Too few samples to tell.
+    /// Too few samples for a verdict.
     Unknown,
 }
 
 /// A figure in both measurements.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The row of the first.
+    /// Row of the first measurement.
     pub before: Row,
-    /// Of the second.
+    /// Figure of the second measurement.
     pub after: Figure,
-    /// Second over first; none when the first is 0.
+    /// Second over first; `None` when the first is 0.
     pub ratio: Option<f64>,
-    /// See there.
+    /// Direction of the change, or its absence.
     pub verdict: ChangeVerdict,
 }
 
-/// Two measurements side by side; `Display` is the table, [`Comparison::summary`] the verdict.
+/// Two measurements side by side; `Display` writes the table, [`Comparison::summary`] the verdict.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// The experiment.
+    /// Name of the experiment.
     pub experiment: String,
-    /// What makes the comparison doubtful.
+    /// Reasons to doubt the comparison.
     pub warnings: Vec<Warning>,
-    /// Figures of both, the largest change first.
+    /// Figures that both have, the largest change first.
     pub changes: Vec<Change>,
     /// Rows that only the first has.
     pub only_before: Vec<Row>,
     /// Rows that only the second has.
     pub only_after: Vec<Row>,
-    /// Whether the first, and the second, ran to the end.
+    /// For each measurement, true when it ran to the end.
     pub complete: [bool; 2],
-    /// Rows of published values, which are not compared.
+    /// Number of rows with published values, which are not compared.
     pub published: usize,
 }
 
@@ -74,7 +74,7 @@ type Key<'a> = (&'a str, &'a str, &'a BTreeMap<String, String>, &'a str, &'a str
 /// Compares `after` with `before`.
 ///
 /// # Errors
-/// [`Error::Caller`] for two experiments.
+/// [`Error::Caller`] when the two are of different experiments.
 pub fn compare(before: &Results, after: &Results) -> Result<Comparison, Error> {
     if before.experiment != after.experiment {
         return Err(Error::Caller {
@@ -88,7 +88,7 @@ pub fn compare(before: &Results, after: &Results) -> Result<Comparison, Error> {
     }
     let rows = before.rows.iter().chain(&after.rows);
     let published = rows.filter(|row| row.published.is_some()).count();
-    // A row that is there twice is matched with its own kind in order.
+    // Rows with equal keys are matched in order.
     let mut others: BTreeMap<Key<'_>, VecDeque<&Row>> = BTreeMap::new();
     for row in after.rows.iter().filter(|row| row.published.is_none()) {
         others.entry(key(row)).or_default().push_back(row);
@@ -100,7 +100,7 @@ pub fn compare(before: &Results, after: &Results) -> Result<Comparison, Error> {
             None => only_before.push(row.clone()),
         }
     }
-    // What is left, in the order of the file.
+    // Unmatched rows stay in the order of the file.
     let left = after.rows.iter().rev().filter(|row| row.published.is_none());
     let mut only_after: Vec<Row> = left
         .filter(|row| others.get_mut(&key(row)).and_then(VecDeque::pop_back).is_some())
@@ -147,8 +147,8 @@ fn verdict(before: &Row, after: &Figure) -> ChangeVerdict {
     }
 }
 
-/// A rate (`Gb/s`), so many times a rate, and how many sessions fit; of everything else (CPU cost,
-/// lateness, loss, crossings, memory) less is better.
+/// True for a rate (`Gb/s`), a multiple of a rate, and a number of sessions; for every other unit
+/// (CPU cost, lateness, loss, system calls, memory) less is better.
 pub(crate) fn more_is_better(unit: &str) -> bool {
     unit.ends_with("/s") || unit == TIMES || unit == "sessions"
 }
@@ -161,7 +161,7 @@ fn rank(change: &Change) -> u8 {
     }
 }
 
-/// As large whichever of the two is larger. From or to nothing is the largest there is.
+/// Returns the size of a change, equal in both directions; infinite from or to 0.
 fn size(change: &Change) -> f64 {
     match change.ratio {
         Some(ratio) if ratio > 0.0 => ratio.ln().abs(),
@@ -170,7 +170,7 @@ fn size(change: &Change) -> f64 {
     }
 }
 
-/// One variable a comparison.
+/// Warns when more than one variable differs.
 fn variables(before: &Results, after: &Results) -> Vec<Warning> {
     let (a, b) = (&before.host, &after.host);
     let differ = [
@@ -191,9 +191,9 @@ impl Comparison {
         self.changes.iter().filter(|change| change.verdict == verdict).count()
     }
 
-    /// The verdict, [`LINES_MAX`] lines at most: how many figures changed, and of each member with
-    /// its parameters the largest change for the worse and for the better, in words. What is worse
-    /// comes first and has half the room at least: it is what a change must not do unseen.
+    /// Returns the verdict in [`LINES_MAX`] lines at most: the number of changed figures, and for
+    /// each member with its parameters the largest change for the worse and for the better, in
+    /// words. Changes for the worse come first and get at least half of the lines.
     pub fn summary(&self) -> String {
         let experiment = plain(&self.experiment);
         let mut lines = vec![format!("lab {experiment}: the second measurement against the first")];
@@ -206,7 +206,7 @@ impl Comparison {
         if changed > 0 {
             lines.push(String::new());
         }
-        // One line for what is not listed.
+        // One line tells how many are not listed.
         let room = LINES_MAX - lines.len() - 1;
         let worse_listed = worse.len().min(room.saturating_sub(better.len()).max(room / 2));
         let better_listed = better.len().min(room - worse_listed);
@@ -223,8 +223,8 @@ impl Comparison {
         lines.join("\n") + "\n"
     }
 
-    /// The largest change of each member with its parameters, of those that were judged so: a CPU
-    /// cost, its ratios and what a core carries are one change.
+    /// Returns the largest change with this verdict for each member with its parameters: a CPU
+    /// cost, its ratios and its sessions per core are one change.
     fn largest(&self, verdict: ChangeVerdict) -> Vec<&Change> {
         let mut seen: BTreeSet<(&str, &BTreeMap<String, String>)> = BTreeSet::new();
         let judged = self.changes.iter().filter(|change| change.verdict == verdict);
@@ -233,7 +233,7 @@ impl Comparison {
             .collect()
     }
 
-    /// What makes the comparison doubtful, a line each.
+    /// Returns the reasons to doubt the comparison, a line each.
     fn doubts(&self) -> Vec<String> {
         let places = ["first", "second"].iter().zip(self.complete);
         let halves = places.filter(|(_, complete)| !complete);
@@ -253,14 +253,14 @@ impl Comparison {
         format!("{faster} figure{plural} better, {slower} worse, {unchanged} unchanged{unknown}")
     }
 
-    /// How many figures have no other.
+    /// Returns the number of figures that only one measurement has.
     fn alone(&self) -> Option<String> {
         let (first, second) = (self.only_before.len(), self.only_after.len());
         (first + second > 0)
             .then(|| format!("only in the first: {first}, only in the second: {second}"))
     }
 
-    /// Every figure, those that changed first.
+    /// Writes every figure, changed ones first.
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.changes.is_empty() {
             return Ok(());
@@ -333,7 +333,7 @@ impl Change {
     }
 }
 
-/// What more or less of a quantity is called.
+/// Returns the word for more or less of a quantity.
 fn direction(row: &Row, more: bool) -> &'static str {
     let is_cost =
         row.unit == "s/GB" || row.unit.is_empty() && row.metric.starts_with("relative to ");
@@ -375,9 +375,9 @@ const SIGMA_PER_DEVIATION: f64 = 1.4826;
 const SIGMAS: f64 = 2.0;
 const CHANGE_MIN: f64 = 0.02;
 const UNIT_CHARS_MAX: usize = 12;
-/// Of the verdict: a screen has 24.
+/// Lines of the summary; a screen has 24.
 const LINES_MAX: usize = 19;
-/// A smaller ratio is said in percent.
+/// Smaller ratios are written in percent.
 const TIMES_MIN: f64 = 1.2;
 const JUDGED_SAMPLES_MIN: usize = 3;
 const RULE: &str = "\

@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why an experiment gave no figures.
+//! Reasons why an experiment gave no figures.
 
-/// See the variants.
+/// Reason why an experiment gave no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A fact about the host.
+    /// The host lacks a feature.
     #[error("this needs {need}; {found}")]
     Unavailable {
-        /// What is missing.
+        /// The missing feature.
         need: &'static str,
-        /// What was found instead, and what to do.
+        /// The state found, and what to do.
         found: String,
     },
     /// A call or a program failed.
     #[error("{what}: {found}")]
     Host {
-        /// What was being done.
+        /// The action that failed.
         what: String,
-        /// What was found.
+        /// The error.
         found: String,
     },
-    /// What was given cannot be used.
+    /// An option or file that cannot be used.
     #[error("{what}: {found}")]
     Caller {
         /// The setting or file.
         what: String,
-        /// What is wrong with it, and what to give instead.
+        /// The mistake, and what to give instead.
         found: String,
     },
-    /// Bytes arrived that are not those that were sent: no figure is worth anything then.
+    /// Bytes arrived that differ from those sent, so no figure is valid.
     #[error("{member}: verification: {found}")]
     Wrong {
-        /// The member.
+        /// Name of the member.
         member: String,
-        /// What differed.
+        /// The difference.
         found: String,
     },
 }
 
 impl Error {
-    /// No member fits what was asked for.
+    /// Returns the error for a `--member` that matches no path.
     pub fn nothing_to_measure(options: &crate::Options) -> Error {
         let known: Vec<String> = paths::PATHS.iter().map(|spec| spec.to_string()).collect();
         Error::Caller {
@@ -49,7 +49,7 @@ impl Error {
         }
     }
 
-    /// Maps an I/O error to [`Error::Host`] with the action it interrupted.
+    /// Maps an I/O error to [`Error::Host`] with the interrupted action.
     pub fn host(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |error| Error::Host { what, found: error.to_string() }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is received: bursts of RTP packets to many ports in turn, by one path of ours.
+//! The traffic that receive experiments receive: bursts of RTP packets to many ports in turn.
 //!
-//! A burst leaves as one segmented send or as a send a packet; both are `mmap_gso`, so that the
-//! packets lie in the same buffers of the kernel's and only their number a call differs.
+//! A burst leaves as one segmented send or as one send a packet. Both use the path `mmap_gso`, so
+//! the kernel uses the same kind of buffer and only the number of packets a call differs.
 //!
 //! Sources: udp(7) (`UDP_SEGMENT`).
-//! Does not do: count what arrives; what it sent is known by packet.
+//! Does not count received packets; each packet sent can be computed ([`BurstFeed::coming`]).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -16,17 +16,17 @@ use crate::error::Error;
 use crate::fixture::{Fixture, HEADER_BYTES, header};
 use crate::sender::{destination, usual_path};
 
-/// How a burst leaves.
+/// Number of sends for a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sending {
-    /// A segmented send for a burst (GSO).
+    /// One segmented send (GSO).
     Joined,
-    /// A send for each packet.
+    /// One send a packet.
     Apart,
 }
 
 impl Sending {
-    /// Its name in results.
+    /// Returns its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Joined => "gso",
@@ -41,19 +41,20 @@ pub struct BurstFeed<'a> {
     to: Vec<Destination>,
     fixture: &'a Fixture,
     datagram_bytes: u32,
-    /// Packets that leave together.
+    /// Packets of a burst.
     burst: u32,
-    /// Packets of a stream in a turn: some bursts.
+    /// Packets of a stream in a turn: a few bursts.
     packets: u32,
     sending: Sending,
     next: u64,
     heads: Vec<u8>,
-    /// Sums over all turns so far.
+    /// Totals of all turns so far.
     pub stats: SendStats,
 }
 
 impl<'a> BurstFeed<'a> {
-    /// In a turn `bursts` of `burst` packets of `datagram_bytes`, header included, to each of `to`.
+    /// Opens a sender: a turn has `bursts` of `burst` packets of `datagram_bytes`, header included,
+    /// for each address of `to`.
     pub fn new(
         fixture: &'a Fixture,
         (datagram_bytes, burst, bursts): (u32, u32, u32),
@@ -81,20 +82,20 @@ impl<'a> BurstFeed<'a> {
         })
     }
 
-    /// The packets of the fixture that stream `stream` gets next.
+    /// Returns the packets of the fixture that `stream` gets next.
     pub fn coming(&self, stream: usize) -> Range<u64> {
         let packets = self.fixture.packets(self.datagram_bytes) - u64::from(self.packets);
         let first = (self.next + stream as u64 * APART) % packets;
         first..first + u64::from(self.packets)
     }
 
-    /// A turn of each; returns how many packets left.
+    /// Sends a turn to each destination; returns the number of packets sent.
     pub fn turn(&mut self) -> Result<u64, Error> {
         let before = self.stats.packets;
         let payload_bytes = u64::from(self.datagram_bytes - HEADER_BYTES);
         for stream in 0..self.to.len() {
             let packets = self.coming(stream);
-            // A burst that is sent packet by packet is as many batches: the path joins none.
+            // Single packets are one batch each, so that the path does not join them.
             let each = if self.sending == Sending::Joined { u64::from(self.burst) } else { 1 };
             for first in packets.step_by(each as usize) {
                 self.heads.clear();
@@ -123,5 +124,5 @@ fn wrong(found: String) -> Error {
     Error::Wrong { member: "the sender".to_owned(), found }
 }
 
-/// Streams get packets from places of the file that are as far apart.
+/// Distance in packets between the places in the file that two neighbouring streams read.
 const APART: u64 = 1489;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent: a file of bytes without a pattern, the headers, and the wire image of both.
+//! Data for sending: a file of random bytes, the RTP headers, and the wire image of both.
 //!
-//! The file is larger than the last-level cache, as a library is, and lies in the page cache. Bytes
-//! have no period that a mistake in offsets could hide in. A wire image is made for each size of
-//! packet. Costs a quarter of a second and the disk of twice the file.
+//! The file is larger than the last-level cache, as a library is, and lies in the page cache. Its
+//! bytes have no period, so a wrong offset shows. One wire image is made for each packet size.
+//! Costs a quarter of a second and disk space of twice the file.
 //!
 //! Sources: RFC 3550 §5.1 (the header), Marsaglia 2003 (xorshift).
-//! Does not do: media; a path does not look at what it carries.
+//! Contains no media; a path does not look at the payload.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -24,7 +24,7 @@ pub const HEADER_BYTES: u32 = rtp::HEADER_BYTES as u32;
 /// Size of the whole file.
 pub const FILE_BYTES: u64 = 128 << 20;
 
-/// The file, and its image in packets of one size.
+/// The file; its wire images are made on request.
 pub struct Fixture {
     /// The file, mapped.
     pub file: MappedFile,
@@ -38,12 +38,12 @@ pub struct Image {
 }
 
 impl Fixture {
-    /// Larger than what a core has of the last-level cache; made in a moment.
+    /// Makes the file, larger than a core's share of the last-level cache.
     pub fn make() -> Result<Fixture, Error> {
         Self::of(FILE_BYTES)
     }
 
-    /// A quarter of it, for who has no moment; still as much as most caches.
+    /// Makes a quarter of the file, for a short calibration; still as large as most caches.
     pub fn small() -> Result<Fixture, Error> {
         Self::of(FILE_BYTES / 4)
     }
@@ -64,12 +64,12 @@ impl Fixture {
         Ok(Fixture { file: open(file, "file")?, folder })
     }
 
-    /// How many packets of `datagram_bytes`, header included, the file has payload for.
+    /// Returns the number of packets of `datagram_bytes`, header included, that the file fills.
     pub fn packets(&self, datagram_bytes: u32) -> u64 {
         self.file.bytes() / u64::from(datagram_bytes - HEADER_BYTES)
     }
 
-    /// The wire image in packets of that size.
+    /// Makes the wire image in packets of that size.
     pub fn image(&self, datagram_bytes: u32) -> Result<Image, Error> {
         let name = format!("image-{datagram_bytes}");
         let path = self.folder.path().join(&name);
@@ -84,12 +84,12 @@ impl Fixture {
             target.write_all(&payload).map_err(failed())?;
         }
         let file = target.into_inner().map_err(|e| e.into_error()).map_err(failed())?;
-        // The name goes, the bytes stay until the last user closes.
+        // The name is removed; the bytes stay until the last user closes the file.
         std::fs::remove_file(&path).map_err(Error::host(name.clone()))?;
         Ok(Image { media: open(file, &name)? })
     }
 
-    /// Share of the file that is in the page cache, looked at by the mebibyte.
+    /// Returns the share of the file that is in the page cache, in steps of a mebibyte.
     pub fn resident_share(media: &MappedFile) -> f64 {
         let parts = media.bytes().div_ceil(PART_BYTES).max(1);
         let range = |part: u64| part * PART_BYTES..((part + 1) * PART_BYTES).min(media.bytes());
@@ -98,8 +98,8 @@ impl Fixture {
     }
 }
 
-/// The RTP header of a packet: sequence number and timestamp differ from packet to packet, as a
-/// server must make them.
+/// Returns the RTP header of a packet: sequence number and timestamp differ from packet to packet,
+/// as a server must make them.
 pub fn header(packet: u64) -> [u8; HEADER_BYTES as usize] {
     let header = rtp::Header {
         marker: false,

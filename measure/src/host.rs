@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What machine and what program a measurement was taken with.
+//! Facts about the machine and the program of a measurement.
 //!
-//! A CPU cost without its machine is a number. These facts stand in every measurement file and
-//! above every table made from one, and `compare` holds two of them side by side. They cost a dozen
-//! file reads, once a run.
+//! A CPU cost depends on its machine. These facts stand in every measurement file and above every
+//! table made from one, and `compare` compares those of two files. They cost a dozen file reads,
+//! once a run.
 //!
 //! Sources: proc(5) (cpuinfo, meminfo), the kernel's Documentation/ABI for /sys/class/dmi and
 //! /sys/devices/system/cpu.
-//! Does not do: name the machine or who uses it; a measurement file can be published.
+//! Names neither the machine nor its user: a measurement file can be published.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 /// `unknown` when it was not built in a git checkout.
 pub const COMMIT: &str = env!("PAGEWIRE_COMMIT");
 
-/// Facts about the machine that decide what a figure is.
+/// Facts about the machine that influence the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// The kernel's release.
@@ -30,14 +30,14 @@ pub struct HostFacts {
     pub cores: u64,
     /// Memory of the machine.
     pub memory_bytes: u64,
-    /// What it is a guest of, where it is one: the maker's name, as far as the machine says.
+    /// Name of the hypervisor's maker if the machine is virtual, as far as it is known.
     pub virtualised: Option<String>,
     /// The frequency governor of the cores, where frequencies can be governed.
     pub governor: Option<String>,
 }
 
 impl HostFacts {
-    /// Of this machine. What cannot be read is `unknown`, 0 or none.
+    /// Reads the facts of this machine. A fact that cannot be read is `unknown`, 0 or `None`.
     pub fn here() -> HostFacts {
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
         HostFacts {
@@ -50,7 +50,7 @@ impl HostFacts {
         }
     }
 
-    /// In one line.
+    /// Returns all facts in one line.
     pub fn line(&self) -> String {
         let HostFacts { kernel, processor, cores, memory_bytes, .. } = self;
         let plural = if *cores == 1 { "" } else { "s" };
@@ -72,7 +72,7 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// x86 and others say `model name`; ARM gives numbers of maker and part.
+/// Returns the processor's name: x86 and others have `model name`, ARM numbers of maker and part.
 fn processor(cpuinfo: &str) -> String {
     let field = |name: &str| field(cpuinfo, name);
     match (field("model name"), field("CPU implementer"), field("CPU part")) {
@@ -87,7 +87,7 @@ fn memory_bytes(meminfo: &str) -> u64 {
     total.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
 }
 
-/// Who made the machine: a hypervisor names itself here.
+/// Returns the maker of the machine; hypervisors put their name there.
 fn maker() -> Option<String> {
     let vendor = read("/sys/class/dmi/id/sys_vendor");
     let product = read("/sys/class/dmi/id/product_name");
@@ -97,7 +97,7 @@ fn maker() -> Option<String> {
     }
 }
 
-/// x86 guests see a processor flag; elsewhere the maker's name must do.
+/// Returns the hypervisor's name: x86 guests see a processor flag, others are found by the maker.
 fn virtualised(cpuinfo: &str, maker: Option<String>) -> Option<String> {
     let flags = field(cpuinfo, "flags").unwrap_or_default();
     let flagged = flags.split_whitespace().any(|flag| flag == "hypervisor");
@@ -107,7 +107,7 @@ fn virtualised(cpuinfo: &str, maker: Option<String>) -> Option<String> {
     (flagged || known).then(|| maker.unwrap_or_else(|| "a hypervisor without a name".to_owned()))
 }
 
-/// Every governor in use, as cores may differ.
+/// Returns every governor in use, as cores may differ.
 fn governor(folder: &Path) -> Option<String> {
     let policies = fs::read_dir(folder).ok()?.flatten();
     let governors = policies.filter_map(|policy| read(policy.path().join("scaling_governor")));
@@ -115,7 +115,7 @@ fn governor(folder: &Path) -> Option<String> {
     (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// The value of the first `name : value`.
+/// Returns the value of the first `name : value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

@@ -2,9 +2,9 @@
 //! Starts the calling program again in a network namespace of its own.
 //!
 //! A measurement that sends must not use the machine's network. The program replaces itself
-//! ([`enter`]), so that terminal, signals and files stay those of the process that the user
-//! started; or it runs itself as a child and reads what that prints ([`inside`]). The program's
-//! command line has a hidden option [`INSIDE`] by which it knows that it is there.
+//! ([`enter`]), which keeps terminal, signals and files of the process that the user started; or it
+//! runs itself as a child and reads the child's output ([`inside`]). The hidden option [`INSIDE`]
+//! tells the program that it runs in the namespace.
 //!
 //! Sources: unshare(1), network_namespaces(7).
 //! Does not make devices; [`crate::network`] does.
@@ -36,11 +36,11 @@ pub fn enter(arguments: impl Iterator<Item = OsString>) -> Error {
 }
 
 /// Runs this program with `arguments` and [`INSIDE`] in a network namespace of its own; returns
-/// what it prints.
+/// its standard output.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where no namespace can be made, [`Error::Host`] with the program's last
-/// words where it fails.
+/// [`Error::Unavailable`] where no namespace can be made, [`Error::Host`] with the program's
+/// standard error where it fails.
 pub fn inside(arguments: &[&str]) -> Result<String, Error> {
     let failed = |found: String| Error::Host {
         what: format!("measuring in a network of its own ({})", arguments.join(" ")),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! measure: meters, networks of its own, interleaved rounds, statistics, results and reports.
+//! measure: meters, private networks, interleaved rounds, statistics, results and reports.
 //!
-//! An instrument of both programs: `pagewire serve --path auto` and `pagewire paths` rank the paths
-//! of a machine with it ([`calibrate`]), and the laboratory's experiments are built on it. Runs are
+//! Both programs use it: `pagewire serve --path auto` and `pagewire paths` rank the paths of a
+//! machine with it ([`calibrate`]), and the laboratory's experiments are built on it. Runs are
 //! interleaved between members, the bytes of every member are verified before its time counts, and
 //! figures are medians with their spread. CPU time is that of the measuring process, user and
 //! system, and of the kernel threads that worked for it.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Members that work on bytes in memory, timed in turns on one core: no file, no socket.
+//! Times members that work on bytes in memory, in turns on one core, without files or sockets.
 //!
-//! A member is a closure that does its work once on what was made ready for it and says how many
-//! bytes that was. A round times every member of a group once, every other round backwards, so
-//! that what drifts falls on all alike, and ratios are taken within the round. The first round
-//! warms caches and finds how many calls last long enough to time; its times are thrown away.
+//! A member is a closure that does its work once on prepared data and returns the number of bytes
+//! processed. A round times every member of a group once, every other round in reverse order, so
+//! that drift affects all alike, and ratios are taken within the round. The first round warms
+//! caches and finds the number of calls that last long enough; its times are discarded.
 //!
-//! Time is that of the thread ([`thread_time`]): what others do on the core is not in it, but what
-//! they do to its caches is. A sample costs two clock calls, a microsecond of some milliseconds.
+//! Time is that of the thread ([`thread_time`]): it excludes other programs on the core, but not
+//! their effect on its caches. A sample costs two clock calls, a microsecond in some milliseconds.
 //!
-//! Sources: hyperfine (warm-up, doubts as warnings).
-//! Does not do: check answers. An experiment does so before it gives a member to be timed.
+//! Sources: hyperfine (warm-up, warnings).
+//! Does not check answers. An experiment does so before it hands a member over for timing.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::Warning;
 
-/// Something that is timed.
+/// One implementation to time.
 pub struct Member<'a> {
     name: String,
     operations: u64,
@@ -29,13 +29,13 @@ pub struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// Of this name; `call` does the work once and gives the bytes that it processed.
+    /// Returns a member of this name; `call` does the work once and returns the bytes processed.
     pub fn new(name: impl Into<String>, call: impl FnMut() -> u64 + 'a) -> Member<'a> {
         Member { name: name.into(), operations: 1, call: Box::new(call) }
     }
 
-    /// A call is so many operations: short ones are repeated within it, so that calling through a
-    /// pointer, a nanosecond or two, is not in their time.
+    /// Sets the number of operations in a call: short ones are repeated within it, so that the
+    /// call through a pointer, a nanosecond or two, does not count in their time.
     #[must_use]
     pub fn of_operations(mut self, operations: u64) -> Member<'a> {
         self.operations = operations.max(1);
@@ -45,7 +45,7 @@ impl<'a> Member<'a> {
 
 /// Members that take turns: the same work on the same bytes.
 pub struct Group<'a> {
-    /// What they have in common, such as the size.
+    /// Parameters that all members share, such as the size.
     pub parameters: Vec<(&'static str, String)>,
     /// The member that others are compared with.
     pub reference: &'a str,
@@ -53,7 +53,7 @@ pub struct Group<'a> {
     pub members: Vec<Member<'a>>,
 }
 
-/// A measurement in memory: the calling thread is kept to one core from here on.
+/// A measurement in memory; pins the calling thread to one core from its start.
 pub struct Turns<'a> {
     options: &'a Options,
     rounds: usize,
@@ -61,27 +61,27 @@ pub struct Turns<'a> {
     meter: Meter,
     groups_done: usize,
     groups: usize,
-    /// Nanoseconds of the same piece of work, over the run.
+    /// Nanoseconds of a fixed piece of work, repeated over the run.
     paces: Vec<f64>,
-    /// The largest share of all processors that others had during a group.
+    /// Largest share of all processors that other programs used during a group.
     others: f64,
-    /// The largest share of a group's time that the host took.
+    /// Largest share of a group's time that the hypervisor took.
     stolen: f64,
 }
 
-/// What timing a member gave, round by round.
+/// Timed rounds of a member.
 struct Timed<'a> {
     member: Member<'a>,
-    /// Calls of a sample.
+    /// Calls in a sample.
     calls: u64,
-    /// 10⁹ bytes a second.
+    /// Throughput of each round, 10⁹ bytes a second.
     throughputs: Vec<f64>,
-    /// Nanoseconds of an operation.
+    /// Nanoseconds an operation, for each round.
     times: Vec<f64>,
 }
 
 impl<'a> Turns<'a> {
-    /// Of so many groups.
+    /// Starts a measurement of `groups` groups.
     pub fn new(options: &'a Options, groups: usize, results: &mut Results) -> Turns<'a> {
         pin(&Cores::allowed(), false);
         let (rounds, sample) = if options.quick { (3, SAMPLE_QUICK) } else { (7, SAMPLE) };
@@ -105,8 +105,8 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Times a group and adds its rows; `what` is for the progress bar. Of a group that was
-    /// interrupted the whole rounds are kept.
+    /// Times a group and adds its rows; `what` is for the progress bar. An interrupted group keeps
+    /// its complete rounds.
     pub fn measure(&mut self, what: &str, group: Group<'_>, results: &mut Results) {
         self.options.progress(self.groups_done, self.groups, what);
         self.groups_done += 1;
@@ -145,7 +145,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Ends the measurement: whether it ran to its end, and what to doubt.
+    /// Ends the measurement: marks an interrupted one as incomplete and adds warnings.
     pub fn finish(self, results: &mut Results) {
         if self.options.stopped() {
             results.complete = false;
@@ -166,7 +166,7 @@ impl<'a> Timed<'a> {
         Timed { member, calls: 1, throughputs: Vec::new(), times: Vec::new() }
     }
 
-    /// Nanoseconds and bytes of so many calls.
+    /// Returns nanoseconds and bytes of `calls` calls.
     fn run(&mut self, calls: u64) -> (f64, u64) {
         let mut bytes = 0;
         let began = thread_time();
@@ -176,7 +176,7 @@ impl<'a> Timed<'a> {
         ((thread_time() - began).as_nanos() as f64, bytes)
     }
 
-    /// Finds how many calls last as long as a sample shall.
+    /// Finds the number of calls that last as long as a sample.
     fn warm(&mut self, sample: Duration) {
         let wanted = sample.as_nanos() as f64;
         loop {
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// A piece of work that is long enough to have a time.
+    /// Does work that lasts long enough to time.
     fn work(rounds: u64) -> u64 {
         let mut state = 1_u64;
         for _ in 0..rounds {
@@ -278,7 +278,7 @@ mod tests {
         let of = |member: &str, metric: &str| {
             results.figure(member, metric, &[("bytes", "1000")]).unwrap().samples.clone()
         };
-        // 1000 bytes a call, and ten operations of them in `b`.
+        // A call processes 1000 bytes, in ten operations for `b`.
         for (throughput, time) in of("a", "throughput").iter().zip(of("a", "time")) {
             assert!((throughput * time - 1000.0).abs() < 1e-6);
         }
@@ -297,7 +297,7 @@ mod tests {
         let members = vec![
             Member::new("a", || work(1000)),
             Member::new("b", || {
-                // Some calls into the warm-up: long before the first round ends.
+                // The stop comes a few calls into the warm-up, long before the first round ends.
                 *left.get_or_insert(3) -= 1;
                 stop.store(left == Some(0) || stop.load(Ordering::Relaxed), Ordering::Relaxed);
                 work(1000)

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run cost the processor, wherever the kernel did the work.
+//! Measures the CPU cost of a run, including kernel work on other threads.
 //!
-//! Three accounts. *Process*: user and system time of this process's threads, as getrusage(2) has
-//! them (to the nanosecond by CLOCK_PROCESS_CPUTIME_ID); a receiving thread's is in it, io_uring
-//! workers are threads of the process and so are in it, as is what softirqs do on a system call's
-//! back. *Kernel threads*: what ksoftirqd and kworkers ran meanwhile, from schedstat, in
-//! nanoseconds. *Everything*: what all processors did not spend idle, from /proc/stat, in
-//! hundredths of a second: an upper bound that has other programs in it. The CPU cost is the first
-//! two.
+//! A meter reads three sums. *Process*: user and system time of this process's threads, as in
+//! getrusage(2), to the nanosecond by CLOCK_PROCESS_CPUTIME_ID; it includes a receiving thread,
+//! io_uring workers (they are threads of the process) and softirqs that run within a system call.
+//! *Kernel threads*: time of ksoftirqd and kworkers meanwhile, from schedstat, in nanoseconds.
+//! *Busy*: non-idle time of all processors, from /proc/stat, in hundredths of a second: an upper
+//! bound that includes other programs. The CPU cost is the sum of the first two.
 //!
 //! A reading costs two clock calls inside the measured time; files are read outside it.
 //!
 //! Sources: getrusage(2), clock_gettime(2), proc_stat(5), Documentation/scheduler/sched-stats.
-//! Does not do: hardware counters; a virtual machine seldom has them.
+//! Does not read hardware counters; a virtual machine seldom has them.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -21,32 +20,32 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a run cost.
+/// CPU and wall times of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuCost {
     /// User and system time of the process's threads.
     pub process: Duration,
-    /// What the kernel's own threads ran meanwhile.
+    /// Time of the kernel's own threads meanwhile.
     pub kernel_threads: Duration,
-    /// What all processors did not spend idle.
+    /// Non-idle time of all processors.
     pub busy: Duration,
-    /// What the host of a virtual machine took from it.
+    /// Time that the hypervisor took from a virtual machine.
     pub stolen: Duration,
-    /// Time that passed.
+    /// Wall time.
     pub wall: Duration,
-    /// The time of threads that are not the subject.
+    /// CPU time of threads that are not measured.
     pub apart: Duration,
-    /// How many processors the machine has.
+    /// Number of processors of the machine.
     pub processors: usize,
 }
 
 impl CpuCost {
-    /// What is billed.
+    /// Returns the CPU cost: process and kernel threads.
     pub fn charged(&self) -> Duration {
         self.process + self.kernel_threads
     }
 
-    /// Share of all processors that others had meanwhile; 0 for a run too short to tell.
+    /// Returns the share of all processors that other programs used; 0 for a run under 100 ms.
     pub fn others_share(&self) -> f64 {
         if self.wall < SHARES_FROM {
             return 0.0;
@@ -56,12 +55,12 @@ impl CpuCost {
     }
 }
 
-/// Reads the accounts; knows the kernel's threads.
+/// Reads CPU times of the process and of the kernel's threads.
 pub struct Meter {
     kernel_threads: Vec<String>,
 }
 
-/// A run that has begun.
+/// A started run.
 pub struct Begun<'a> {
     meter: &'a Meter,
     kernel_threads: Duration,
@@ -71,7 +70,7 @@ pub struct Begun<'a> {
 }
 
 impl Meter {
-    /// A meter of this process and of the kernel threads that work for it.
+    /// Returns a meter of this process and of the kernel threads that work for it.
     pub fn of_this_process() -> Meter {
         let mut kernel_threads = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -95,7 +94,7 @@ impl Meter {
         }
     }
 
-    /// What the kernel's own threads have run so far.
+    /// Returns the time of the kernel's own threads so far.
     pub fn of_kernel_threads(&self) -> Duration {
         let of = |path: &String| -> Option<u64> {
             let text = fs::read_to_string(path).ok()?;
@@ -106,8 +105,8 @@ impl Meter {
 }
 
 impl Begun<'_> {
-    /// Ends it; the process's clock is read first. `apart` is the time of threads that are not the
-    /// subject.
+    /// Ends the run; the process's clock is read first. `apart` is the CPU time of threads that are
+    /// not measured.
     pub fn end(self, apart: Duration) -> CpuCost {
         let process = process_time();
         let wall = self.wall.elapsed();
@@ -124,7 +123,7 @@ impl Begun<'_> {
     }
 }
 
-/// All processors, since boot.
+/// Times of all processors since boot.
 struct Processors {
     busy: Duration,
     stolen: Duration,
@@ -137,7 +136,7 @@ impl Processors {
         Processors::parse(&text)
     }
 
-    /// user nice system idle iowait irq softirq steal, in hundredths of a second.
+    /// Parses /proc/stat: user nice system idle iowait irq softirq steal, in hundredths of 1 s.
     fn parse(text: &str) -> Processors {
         let count = text.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1);
         let words = text.lines().next().unwrap_or("").split_whitespace().skip(1);
@@ -149,12 +148,12 @@ impl Processors {
     }
 }
 
-/// User and system time of the process, all its threads.
+/// Returns user and system time of all threads of the process.
 pub fn process_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
-/// User and system time of the calling thread.
+/// Returns user and system time of the calling thread.
 pub fn thread_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
@@ -164,9 +163,9 @@ fn clock(id: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How fast the processor runs now: nanoseconds of processor time for a fixed piece of work that
-/// touches no memory. Costs some two milliseconds. Where it differs between two moments, the
-/// clock's frequency did, or what shares the core.
+/// Returns the processor time of a fixed piece of work that touches no memory: the present speed of
+/// the processor. Costs some two milliseconds. A difference between two calls means that the clock
+/// frequency changed, or the load on the other thread of the core.
 pub fn pace() -> Duration {
     let began = thread_time();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -195,12 +194,12 @@ impl Cores {
         self.0.len()
     }
 
-    /// The last of them, where interrupts are fewest.
+    /// Returns the last core, which has the fewest interrupts.
     pub fn last(&self) -> usize {
         self.0.last().copied().unwrap_or(0)
     }
 
-    /// The last `count` of them, and the others; all of them twice where none is left over.
+    /// Returns the last `count` cores, and the others; the latter are all cores if none is left.
     pub fn split(&self, count: usize) -> (Cores, Cores) {
         let (others, last) = self.0.split_at(self.count().saturating_sub(count));
         let others = if others.is_empty() { &self.0 } else { others };
@@ -212,7 +211,7 @@ impl Cores {
         let own = sched_getaffinity(None)?;
         let mut set = CpuSet::new();
         self.0.iter().for_each(|&core| set.set(core));
-        // The child has what the thread has that starts it.
+        // The child inherits the affinity of the thread that starts it.
         sched_setaffinity(None, &set)?;
         let started = command.spawn();
         sched_setaffinity(None, &own)?;
@@ -220,23 +219,23 @@ impl Cores {
     }
 }
 
-/// Keeps the calling thread, and those it starts later, to one core: the last of `cores`, where
-/// interrupts are fewest; `other` for the one before, if there is one. A thread that wakes another
-/// on the same core sends no interrupt to one that sleeps, which in a virtual machine costs more
-/// than sending does; and no time is lost to moving.
+/// Pins the calling thread, and those it starts later, to one core: the last of `cores`, which has
+/// the fewest interrupts; with `other`, the one before, if there is one. A wake-up on the same core
+/// needs no interrupt to a sleeping core, which costs more than sending in a virtual machine; and
+/// no time is lost to migration.
 pub fn pin(cores: &Cores, other: bool) {
     let mut cores = cores.0.iter().rev().copied();
     let Some(last) = cores.next() else { return };
     let core = if other { cores.next().unwrap_or(last) } else { last };
     let mut set = CpuSet::new();
     set.set(core);
-    // Where it is forbidden, the scheduler places the thread.
+    // Where pinning is forbidden, the scheduler places the thread.
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Ticks of a second in /proc, whatever the kernel's own (proc_stat(5)).
+/// Ticks a second in /proc, independent of the kernel's own tick rate (proc_stat(5)).
 const USER_HZ: u64 = 100;
-/// Ten ticks of /proc.
+/// Shortest run with a share: ten ticks of /proc.
 const SHARES_FROM: Duration = Duration::from_millis(100);
 const PACE_STEPS: u32 = 1_000_000;
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sinks: where the laboratory sends, made in a network namespace of its own and gone with it.
+//! Sinks: destinations of measured traffic, made in a network namespace and removed with it.
 //!
-//! An `ifb` device takes a packet at its driver's entry and drops it, so that what is measured is
-//! sending and nothing else. It advertises UDP segmentation and swallows a super-packet whole,
-//! which is what a card that segments costs the processor; with `gso_max_segs 1` the kernel
-//! segments before the device, as for a card that cannot. A `veth` pair leads to sockets in a
-//! second namespace, where every byte is checked; those sockets belong to this process, so that a
-//! test needs no second program.
+//! An `ifb` device accepts a packet at its driver's entry and drops it, so that only sending is
+//! measured. It advertises UDP segmentation and accepts a super-packet whole, which costs the
+//! processor as much as a card that segments; with `gso_max_segs 1` the kernel segments before the
+//! device, as for a card that cannot. A `veth` pair leads to sockets in a second namespace, where
+//! every byte is checked; those sockets belong to this process, so that a test needs no second
+//! program.
 //!
-//! Nothing here needs root: the program runs itself again by `unshare(1)`, where it may make
-//! devices. Costs some twenty short programs (`ip`, `nsenter`) a run, all before the first figure.
+//! Needs no root: the program runs itself again by `unshare(1)`, which lets it make devices. Costs
+//! some twenty short programs (`ip`, `nsenter`) a run, all before the first figure.
 //!
 //! Sources: unshare(1), user_namespaces(7), ip-link(8), ip-neighbour(8), setns(2); Linux 6.18
 //! `drivers/net/ifb.c` (`ifb_xmit`), `net/core/dev.c` (`gso_features_check`).
-//! Does not do: namespaces by its own system calls; that would need `unsafe` and a process of one
-//! thread. `unshare` of util-linux is on every Linux.
+//! Does not make namespaces by its own system calls; that would need `unsafe` and a single-threaded
+//! process. `unshare` of util-linux is on every Linux.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -26,24 +26,24 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::Error;
 
-/// Where datagrams go.
+/// Destination of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sink {
-    /// An ifb device that cannot segment: the kernel does.
+    /// An ifb device that cannot segment, so the kernel does.
     IfbSoftware,
-    /// An ifb device that swallows super-packets: a model of one that segments.
+    /// An ifb device that accepts super-packets: a model of a card that segments.
     IfbDevice,
     /// A veth pair to verifying sockets in a second namespace.
     Veth,
-    /// A device of this machine, by name; needs a route by it to the address.
+    /// A device of this machine, by name, and an address that is routed by it.
     Interface(String, Ipv4Addr),
 }
 
 impl Sink {
-    /// The three that need no hardware.
+    /// The three sinks that need no hardware.
     pub const MADE: [Self; 3] = [Self::IfbSoftware, Self::IfbDevice, Self::Veth];
 
-    /// Its name on the command line and in results.
+    /// Returns its name on the command line and in results.
     pub fn name(&self) -> &str {
         match self {
             Self::IfbSoftware => "ifb-software",
@@ -54,11 +54,11 @@ impl Sink {
     }
 }
 
-/// The program that runs another in new namespaces: without user namespace for root, who needs none
-/// and keeps all rights; with one for others, or where root may not.
+/// Returns the command that runs a program in new namespaces: for root without a user namespace,
+/// which keeps all rights; with one for other users, or where root may not do without.
 ///
 /// # Errors
-/// [`Error::Unavailable`] with what the host says and what to allow.
+/// [`Error::Unavailable`] with the host's message and the setting to change.
 pub fn private() -> Result<Command, Error> {
     let kinds: [&[&str]; 2] = [&["--net", "--"], &["--user", "--map-root-user", "--net", "--"]];
     let first = usize::from(!rustix::process::geteuid().is_root());
@@ -86,36 +86,36 @@ pub fn private() -> Result<Command, Error> {
     })
 }
 
-/// The devices of a run.
+/// Devices of a run.
 pub struct Network {
-    /// Whether this process is in a namespace of its own; the machine's own has no device added.
+    /// True when this process is in a namespace of its own; no device is added outside of one.
     own: bool,
     far: Option<Far>,
 }
 
 /// The second namespace.
 struct Far {
-    /// Keeps the namespace while it is set up; sockets keep it afterwards.
+    /// Keeps the namespace alive during set-up; sockets keep it afterwards.
     holder: Child,
 }
 
 impl Network {
-    /// Inside a new namespace: brings up loopback.
+    /// Brings up loopback in a new namespace, which this process must be in.
     pub fn new() -> Result<Network, Error> {
         ip(&["link", "set", "lo", "up"])?;
         Ok(Network { own: true, far: None })
     }
 
-    /// The machine's own network, to measure a real card: nothing is made, and what is verified
-    /// goes over loopback.
+    /// Uses the machine's own network, to measure a real card: makes no device; verification uses
+    /// loopback.
     pub fn of_machine() -> Network {
         Network { own: false, far: None }
     }
 
-    /// Makes a sink's device, unless it is there; returns where to send to.
+    /// Makes a sink's device unless it exists; returns the address to send to.
     pub fn make(&mut self, sink: &Sink) -> Result<SocketAddr, Error> {
         match sink {
-            // Its users ask for the far end, which loopback stands in for.
+            // Loopback stands in for the far end.
             Sink::Veth if !self.own => Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), SINK_PORT)),
             Sink::IfbSoftware => make_ifb(SOFTWARE, Some("1"), 1),
             Sink::IfbDevice => make_ifb(DEVICE, None, 1),
@@ -126,15 +126,15 @@ impl Network {
 
     /// The near end of the veth pair, where a server may listen.
     pub const NEAR: Ipv4Addr = VETH.address(1);
-    /// A far address whose datagrams come through the veth pair.
+    /// A far address whose datagrams arrive through the veth pair.
     pub const SAMPLED: Ipv4Addr = VETH.address(2);
-    /// A far address whose RTP ends in the sink; everything else comes through the veth pair.
+    /// A far address whose RTP ends in the sink; other traffic arrives through the veth pair.
     pub const SUNK: Ipv4Addr = VETH.address(3);
 
-    /// For a server with many clients: what it sends from `rtp_port` to [`Network::SUNK`] goes into
-    /// the ifb device that cannot segment, by a policy rule. To the sockets nothing of it shows.
-    /// The sink has a queue a core, as cards have: with one, a core that sends leaves its packets
-    /// to whichever holds the queue, and that one to ksoftirqd.
+    /// Prepares a server with many clients: a policy rule leads datagrams from `rtp_port` to
+    /// [`Network::SUNK`] into the ifb device that cannot segment, invisibly to the sockets.
+    /// The sink has a queue a core, as cards have: with a single queue, a core that sends leaves
+    /// its packets to the core that holds the queue, and that one to ksoftirqd.
     pub fn split(&mut self, rtp_port: u16, queues: usize) -> Result<(), Error> {
         self.make(&Sink::Veth)?;
         make_ifb(SOFTWARE, Some("1"), queues)?;
@@ -149,7 +149,7 @@ impl Network {
         ip(&["rule", "add", "ipproto", "udp", "sport", &port, "to", &sunk, "lookup", table])
     }
 
-    /// A command that runs `program` in the second namespace.
+    /// Returns a command that runs `program` in the second namespace.
     pub fn far_command(&self, program: &std::path::Path) -> Command {
         let far = self.far.as_ref().expect("the veth pair is made first");
         let id = far.holder.id().to_string();
@@ -158,7 +158,7 @@ impl Network {
         command
     }
 
-    /// Where a sink is that has been made.
+    /// Returns the address of a sink that has been made.
     pub fn address(&self, sink: &Sink) -> Result<SocketAddr, Error> {
         match sink {
             Sink::IfbSoftware => Ok(SOFTWARE.sink()),
@@ -171,7 +171,7 @@ impl Network {
     fn make_veth(&mut self) -> Result<SocketAddr, Error> {
         if self.far.is_none() {
             let holder = Command::new("unshare")
-                // Ends when this process does, however that ends; not by the terminal's Ctrl-C.
+                // `cat` ends with this process in any case, and ignores the terminal's Ctrl-C.
                 .args(["--net", "--", "cat"])
                 .process_group(0)
                 .stdin(Stdio::piped())
@@ -197,7 +197,7 @@ impl Network {
         Ok(VETH.sink())
     }
 
-    /// Makes a socket of the second namespace: `make` runs there.
+    /// Runs `make` in the second namespace; returns the socket that it makes.
     pub fn in_far<T: Send>(
         &self,
         make: impl FnOnce() -> std::io::Result<T> + Send,
@@ -210,7 +210,7 @@ impl Network {
         let namespace = File::open(&path).map_err(Error::host(path))?;
         let made = std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
-                // The thread ends with its namespace; the others never leave theirs.
+                // setns(2) moves this thread only, and the thread ends here.
                 let kind = Some(LinkNameSpaceType::Network);
                 move_into_link_name_space(namespace.as_fd(), kind)?;
                 make()
@@ -220,13 +220,13 @@ impl Network {
         made.map_err(Error::host("a socket in the second namespace"))
     }
 
-    /// A datagram socket behind the veth pair.
+    /// Binds a datagram socket behind the veth pair.
     pub fn far_udp(&self, port: u16) -> Result<UdpSocket, Error> {
         let address = self.far_address();
         self.in_far(move || UdpSocket::bind((address, port)))
     }
 
-    /// A listening socket behind the veth pair.
+    /// Binds a listening socket behind the veth pair.
     pub fn far_tcp(&self) -> Result<TcpListener, Error> {
         let address = self.far_address();
         self.in_far(move || TcpListener::bind((address, 0)))
@@ -239,7 +239,7 @@ impl Network {
 }
 
 impl Far {
-    /// `unshare` makes the namespace a moment after it was started.
+    /// Waits for `unshare`, which makes the namespace some time after its start.
     fn wait_for_namespace(&self) -> Result<(), Error> {
         let link = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net"));
         let id = self.holder.id().to_string();
@@ -271,7 +271,7 @@ impl Drop for Far {
     }
 }
 
-/// A device of ours and its network: number 10.99.n.0/24, ours is .1.
+/// A device made here and its network: 10.99.`number`.0/24, in which this end is .1.
 struct Made {
     device: &'static str,
     number: u8,
@@ -287,7 +287,7 @@ impl Made {
     }
 }
 
-/// The device of a sink, as `ip link` calls it.
+/// Returns the name of a sink's device in `ip link`.
 pub fn device(sink: &Sink) -> &str {
     match sink {
         Sink::IfbSoftware => SOFTWARE.device,
@@ -299,7 +299,7 @@ pub fn device(sink: &Sink) -> &str {
 
 fn make_ifb(made: Made, gso_max_segs: Option<&str>, queues: usize) -> Result<SocketAddr, Error> {
     let device = made.device;
-    // Not by /sys, which shows the namespace it was mounted in.
+    // /sys is no use here: it shows the namespace that it was mounted in.
     if ip(&["link", "show", "dev", device]).is_ok() {
         return Ok(made.sink());
     }
@@ -307,7 +307,7 @@ fn make_ifb(made: Made, gso_max_segs: Option<&str>, queues: usize) -> Result<Soc
     if let Some(segments) = gso_max_segs {
         ip(&["link", "set", "dev", device, "gso_max_segs", segments])?;
     }
-    // Without it the kernel asks for IPv6 routers now and then, and the device counts that.
+    // Otherwise the kernel sends IPv6 router solicitations, and the device counts them.
     ip(&["link", "set", "dev", device, "addrgenmode", "none"])?;
     ip(&["addr", "add", &format!("{}/24", made.address(1)), "dev", device])?;
     ip(&["link", "set", device, "up"])?;
@@ -315,7 +315,7 @@ fn make_ifb(made: Made, gso_max_segs: Option<&str>, queues: usize) -> Result<Soc
     Ok(made.sink())
 }
 
-/// A permanent entry: a sink answers no question.
+/// Adds a permanent neighbour entry: a sink does not answer ARP.
 fn neighbour(made: &Made) -> Result<(), Error> {
     let (there, hardware) = (made.address(2).to_string(), hardware(made.number, 2));
     ip(&["neigh", "replace", &there, "lladdr", &hardware, "dev", made.device, "nud", "permanent"])
@@ -325,7 +325,7 @@ fn hardware(network: u8, host: u8) -> String {
     format!("02:00:00:63:{network:02x}:{host:02x}")
 }
 
-/// That `to` is reached by that device and no other: load goes nowhere it was not sent.
+/// Checks that `to` is routed by that device, so that no load leaves by another one.
 fn check_route(name: &str, to: Ipv4Addr) -> Result<SocketAddr, Error> {
     let address = to.to_string();
     let output = Command::new("ip")
@@ -345,21 +345,21 @@ fn check_route(name: &str, to: Ipv4Addr) -> Result<SocketAddr, Error> {
     }
 }
 
-/// The largest IP packet of a sink's device; Ethernet's where it does not say.
+/// Returns the MTU of a sink's device; Ethernet's where it is unknown.
 pub fn mtu_bytes(sink: &Sink) -> u32 {
     let file = format!("/sys/class/net/{}/mtu", device(sink));
     let found = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
     match sink {
         Sink::Interface(..) => found.unwrap_or(MTU_BYTES),
-        // Made here; and what /sys shows may be another namespace's.
+        // Devices made here have this MTU, and /sys may show another namespace.
         _ => MTU_BYTES,
     }
 }
 
-/// Packets and bytes that a sink's device was given so far: proof that they were sent.
+/// Returns packets and bytes that a sink's device has accepted so far: proof that they were sent.
 pub fn taken(sink: &Sink) -> Result<(u64, u64), Error> {
     let device = device(sink);
-    // What an ifb device is given to transmit it counts as received.
+    // An ifb device counts packets that it is to transmit as received.
     let column = if matches!(sink, Sink::IfbSoftware | Sink::IfbDevice) { 0 } else { 8 };
     let table = std::fs::read_to_string("/proc/thread-self/net/dev")
         .map_err(Error::host("/proc/thread-self/net/dev"))?;
@@ -397,8 +397,8 @@ fn call(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
 const SOFTWARE: Made = Made { device: "software", number: 1 };
 const DEVICE: Made = Made { device: "device", number: 2 };
 const VETH: Made = Made { device: "near", number: 3 };
-/// Ethernet's, and that of the devices made here.
+/// MTU of Ethernet, and of the devices made here.
 pub const MTU_BYTES: u32 = 1500;
 const SINK_PORT: u16 = 5004;
-/// Two milliseconds each.
+/// Tries of two milliseconds each.
 const NAMESPACE_LOOKS: u32 = 1000;

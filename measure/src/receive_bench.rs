@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A way of receiving with what it is to receive: verified, then timed, on one core.
+//! Verifies and then times a receive path under a load, on one core.
 //!
-//! One thread sends a burst to every port and then takes in all that came, so nothing is lost,
-//! nobody waits for another core, and a run's processor time is what both ends cost: the kernel
-//! does the receiver's softirq work on the sender's system call, which is in it. What sending alone
-//! costs, to a device that drops at its driver's entry, is measured in the same round and
-//! subtracted. The rest is the CPU cost: veth, XDP, IP, UDP, the socket's queue, system calls,
-//! copies.
+//! One thread sends a burst to every port and then receives all of it, so nothing is lost and no
+//! thread waits for another core. A run's processor time is the CPU cost of both ends: the kernel
+//! does the receiver's softirq work within the sender's system call. The CPU cost of sending alone,
+//! to a device that drops at its driver's entry, is measured in the same round and subtracted. The
+//! rest is the cost of receiving: veth, XDP, IP, UDP, the socket's queue, system calls, copies.
 //!
 //! Sources: Linux 6.18 `drivers/net/veth.c` (`veth_xmit`), `net/core/dev.c` (`netif_rx`).
-//! Does not do: waking a thread that sleeps; a receiver with much to do seldom sleeps.
+//! Does not measure the wake-up of a sleeping thread; a busy receiver seldom sleeps.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -23,56 +22,56 @@ use crate::fixture::{Fixture, HEADER_BYTES, header};
 use crate::meter::Meter;
 use crate::network::{Network, Sink};
 
-/// What is received.
+/// Traffic to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveLoad {
-    /// Of a datagram, RTP header included.
+    /// Bytes of a datagram, RTP header included.
     pub bytes: u32,
     /// Ports that get a burst in turn.
     pub streams: usize,
-    /// How a burst leaves the sender.
+    /// Number of sends for a burst.
     pub sending: Sending,
 }
 
 impl ReceiveLoad {
-    /// Packets that leave together: 5 ms of 20 Mb/s for many streams, the longest run for one.
+    /// Returns the packets of a burst: 5 ms of 20 Mb/s for many streams, the longest run for one.
     pub fn burst(self) -> u32 {
         if self.streams > 1 { SHORT_BURST } else { LONG_BURST }
     }
 
-    /// Bytes of a packet, packets of a burst, bursts in a turn: a turn is some hundred packets, so
-    /// that a ring's wait for its block, or for its next look, is one for many.
+    /// Returns bytes of a packet, packets of a burst, bursts in a turn. A turn is some hundred
+    /// packets, so that a ring's wait for its block, or for its next poll, is shared by many.
     pub fn sizes(self) -> (u32, u32, u32) {
         (self.bytes, self.burst(), if self.streams > 1 { 1 } else { LONG_BURSTS })
     }
 }
 
-/// A way and its load, and what was measured.
+/// A receive path with its load and its samples.
 pub struct Case {
     /// The receive path.
     pub spec: &'static ReceiveSpec,
-    /// Packets that it receives.
+    /// Traffic that it receives.
     pub load: ReceiveLoad,
     /// One sample a timed round.
     pub samples: Vec<Sample>,
-    /// Why it is measured no more.
+    /// Reason why the case is not measured any further.
     pub failed: Option<String>,
 }
 
-/// What one timed run gave.
+/// Figures of one timed run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// s/GB, sending subtracted.
+    /// CPU cost of receiving, s/GB: sending is subtracted.
     pub cpu_s_per_gb: f64,
-    /// Of both ends.
+    /// CPU cost of both ends, s/GB.
     pub whole: f64,
-    /// Calls a packet, those that wait not counted.
+    /// Calls a packet, without those that wait.
     pub calls: f64,
-    /// Calls that wait, a packet.
+    /// Waiting calls a packet.
     pub waits: f64,
     /// Bytes copied per byte received.
     pub copies: f64,
-    /// Share of the processors that other programs used.
+    /// Share of all processors that other programs used.
     pub others_share: f64,
 }
 
@@ -82,33 +81,33 @@ impl Case {
         Case { spec, load, samples: Vec::new(), failed: None }
     }
 
-    /// One line for notes and progress.
+    /// Returns one line for notes and progress.
     pub fn title(&self) -> String {
         let ReceiveLoad { bytes, streams, sending } = self.load;
         format!("{}, {bytes} bytes, {streams} streams, {}", self.spec, sending.name())
     }
 }
 
-/// What runs of all cases share.
+/// State that runs of all cases share.
 pub struct Bench {
     /// The veth pair.
     pub network: Network,
     /// The file that the sender sends.
     pub fixture: Fixture,
-    /// CPU time of both ends.
+    /// Meter of both ends.
     pub meter: Meter,
 }
 
-/// A path that takes in, and where.
+/// An open receive path and its addresses.
 pub struct Intake {
     /// The open path.
     pub path: Box<dyn ReceivePath>,
-    /// Its ports, one a stream.
+    /// Addresses of its ports, one a stream.
     pub to: Vec<SocketAddr>,
 }
 
 impl Bench {
-    /// Opens a way behind the veth pair, with a port for each stream.
+    /// Opens a receive path behind the veth pair, with a port for each stream.
     pub fn open(&self, spec: &'static ReceiveSpec, streams: usize) -> Result<Intake, Error> {
         let address = self.network.far_address();
         let device = (spec.via == Via::Device).then(|| FAR_DEVICE.to_owned());
@@ -133,7 +132,7 @@ impl Bench {
             .map_err(|error| Error::Host { what: spec.to_string(), found: error.to_string() })
     }
 
-    /// Takes in some turns and compares every byte with what was sent, in its order.
+    /// Receives some turns and compares every byte, in the order sent.
     pub fn verify(&self, case: &Case) -> Result<(), Error> {
         let ReceiveLoad { bytes, streams, sending } = case.load;
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
@@ -170,10 +169,10 @@ impl Bench {
         Ok(())
     }
 
-    /// What sending costs alone (added to `alone`), and right after it a timed run.
+    /// Times sending alone (its CPU cost is added to `alone`), and right after it a run.
     ///
-    /// Where another program disturbed the one more than the other, the difference can be nothing:
-    /// both are made again then, a few times.
+    /// Another program may disturb the first more than the second, and leave no difference: both
+    /// are then repeated, [`TRIES`] times at most.
     pub fn time_after_sending(
         &self,
         case: &Case,
@@ -192,8 +191,8 @@ impl Bench {
         Err(Error::Wrong { member: case.spec.to_string(), found })
     }
 
-    /// A timed run of `bytes` bytes, or of [`RUN_MAX`]. `sending_bill` is subtracted; none where
-    /// it is more than the run cost.
+    /// Times a run of `bytes` bytes, or of [`RUN_MAX`]. Subtracts `sending_cost`; returns `None`
+    /// where that is not less than the cost of the run.
     pub fn time(
         &self,
         case: &Case,
@@ -206,7 +205,7 @@ impl Bench {
         let mut turn = |feed: &mut BurstFeed<'_>| -> Result<(), Error> {
             let sent = feed.turn()?;
             let taken = intake.take(sent, PATIENCE, |_, datagram| {
-                // As a reader does that looks at each header.
+                // The access stands for a reader that looks at each header.
                 std::hint::black_box(datagram.first());
             })?;
             if taken == sent {
@@ -224,7 +223,7 @@ impl Bench {
         }
         let cost = begun.end(Duration::ZERO);
         let whole = cost.charged().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64;
-        // Of the warm turns too, which are as the others.
+        // These statistics include the warm turns, which do the same work.
         let taken: ReceiveStats = intake.path.stats();
         let cpu_s_per_gb = whole - sending_cost;
         if cpu_s_per_gb <= 0.0 {
@@ -241,8 +240,8 @@ impl Bench {
         }))
     }
 
-    /// What sending a load costs alone, s/GB, to a device that takes what the near end of the veth
-    /// pair takes now and drops it.
+    /// Returns the CPU cost of sending a load alone, s/GB, to a device that receives the same
+    /// packets as the near end of the veth pair and drops them.
     fn sending(&self, load: ReceiveLoad, bytes: u64, segments: bool) -> Result<f64, Error> {
         let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
         let to = self.network.address(&sink)?;
@@ -264,7 +263,7 @@ impl Bench {
 }
 
 impl Intake {
-    /// Takes in until `wanted` datagrams came or none comes within `wait`; returns how many.
+    /// Receives until `wanted` datagrams arrived or none arrives within `wait`; returns the count.
     pub fn take(
         &mut self,
         wanted: u64,
@@ -293,19 +292,19 @@ impl Intake {
     }
 }
 
-/// The far end of the veth pair, as the second namespace calls it.
+/// Name of the veth pair's far end in the second namespace.
 const FAR_DEVICE: &str = "far";
 const FIRST_PORT: u16 = 6000;
 const BUFFER_BYTES: u32 = 8 << 20;
-/// Packets of 1328 bytes in 64 KiB, off pages; and 5 ms of 20 Mb/s.
+/// Packets of 1328 bytes in 64 KiB, not aligned to pages; then those in 5 ms of 20 Mb/s.
 const LONG_BURST: u32 = 44;
 const SHORT_BURST: u32 = 10;
 const LONG_BURSTS: u32 = 4;
 const VERIFIED_TURNS: usize = 4;
 const WARM_TURNS: usize = 8;
-/// A ring that waits for its block has a run of fewer bytes.
+/// Limit for a ring that waits for its block; its run has fewer bytes.
 const RUN_MAX: Duration = Duration::from_millis(700);
 /// A ring hands a block over when it is full or after some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a run that another program disturbed is made again.
+/// Limit of repetitions after disturbance by another program.
 const TRIES: usize = 4;

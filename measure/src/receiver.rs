@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The far end: checks what a member sends, byte by byte, before its time counts.
+//! The far end: checks the bytes that a member sends before its time counts.
 //!
-//! Datagrams are taken in after each batch by the sending thread itself, from a socket of the
-//! second namespace whose buffer holds a batch; nothing can be lost by being slow. A TCP connection
-//! is read by a thread of its own: with a comparison when a member is verified, and with
-//! `MSG_TRUNC`, which throws bytes away without copying them, when it is timed, so that receiving
-//! costs little; what it costs is on the CPU cost.
+//! The sending thread itself receives datagrams after each batch, from a socket of the second
+//! namespace whose buffer holds a batch; a slow receiver cannot lose any. A separate thread reads a
+//! TCP connection: it compares bytes when a member is verified, and discards them without a copy by
+//! `MSG_TRUNC` when it is timed. The CPU cost of that receiving is included in the figure.
 //!
 //! Sources: recv(2) (`MSG_TRUNC` of tcp(7)), socket(7) (`SO_RCVBUFFORCE`).
-//! Does not do: repair; the first wrong byte ends the run.
+//! Does not repair; the first wrong byte ends the run.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -31,7 +30,7 @@ use crate::sender::{DownloadSender, Sender};
 /// Sends some batches of a member to a socket behind the veth pair and compares every byte.
 ///
 /// # Errors
-/// [`Error::Wrong`] with the packet; also when the path itself refuses.
+/// [`Error::Wrong`] with the packet; also when the path refuses to send.
 pub fn verify_datagrams(
     spec: &'static Spec,
     (fixture, image): (&Fixture, &Image),
@@ -72,7 +71,7 @@ pub fn verify_datagrams(
     Ok(())
 }
 
-/// Room for several batches, and patience for a machine under load.
+/// Sets a buffer for several batches, and a timeout that suffices on a machine under load.
 fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
     if set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES).is_err() {
         set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES)?;
@@ -80,9 +79,9 @@ fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))
 }
 
-/// Sends some of the file over TCP and compares every byte. The next step is made when the bytes of
-/// the one before have arrived, so no socket is full: what the calls and copies of a step are when
-/// nothing is refused is what the stats and the number of steps that are returned say.
+/// Sends a part of the file over TCP and compares every byte. Each step starts when the bytes of
+/// the previous one have arrived, so no socket is full. Returns the statistics and the number of
+/// steps: calls and copies of a step without refusals.
 pub fn verify_download(
     spec: &'static Spec,
     media: &MappedFile,
@@ -95,7 +94,7 @@ pub fn verify_download(
         (VERIFIED_STEPS * step_bytes).clamp(3 * step_bytes, VERIFIED_BYTES.max(3 * step_bytes));
     let all = all.min(media.bytes());
     let so_far = AtomicU64::new(0);
-    // Connected before anybody waits for the connection.
+    // The connection is made before the reader waits for it.
     let mut download = DownloadSender::open(spec, media, step_bytes, to)?;
     download.uncork().map_err(Error::host("TCP_CORK"))?;
     std::thread::scope(|scope| {
@@ -110,7 +109,7 @@ pub fn verify_download(
                     std::thread::sleep(ARRIVAL_LOOK);
                 }
                 if first.1 == 0 {
-                    // The first sets options.
+                    // The first step sets options.
                     first = (download.stats, download.steps);
                 }
             }
@@ -120,7 +119,7 @@ pub fn verify_download(
         let finished = download.finish();
         let counted = (download.stats.since(&first.0), download.steps - first.1);
         drop(download);
-        // What the reader found explains what the sender met.
+        // An error of the reader explains one of the sender, so it is reported first.
         reader.join().expect("it does not panic").map_err(wrong)?;
         sent.map_err(|error| wrong(error.to_string()))?;
         finished.map_err(Error::host("shutdown"))?;
@@ -155,13 +154,13 @@ fn compare(
     }
 }
 
-/// A thread that takes in a connection's bytes without copying them.
+/// A thread that receives a connection's bytes without copying them.
 pub struct Drain {
     thread: JoinHandle<std::io::Result<(u64, Duration)>>,
     so_far: Arc<Progress>,
 }
 
-/// What a drain has taken in, and its processor time for it, in nanoseconds.
+/// Bytes that a drain has received, and its processor time in nanoseconds.
 #[derive(Default)]
 struct Progress {
     bytes: AtomicU64,
@@ -169,7 +168,7 @@ struct Progress {
 }
 
 impl Drain {
-    /// Takes in the connection that waits at `listener`.
+    /// Accepts the connection that waits at `listener` and receives its bytes.
     pub fn start(listener: TcpListener) -> Drain {
         let so_far = Arc::new(Progress::default());
         let told = so_far.clone();
@@ -180,7 +179,8 @@ impl Drain {
         Drain { thread, so_far }
     }
 
-    /// Waits until so many bytes have been taken in (or it has ended): its processor time by then.
+    /// Waits until `bytes` bytes have been received or the drain has ended; returns its processor
+    /// time.
     pub fn await_bytes(&self, bytes: u64) -> Duration {
         while self.so_far.bytes.load(Ordering::Acquire) < bytes && !self.thread.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
@@ -188,7 +188,7 @@ impl Drain {
         Duration::from_nanos(self.so_far.processor_ns.load(Ordering::Acquire))
     }
 
-    /// Waits for the connection's end: bytes taken in, and the thread's processor time.
+    /// Waits for the connection's end; returns bytes received and the thread's processor time.
     pub fn finish(self) -> Result<(u64, Duration), Error> {
         let drained = self.thread.join().expect("it does not panic");
         drained.map_err(Error::host("receiving"))
@@ -203,7 +203,7 @@ fn drain(connection: &TcpStream, told: &Progress) -> std::io::Result<(u64, Durat
             Ok((_, 0)) => return Ok((all, thread_time())),
             Ok((_, bytes)) => {
                 all += bytes as u64;
-                // A clock call a chunk of up to a mebibyte.
+                // One clock call for a chunk of up to a mebibyte.
                 told.processor_ns.store(thread_time().as_nanos() as u64, Ordering::Release);
                 told.bytes.store(all, Ordering::Release);
             }
@@ -213,7 +213,7 @@ fn drain(connection: &TcpStream, told: &Progress) -> std::io::Result<(u64, Durat
     }
 }
 
-/// A listening socket at the far end, and where it is.
+/// Returns a listening socket at the far end, and its address.
 pub fn listen(network: &Network) -> Result<(TcpListener, SocketAddr), Error> {
     let listener = network.far_tcp()?;
     let to = listener.local_addr().map_err(Error::host("the listening socket"))?;

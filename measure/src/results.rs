@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measurement file: all figures of one run of an experiment, with what is needed to judge and
-//! to repeat them.
+//! The measurement file: all figures of one run of an experiment, with the facts that are needed to
+//! judge and to repeat them.
 //!
-//! Every table, plot and comparison is made from this and from nothing else, so a table in the
-//! documents can be made again from the committed file. It is JSON, one row a figure.
+//! Every table, plot and comparison is made from this file only, so a table in the documents can be
+//! made again from the committed file. It is JSON, one row a figure.
 //!
-//! A file is written beside its target and renamed, so that a disk that fills up leaves the old
-//! file whole and no half of a new one; a device or a pipe is written to as it is.
+//! A file is written under a temporary name and renamed, so that a full disk leaves the old file
+//! intact and no partial new one; a device or a pipe is written directly.
 //!
 //! Sources: rename(2); RFC 3339 §5.6 for the time.
-//! Does not read files of versions after this program's, nor write those before it.
+//! Does not read versions later than this program's, and writes only the latest.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ use crate::warning::Warning;
 
 /// The version of the measurement file's format.
 pub const FORMAT: u32 = 2;
-/// The version before: it called the CPU cost `bill`; read, and never written.
+/// The previous version, which called the CPU cost `bill`; read, and never written.
 const FORMAT_BEFORE: u32 = 1;
 
 /// All figures of one run.
@@ -37,19 +37,19 @@ pub struct Results {
     pub format: u32,
     /// The experiment's name.
     pub experiment: String,
-    /// As typed, the program's path reduced to its name.
+    /// The command line, with the program's path reduced to its name.
     pub command: String,
-    /// What the program was built from: [`COMMIT`].
+    /// Commit that the program was built from: [`COMMIT`].
     pub commit: String,
-    /// When it began: UTC, RFC 3339, seconds.
+    /// Start of the run: UTC, RFC 3339, seconds.
     pub taken: String,
-    /// Where.
+    /// Facts about the machine.
     pub host: HostFacts,
-    /// False when it was interrupted or a member failed midway; what is there holds.
+    /// False when it was interrupted or a member failed midway; the rows present are valid.
     pub complete: bool,
-    /// The set-up in words: sink, rounds, bytes, what the instrument costs, skips with the reason.
+    /// The set-up in words: sink, rounds, bytes, the instrument's own cost, skips with the reason.
     pub notes: Vec<String>,
-    /// What may be wrong.
+    /// Reasons to doubt the figures.
     pub warnings: Vec<Warning>,
     /// The figures.
     pub rows: Vec<Row>,
@@ -60,33 +60,33 @@ pub struct Results {
 pub struct Row {
     /// The experiment's name.
     pub experiment: String,
-    /// What was measured: a path, a server.
+    /// Name of the measured object: a path, a server.
     pub member: String,
-    /// With which parameters, such as size and sink.
+    /// Parameters, such as size and sink.
     pub parameters: BTreeMap<String, String>,
-    /// Which quantity.
+    /// Name of the measured quantity.
     pub metric: String,
-    /// In what; empty for a ratio.
+    /// Unit; empty for a ratio.
     pub unit: String,
     /// The figure.
     #[serde(flatten)]
     pub figure: Figure,
-    /// Where the value was published, when it was not measured here.
+    /// Source of a published value; `None` for one that was measured here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
-    /// One cell of many: in files and plots, not in tables that are read line by line.
+    /// True for one cell of many: shown in files and plots, not in tables read line by line.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detail: bool,
 }
 
-/// All that must be known of a file before it is read as of this version.
+/// The part of a file that is read first, to find its version.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
 }
 
 impl Results {
-    /// Of a run that begins now, on this machine: without rows, and not complete.
+    /// Returns the results of a run that starts now on this machine: no rows, not complete.
     pub fn new(experiment: &str, command: impl IntoIterator<Item = String>) -> Results {
         Results {
             format: FORMAT,
@@ -102,15 +102,14 @@ impl Results {
         }
     }
 
-    /// Adds a warning, once.
+    /// Adds a warning unless it is already there.
     pub fn warn(&mut self, warning: Warning) {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
 
-    /// Warns where the same piece of work, timed now and then over the run, did not take the same
-    /// time.
+    /// Warns where a fixed piece of work, repeated over the run, took different times.
     pub fn warn_of_paces(&mut self, paces: &[f64]) {
         let fastest = paces.iter().copied().fold(f64::INFINITY, f64::min);
         let slowest = paces.iter().copied().fold(0.0, f64::max);
@@ -119,7 +118,7 @@ impl Results {
         }
     }
 
-    /// The figure of a member's metric whose parameters include these.
+    /// Returns the figure of a member's metric whose parameters include `parameters`.
     pub fn figure(
         &self,
         member: &str,
@@ -138,12 +137,12 @@ impl Results {
         row.map(|row| &row.figure)
     }
 
-    /// The measurement file's text.
+    /// Returns the text of the measurement file.
     pub fn json(&self) -> String {
-        // Strings and finite numbers only: nothing in it can refuse to become JSON.
+        // Strings and finite numbers always convert to JSON.
         let head = Results { rows: Vec::new(), ..self.clone() };
         let text = serde_json::to_string_pretty(&head).expect("plain data");
-        // A row a line: a change of one figure is one line of a difference.
+        // One row a line, so that a changed figure is one line of a diff.
         let rows = self.rows.iter().map(|row| serde_json::to_string(row).expect("plain data"));
         let rows: Vec<String> = rows.map(|row| format!("    {row}")).collect();
         let end = text.rfind(NO_ROWS).expect("rows are the last field");
@@ -153,10 +152,10 @@ impl Results {
         }
     }
 
-    /// A measurement file's text; `name` is for the error.
+    /// Parses the text of a measurement file; `name` is for the error.
     ///
     /// # Errors
-    /// [`Error::Caller`] for a file of another version, damaged, or not a measurement at all.
+    /// [`Error::Caller`] for a file of another version, a damaged one, or any other file.
     pub fn from_json(text: &str, name: &str) -> Result<Results, Error> {
         let wrong = |found: String| Error::Caller { what: name.to_owned(), found };
         let damaged = |error: serde_json::Error| {
@@ -186,7 +185,7 @@ impl Results {
     /// Reads a measurement file.
     ///
     /// # Errors
-    /// As [`Results::from_json`], and [`Error::Host`] when it cannot be read.
+    /// Those of [`Results::from_json`], and [`Error::Host`] when the file cannot be read.
     pub fn read(path: &Path) -> Result<Results, Error> {
         let name = path.display().to_string();
         let mut bytes = Vec::new();
@@ -204,7 +203,7 @@ impl Results {
         Results::from_json(&text, &name)
     }
 
-    /// Writes the measurement file. A file that was there is replaced whole or not at all.
+    /// Writes the measurement file. An existing file is replaced completely or not at all.
     ///
     /// # Errors
     /// [`Error::Host`], with what to do.
@@ -214,7 +213,7 @@ impl Results {
 }
 
 impl Row {
-    /// A figure measured here, without parameters.
+    /// Returns a row measured here, without parameters.
     pub fn new(experiment: &str, member: &str, metric: &str, unit: &str, figure: Figure) -> Row {
         Row {
             experiment: experiment.to_owned(),
@@ -228,28 +227,27 @@ impl Row {
         }
     }
 
-    /// The same with one more parameter.
+    /// Adds one parameter.
     #[must_use]
     pub fn with(mut self, parameter: &str, value: impl ToString) -> Row {
         self.parameters.insert(parameter.to_owned(), value.to_string());
         self
     }
 
-    /// The same as one cell of many: see [`Row::detail`].
+    /// Marks the row as one cell of many: see [`Row::detail`].
     #[must_use]
     pub fn as_detail(mut self) -> Row {
         self.detail = true;
         self
     }
 
-    /// Whether it was counted: the same in every run, so that one sample is as good as ten.
+    /// True for a count: equal in every run, so that one sample suffices.
     pub fn is_count(&self) -> bool {
         COUNT_UNITS.contains(&self.unit.as_str())
     }
 }
 
-/// Gives metrics of rows and of warnings in a file of [`FORMAT_BEFORE`] their new names. Notes stay
-/// as they were taken.
+/// Renames metrics of rows and warnings in a file of [`FORMAT_BEFORE`]. Notes stay as they are.
 fn translate(value: &mut serde_json::Value) {
     use serde_json::Value;
     match value {
@@ -275,18 +273,18 @@ fn translate(value: &mut serde_json::Value) {
 /// The end of a file without rows.
 const NO_ROWS: &str = "\"rows\": []\n}";
 
-/// Writes a file so that it is there whole or not at all: the reports as well as the measurement.
+/// Writes a measurement file or a report completely or not at all.
 ///
 /// # Errors
 /// [`Error::Host`], with what to do.
 pub fn save(path: &Path, text: &str) -> Result<(), Error> {
     let written = match fs::metadata(path) {
-        // A rename would put a file in the place of the device.
+        // A rename would replace the device by a file.
         Ok(found) if !found.is_file() => File::options()
             .write(true)
             .open(path)
             .and_then(|mut target| target.write_all(text.as_bytes())),
-        // A rename would put a file in the place of the link.
+        // A rename would replace the link by a file.
         Ok(_) => path.canonicalize().and_then(|target| replace(&target, text)),
         Err(_) => replace(path, text),
     };
@@ -299,9 +297,9 @@ pub fn save(path: &Path, text: &str) -> Result<(), Error> {
 fn replace(target: &Path, text: &str) -> std::io::Result<()> {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    // An error of its own: that of the temporary file would name the temporary file.
+    // This error names the folder; that of the temporary file would name the temporary file.
     fs::metadata(folder)?;
-    // As any new file: what the umask leaves. A temporary file would be the owner's alone.
+    // The umask applies, as to any new file; a temporary file would have mode 0600.
     let mut beside = tempfile::Builder::new()
         .prefix(".pagewire-")
         .permissions(fs::Permissions::from_mode(0o666))
@@ -324,7 +322,7 @@ fn cure(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Quoted as a shell would need it; the program's path reduced to its name.
+/// Returns the command line, quoted for a shell, the program's path reduced to its name.
 fn command_line(arguments: impl IntoIterator<Item = String>) -> String {
     let mut words = Vec::new();
     for (index, argument) in arguments.into_iter().enumerate() {
@@ -340,7 +338,7 @@ fn command_line(arguments: impl IntoIterator<Item = String>) -> String {
     words.join(" ")
 }
 
-/// A time as `2026-11-21T07:08:09Z`; the epoch for one before it.
+/// Formats a time as `2026-11-21T07:08:09Z`; the epoch for an earlier one.
 fn rfc3339(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (mut days, second) = (seconds / DAY_S, seconds % DAY_S);
@@ -371,12 +369,12 @@ fn month_days(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Slower by this than the fastest is another pace.
+/// Ratio of the slowest to the fastest pace above which the run gets a warning.
 const PACE_CHANGE_MAX: f64 = 1.05;
 const DAY_S: u64 = 86_400;
 /// A full run of all experiments is some 10 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Units of what is counted, not timed.
+/// Units of counts.
 const COUNT_UNITS: &[&str] =
     &["per packet", "per byte", "blocks", "cases", "checks", "copies", "loops", "samples"];
 
@@ -388,7 +386,7 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_calendar() {
-        // As `date -u -d @SECONDS +%FT%TZ` gives them.
+        // Reference: `date -u -d @SECONDS +%FT%TZ`.
         let known = [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cases in turns: verified, warmed, timed round by round, and made into rows and doubts.
+//! Runs cases in interleaved rounds; emits rows and warnings.
 //!
-//! A round times every case once, every other round in reverse order, so that what drifts falls on
-//! all alike; a ratio is taken within the round. The first round warms caches and predictors and
-//! says how many bytes a run needs to be long enough to time; its times are thrown away.
+//! A round times every case once, every other round in reverse order, so that drift affects all
+//! alike; a ratio is taken within the round. The first round warms caches and predictors and gives
+//! the number of bytes that a run needs to be long enough; its times are discarded.
 //!
-//! Sources: the study's section 3.1; hyperfine (warm-up, outliers as warnings).
-//! Does not do: choose cases; the experiments do.
+//! Sources: section 3.1 of the data-paths paper; hyperfine (warm-up, outliers as warnings).
+//! Does not choose cases; the experiments do.
 
 use std::collections::BTreeMap;
 
@@ -24,43 +24,43 @@ use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::{INSTRUMENT_SHARE_MAX, Warning};
 
-/// How much is measured.
+/// Extent of the measurement.
 pub struct Scale {
     /// Timed rounds; a warm-up round comes before them.
     pub rounds: usize,
-    /// Bytes of a member and size, rounds together.
+    /// Bytes sent for each member and size, all rounds together.
     pub bytes: u64,
 }
 
-/// Cases that take turns: of one sink and one size.
+/// Cases of one sink and one size that take turns.
 pub struct Group {
     /// The device that all cases send to.
     pub sink: Sink,
-    /// Bytes of a datagram, or of a step of a download.
+    /// Bytes of a datagram, or of a download's step.
     pub bytes: u32,
     /// The cases, in the order of the first round.
     pub cases: Vec<Case>,
 }
 
-/// Where a run of the experiment is.
+/// Progress and statistics of a run of the experiment.
 pub struct Schedule<'a> {
     options: &'a Options,
     scale: Scale,
     done: usize,
     steps: usize,
-    /// Nanoseconds of the same piece of work, over the run.
+    /// Nanoseconds of a fixed piece of work, repeated over the run.
     paces: Vec<f64>,
-    /// Claims compared with counts, and those found right.
+    /// Number of claims compared with counts; next, the number of claims met.
     claims: usize,
     claims_met: usize,
-    /// What the loop costs without sending, s/GB, by bytes of a datagram and packets a call.
+    /// CPU cost of the loop without sending, s/GB, by bytes of a datagram and packets a call.
     loops: BTreeMap<(u32, u32), f64>,
-    /// The largest share of the processors that others had during a case.
+    /// Largest share of the processors that other programs used during a case.
     others: f64,
 }
 
 impl<'a> Schedule<'a> {
-    /// Of these groups: each case is verified once and timed once a round and a warm-up.
+    /// Plans these groups: each case is verified once and timed once a round and a warm-up.
     pub fn new(options: &'a Options, scale: Scale, groups: &[Group]) -> Schedule<'a> {
         let steps = groups.iter().map(|group| group.cases.len() * (scale.rounds + 2)).sum();
         Schedule {
@@ -76,7 +76,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Measures the groups one after the other, and says what to doubt.
+    /// Measures the groups one after the other and adds warnings.
     pub fn run(
         mut self,
         bench: &mut Bench,
@@ -121,8 +121,8 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// Pages are entered into this process's tables once, before anything is timed, so that no
-    /// member pays for another; what that costs is said.
+    /// Enters the file's pages into this process's page tables before the first timed run, so that
+    /// no member pays for another; the time is noted.
     fn note_of_mapping(&self, bench: &Bench, results: &mut Results) {
         if let Some(seconds) = bench.map_file() {
             results.notes.push(format!(
@@ -137,13 +137,13 @@ impl<'a> Schedule<'a> {
         mut group: Group,
         results: &mut Results,
     ) -> Result<(), Error> {
-        // The far end verifies every member, whatever the sink.
+        // The far end verifies every member, for any sink.
         bench.network.make(&Sink::Veth)?;
         let to = bench.network.make(&group.sink)?;
         let tcp = group.cases.iter().all(|case| case.spec.transport == Transport::Tcp);
         // A download needs no image; the smallest one stands in.
         let image = bench.fixture.image(if tcp { USUAL_BYTES } else { group.bytes })?;
-        // As the file's own pages: mapped before anything is timed.
+        // The image's pages are mapped before the first timed run, like the file's.
         let _ = image.media.prefetch(0..image.media.bytes());
         self.warn_of_cold(bench, &image, results);
         let mut loop_costs = BTreeMap::new();
@@ -187,8 +187,8 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// Its share of a member's bytes, but long enough to time, and no longer than it takes: small
-    /// packets are millions before they are a gigabyte.
+    /// Returns the bytes of a run: a round's share, raised to [`RUN_SECONDS_MIN`] and limited to
+    /// [`RUN_SECONDS_MAX`]; a gigabyte of small packets is millions of calls.
     fn run_bytes(&self, sample: &Sample) -> u64 {
         let share = self.scale.bytes / self.scale.rounds as u64;
         let in_time = |seconds: f64| (seconds / sample.cpu_s_per_gb.max(0.001) * 1e9) as u64;
@@ -211,7 +211,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The rows of a group.
+    /// Adds the rows of a group.
     fn add(&mut self, group: &Group, loop_costs: &BTreeMap<u32, f64>, results: &mut Results) {
         let measured: Vec<&Case> = group.cases.iter().filter(|c| !c.samples.is_empty()).collect();
         for case in &measured {
@@ -304,7 +304,8 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// Ratios to the reference of the transport, and for RTP to the study's best stock path.
+/// Returns ratios to the transport's reference, for RTP also to `rtp_sendfile`, the best path of an
+/// unmodified kernel in the data-paths paper.
 fn ratios(case: &Case, measured: &[&Case], cpu_s_per_gb: &Row) -> Vec<Row> {
     let references: &[&str] = match case.spec.transport {
         Transport::Rtp => &["read_writev", "rtp_sendfile"],
@@ -327,12 +328,12 @@ fn ratios(case: &Case, measured: &[&Case], cpu_s_per_gb: &Row) -> Vec<Row> {
 
 const RUN_BYTES_MAX: u64 = 1_000_000_000;
 const WARM_RUN_BYTES: u64 = 8_000_000;
-/// Longer runs say nothing more.
+/// Longer runs give no more information.
 const RUN_SECONDS_MAX: f64 = 0.5;
-/// A run shorter than this is lost in timer interrupts.
+/// Timer interrupts dominate a shorter run.
 const RUN_SECONDS_MIN: f64 = 0.03;
 const GIGABITS: f64 = 8.0;
 const OTHERS_MAX: f64 = 0.05;
-/// Below it the work stayed in the process.
+/// Below this share the work stayed in the process.
 const ELSEWHERE_MIN: f64 = 0.01;
 const STOLEN_MAX: f64 = 0.01;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Folders that a measurement reads and writes, removed at its end.
 //!
-//! By default they lie in a file system in memory: what is measured is then reading from and
-//! writing to the page cache, and no device.
+//! By default they lie in a file system in memory: the measurement then reads from and writes to
+//! the page cache, without a device.
 //!
-//! A run that was killed leaves its folder, and with it memory: the next run removes folders that
-//! nobody holds locked.
+//! A killed run leaves its folder, and with it occupied memory: the next run removes folders that
+//! no process holds locked.
 //!
 //! Sources: tmpfs(5), flock(2).
-//! Does not do: fill them.
+//! Does not fill them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,18 +19,18 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 
-/// A place for folders, gone when it is dropped.
+/// A place for folders, removed when it is dropped.
 pub struct ScratchDir {
     folder: TempDir,
     /// Locked while the folder is in use.
     _lock: File,
-    /// In words, for the notes.
+    /// Description for the notes.
     pub description: String,
     targets: u64,
 }
 
 impl ScratchDir {
-    /// Below `folder`, or in memory where there is none.
+    /// Makes the place below `folder`, or in memory without one.
     pub fn new(folder: Option<&Path>) -> Result<ScratchDir, Error> {
         let memory = Path::new(MEMORY);
         let (below, description) = match folder {
@@ -50,27 +50,27 @@ impl ScratchDir {
         Ok(ScratchDir { folder, _lock: lock, description, targets: 0 })
     }
 
-    /// A folder, empty.
+    /// Makes an empty folder.
     pub fn folder(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.folder.path().join(name);
         fs::create_dir(&path).map_err(failed("making", &path))?;
         Ok(path)
     }
 
-    /// A path for a target that is not there yet.
+    /// Returns the path of a target that does not exist yet.
     pub fn target(&mut self) -> PathBuf {
         self.targets += 1;
         self.folder.path().join(format!("target-{}", self.targets))
     }
 
-    /// A source or target is no longer needed.
+    /// Removes a source or target.
     pub fn remove(path: &Path) -> Result<(), Error> {
         fs::remove_dir_all(path).map_err(failed("removing", path))
     }
 }
 
-/// Removes what runs left that were killed: folders of ours that nobody holds, and that are not
-/// just being made. What cannot be removed is somebody else's.
+/// Removes folders of killed runs: those with our prefix that no process holds locked and that are
+/// not just being made. A folder that cannot be removed belongs to another user.
 fn remove_left(below: &Path, young: Duration) {
     for entry in fs::read_dir(below).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
@@ -92,7 +92,7 @@ pub fn failed(doing: &str, what: &Path) -> impl FnOnce(std::io::Error) -> Error 
     Error::host(format!("{doing} {}", what.display()))
 }
 
-/// Memory that can be had without swapping; all there is where the kernel does not say.
+/// Returns the memory available without swapping; `u64::MAX` where it is unknown.
 pub fn memory_free_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -100,11 +100,11 @@ pub fn memory_free_bytes() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
-/// Nobody gives this name to what is to be kept.
+/// Prefix that no user gives to a folder worth keeping.
 const PREFIX: &str = ".pagewire-lab-unfinished-";
-/// Between a folder's making and its lock.
+/// Longest time between the making of a folder and its lock.
 const YOUNG: Duration = Duration::from_secs(10);
-/// Where Linux has a file system in memory.
+/// The file system in memory of Linux.
 const MEMORY: &str = "/dev/shm";
 
 #[cfg(test)]
