@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One member at work: datagrams by a stream path, or a file over TCP.
+//! Sends a member's traffic: datagrams by a stream path, or a file over TCP.
 //!
-//! The loop is what a server's is, less the pacing: headers are made, a batch is put together, the
-//! path is called; a full socket is waited for by poll(2). What the loop itself costs is measured
-//! with a path that sends nothing ([`Nothing`]) and subtracted from every CPU cost. Headers are not
-//! of the loop: a path that needs them pays for them, as a server does.
+//! The loop is a server's without the pacing: it makes headers, lays out a batch, calls the path,
+//! and waits for a full socket by poll(2). The CPU cost of the loop itself is measured with a path
+//! that sends nothing ([`Nothing`]) and subtracted from every CPU cost. Headers are not part of the
+//! loop: a path that needs them pays for them, as in a server.
 //!
-//! Sources: the study's section 3.3 to 3.5.
-//! Does not do: time anything.
+//! Sources: sections 3.3 to 3.5 of the data-paths paper.
+//! Does not time anything.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -22,10 +22,10 @@ use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
 use crate::error::Error;
 use crate::fixture::{Fixture, HEADER_BYTES, Image, header};
 
-/// A datagram may be this long over IPv4.
+/// Largest UDP payload over IPv4.
 pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
-/// Sends the fixture's packets in batches, from the first again after the last.
+/// Sends the fixture's packets in batches; restarts at the first after the last.
 pub struct Sender<'a> {
     path: Box<dyn StreamPath>,
     to: Destination,
@@ -34,10 +34,10 @@ pub struct Sender<'a> {
     datagram_bytes: u32,
     packets: u64,
     batch_packets: u32,
-    /// The packet to go on with.
+    /// Packet at which the next batch starts.
     pub next: u64,
     heads: Vec<u8>,
-    /// Sums over all calls so far.
+    /// Totals of all calls so far.
     pub stats: SendStats,
 }
 
@@ -50,7 +50,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// Bytes of the file that a packet takes.
+    /// Returns the bytes of a packet in the file.
     fn packet_bytes(self, datagram_bytes: u32) -> u64 {
         u64::from(match self {
             Self::Gathered => datagram_bytes - HEADER_BYTES,
@@ -59,7 +59,7 @@ impl Layout {
     }
 }
 
-/// A socket from an address of this machine to another one, as paths want it.
+/// Connects a socket from an address of this machine to `to`; wraps it for the paths.
 pub fn destination(from: Ipv4Addr, to: SocketAddr) -> Result<Destination, Error> {
     let what = || format!("a socket to {to}");
     let socket = UdpSocket::bind((from, 0));
@@ -69,7 +69,7 @@ pub fn destination(from: Ipv4Addr, to: SocketAddr) -> Result<Destination, Error>
         .map_err(|error| Error::Host { what: what(), found: error.to_string() })
 }
 
-/// The path that what is not about sending sends by.
+/// Opens the path that experiments on other subjects send by.
 pub fn usual_path() -> Result<Box<dyn StreamPath>, Error> {
     let spec = paths::find(Transport::Rtp, "mmap_gso").expect("it is in the list");
     let Open::Stream { open, .. } = spec.open else { panic!("{spec} sends datagrams") };
@@ -77,7 +77,8 @@ pub fn usual_path() -> Result<Box<dyn StreamPath>, Error> {
 }
 
 impl<'a> Sender<'a> {
-    /// `segments` is how many packets a call may carry and a batch has, as far as 64 KiB allow.
+    /// Opens a sender; `segments` is the number of packets of a call and of a batch, as far as
+    /// 64 KiB allow.
     pub fn open(
         spec: &'static Spec,
         fixture: &'a Fixture,
@@ -92,7 +93,7 @@ impl<'a> Sender<'a> {
         Self::of_media(spec, media, (datagram_bytes, segments), to)
     }
 
-    /// Sends from `media`: a wire image or the file, as the path wants it.
+    /// Opens a sender from `media`: a wire image or the file, as the path requires.
     pub fn of_media(
         spec: &'static Spec,
         media: &'a MappedFile,
@@ -111,7 +112,7 @@ impl<'a> Sender<'a> {
             .map_err(|found| Error::Host { what: spec.to_string(), found })
     }
 
-    /// The loop alone: batches are made and sent nowhere.
+    /// Opens the loop alone: it makes batches and sends none.
     pub fn of_nothing(
         fixture: &'a Fixture,
         (datagram_bytes, segments): (u32, u32),
@@ -145,14 +146,14 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Packets of the next batch: its first, and how many.
+    /// Returns the first packet of the next batch, and the number of packets.
     pub fn coming(&self) -> (u64, u32) {
         let first =
             if self.next + u64::from(self.batch_packets) > self.packets { 0 } else { self.next };
         (first, self.batch_packets)
     }
 
-    /// Sends a batch, or what is left of one; returns which packets that were.
+    /// Sends a batch, or the rest of one; returns the packets sent.
     pub fn step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
         let (first, count) = self.coming();
         let bytes = self.form.packet_bytes(self.datagram_bytes);
@@ -184,8 +185,8 @@ impl<'a> Sender<'a> {
         Ok(first..self.next)
     }
 
-    /// The first step, made again for a while where a device's queue is still busy: the kernel
-    /// gives that of a closed socket back when it comes to it.
+    /// Takes the first step, and repeats it for up to two seconds where a device's queue is busy:
+    /// the kernel releases the queue of a closed socket with some delay.
     pub fn first_step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
         for _ in 0..QUEUE_LOOKS {
             match self.step() {
@@ -198,7 +199,7 @@ impl<'a> Sender<'a> {
         self.step()
     }
 
-    /// Sends until `bytes` more have been taken.
+    /// Sends until the path has accepted `bytes` more.
     pub fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
         let end = self.stats.bytes + bytes;
         while self.stats.bytes < end {
@@ -207,7 +208,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// The byte of the file before which the coming batch ends.
+    /// Returns the end of the next batch as an offset in the file.
     pub fn reaches(&self) -> u64 {
         let (first, count) = self.coming();
         (first + u64::from(count)) * self.form.packet_bytes(self.datagram_bytes)
@@ -221,7 +222,7 @@ pub struct Crowd<'a> {
     media: &'a MappedFile,
     form: Layout,
     next: u64,
-    /// Sums over all calls so far.
+    /// Totals of all calls so far.
     pub stats: SendStats,
 }
 
@@ -242,13 +243,13 @@ impl<'a> Crowd<'a> {
             Sender::open(spec, fixture, image, sizes, to)?;
         let mut destinations = vec![first];
         for _ in 1..sockets {
-            // A path for each would be a ring or a buffer for each.
+            // A path for each destination would need a ring or a buffer for each.
             destinations.push(Sender::of_nothing(fixture, sizes, to)?.to);
         }
         Ok(Crowd { path, to: destinations, media, form, next: 0, stats: SendStats::default() })
     }
 
-    /// A burst to each; what a full socket did not take is left out.
+    /// Sends a burst to each destination; drops the packets that a full socket refuses.
     pub fn round(&mut self, at_once: bool) -> Result<(), SendError> {
         let packet_bytes = self.form.packet_bytes(CROWD_DATAGRAM_BYTES);
         let burst = u64::from(CROWD_BURST);
@@ -289,7 +290,7 @@ impl<'a> Crowd<'a> {
     }
 }
 
-/// A path that sends nothing: what is left of a run is the loop.
+/// A path that sends nothing, so that a run costs the loop only.
 struct Nothing;
 
 impl StreamPath for Nothing {
@@ -305,16 +306,16 @@ impl StreamPath for Nothing {
     }
 }
 
-/// Sends the file over a TCP connection, from its start again after its end.
+/// Sends the file over a TCP connection; restarts at its end.
 pub struct DownloadSender<'a> {
     path: Box<dyn DownloadPath>,
     socket: TcpStream,
     media: &'a MappedFile,
     step_bytes: u64,
     at: u64,
-    /// Sums over all calls so far.
+    /// Totals of all calls so far.
     pub stats: SendStats,
-    /// Calls of the path, those included that found the socket full.
+    /// Calls of the path, including those that found the socket full.
     pub steps: u64,
 }
 
@@ -334,10 +335,10 @@ impl<'a> DownloadSender<'a> {
         let socket = TcpStream::connect(to);
         let socket = socket.and_then(|s| s.set_nonblocking(true).map(|()| s));
         let socket = socket.map_err(Error::host(format!("{spec}: a connection to {to}")))?;
-        // As a server does from head to last byte: full segments, whatever the steps are.
+        // A server corks from head to last byte: segments are full for any size of a step.
         set_tcp_cork(&socket, true).map_err(|error| failed(spec, &error))?;
-        // In every kernel, and without a timer a segment: BBR's pacing, which some hosts have for
-        // all connections, costs a virtual machine more than sending does.
+        // Every kernel has reno, and it needs no timer a segment: BBR's pacing, the default of some
+        // hosts, costs a virtual machine more than sending does.
         set_tcp_congestion(&socket, "reno").map_err(|error| failed(spec, &error))?;
         Ok(DownloadSender {
             path,
@@ -350,7 +351,7 @@ impl<'a> DownloadSender<'a> {
         })
     }
 
-    /// Sends `bytes` bytes of the file, from its start again at its end.
+    /// Sends `bytes` bytes of the file; restarts at its end.
     ///
     /// # Errors
     /// [`SendError`] of the first call that fails.
@@ -362,8 +363,8 @@ impl<'a> DownloadSender<'a> {
         Ok(())
     }
 
-    /// One call of the path, for a step or what is left of `end` bytes in all; waits where the
-    /// socket is full.
+    /// Calls the path once, for a step or the rest of `end` bytes in all; waits where the socket is
+    /// full.
     pub fn step(&mut self, end: u64) -> Result<(), SendError> {
         let left = self.media.bytes() - self.at;
         let wanted = self.step_bytes.min(left).min(end - self.stats.bytes);
@@ -377,28 +378,29 @@ impl<'a> DownloadSender<'a> {
         Ok(())
     }
 
-    /// What is sent leaves at once.
+    /// Removes the cork: bytes leave as soon as they are sent.
     pub fn uncork(&self) -> std::io::Result<()> {
         Ok(set_tcp_cork(&self.socket, false)?)
     }
 
-    /// Says that nothing more comes.
+    /// Ends the sending direction.
     pub fn finish(&self) -> std::io::Result<()> {
         self.socket.shutdown(std::net::Shutdown::Write)
     }
 }
 
-/// Sockets of a crowd get the usual packets, a burst of 20 ms of 5 Mb/s, from places apart.
+/// Datagrams of a crowd have the usual size, a burst is 20 ms of 5 Mb/s, and the bursts of
+/// different sockets are [`CROWD_APART`] packets apart in the file.
 const CROWD_DATAGRAM_BYTES: u32 = 1328;
 const CROWD_BURST: u32 = 10;
 const CROWD_APART: u64 = 1489;
-/// Two seconds in all.
+/// Tries in two seconds.
 const QUEUE_LOOKS: u32 = 200;
 const QUEUE_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
 fn wait_writable(socket: &impl AsFd) {
     let mut asked = [PollFd::new(socket, PollFlags::OUT)];
-    // Interrupted or not: the send is made again.
+    // A poll that was interrupted does no harm: the send is tried again.
     let _ = poll(&mut asked, None);
 }
 

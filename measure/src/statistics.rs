@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Median and spread of few samples.
 //!
-//! A machine that does other things now and then adds time to some samples and takes it from none,
-//! so means and standard deviations say more of the disturbance than of what is measured. The
-//! median and the median absolute deviation stay where they are while fewer than half of the
-//! samples are disturbed. All samples are kept, in order.
+//! Disturbances of a machine add time to some samples and subtract it from none, so means and
+//! standard deviations reflect the disturbance more than the measured quantity. The median and the
+//! median absolute deviation stay stable while fewer than half of the samples are disturbed. All
+//! samples are kept, in order.
 //!
 //! Sources: Hampel, "The Influence Curve and its Role in Robust Estimation", 1974 (the median
 //! absolute deviation, and 1.4826 as its factor to a standard deviation).
-//! Does not do: drop outliers.
+//! Does not drop outliers.
 
 use serde::{Deserialize, Serialize};
 
-/// A measured quantity: its median, how far the samples lie apart, and the samples. Finite
-/// throughout.
+/// A measured quantity: its median, the spread of its samples, and the samples. All values are
+/// finite.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The middle sample; the mean of the two middle ones of an even number.
     pub median: f64,
-    /// The median absolute deviation in parts of the median. 0 when all samples are equal; 1 when
-    /// the median is 0 and they are not, as nothing is known of a figure then.
+    /// Median absolute deviation in parts of the median. 0 when all samples are equal; 1 when the
+    /// median is 0 and they differ, as the relative spread is then undefined.
     pub spread: f64,
-    /// All, in the order they were taken; none for a value that was published elsewhere, or that
-    /// follows from another figure's.
+    /// All samples in order; empty for a published value, and for one derived from another
+    /// figure.
     pub samples: Vec<f64>,
 }
 
 impl Figure {
-    /// The figure of these samples.
+    /// Returns the figure of these samples.
     ///
     /// # Panics
     /// Without a sample, or with one that is not finite.
@@ -46,7 +46,7 @@ impl Figure {
         Figure { median, spread, samples }
     }
 
-    /// A value that somebody else published: without samples, and so without a spread.
+    /// Returns a published value: without samples, and so without a spread.
     ///
     /// # Panics
     /// When it is not finite.
@@ -55,8 +55,8 @@ impl Figure {
         Figure { median: value, spread: 0.0, samples: Vec::new() }
     }
 
-    /// A value that follows from another figure's samples, such as their maximum: without samples
-    /// of its own.
+    /// Returns a value derived from another figure's samples, such as their maximum: without
+    /// samples of its own.
     ///
     /// # Panics
     /// When it is not finite.
@@ -65,14 +65,13 @@ impl Figure {
         Figure { median: value, spread: 0.0, samples: Vec::new() }
     }
 
-    /// The median absolute deviation, in the figure's unit.
+    /// Returns the median absolute deviation, in the figure's unit.
     pub fn deviation(&self) -> f64 {
         if self.samples.is_empty() { 0.0 } else { deviation(&self.samples, self.median) }
     }
 
-    /// Sample by sample, as both were taken in the same round and what disturbed one disturbed the
-    /// other. A round whose reference is 0 has no ratio and is left out; none when no round has
-    /// one.
+    /// Returns the ratios sample by sample: both of a round suffered the same disturbance. A round
+    /// whose reference is 0 has no ratio and is left out; `None` when no round has one.
     pub fn relative_to(&self, reference: &Figure) -> Option<Figure> {
         let pairs = self.samples.iter().zip(&reference.samples);
         let ratios = pairs.map(|(sample, reference)| sample / reference);
@@ -81,13 +80,13 @@ impl Figure {
     }
 }
 
-/// The median distance of the samples from `median`.
+/// Returns the median distance of the samples from `of`.
 fn deviation(samples: &[f64], of: f64) -> f64 {
-    // Two finite numbers may lie further apart than the largest one.
+    // The distance of two finite numbers may exceed the largest finite number.
     median(samples.iter().map(|sample| (sample - of).abs().min(f64::MAX)).collect())
 }
 
-/// Of at least one number.
+/// Returns the median of at least one number.
 fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_unstable_by(f64::total_cmp);
     f64::midpoint(samples[(samples.len() - 1) / 2], samples[samples.len() / 2])

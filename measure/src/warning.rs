@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may be wrong with a figure, and what to do about it.
+//! Reasons to doubt a figure, and their cures.
 //!
-//! A measuring program that is silent about its own doubt is believed when it should not be. Each
-//! warning is one line that says what was found, and has a cure; it stands in the measurement file,
-//! beside the figures it is about, and in docs/measuring.md by its exact text.
+//! Readers trust a figure unless a warning tells them otherwise. Each warning is one line with the
+//! finding, and has a cure. It stands in the measurement file, beside the figures that it concerns,
+//! and in docs/measuring.md by its exact text.
 //!
 //! Sources: hyperfine's `src/benchmark/` (warnings that carry their cure); the traps that building
 //! pagewire's paths uncovered (docs/measuring.md, "Where the packets go").
-//! Does not do: stop a measurement. What makes a figure wrong, not doubtful, is an error.
+//! Does not stop a measurement. A fact that makes a figure wrong, not doubtful, is an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,128 +16,128 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::Row;
 
-/// See the variants; `Display` is the exact line. Shares are parts of 1.
+/// Reason to doubt figures; `Display` is the exact line. Shares are parts of 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
-    /// The device takes segmented sends whole, as one that segments itself does.
+    /// The device accepts super-packets whole, as one that segments itself does.
     SuperPacketsSwallowed {
         /// The sink, as in the parameter of that name.
         sink: String,
     },
-    /// Sends that asked for no copy were copied.
+    /// Zero-copy sends were copied.
     ZerocopyCopied {
-        /// Who sent.
+        /// Name of the member.
         member: String,
-        /// Its parameters.
+        /// Parameters of the figure.
         #[serde(default)]
         parameters: BTreeMap<String, String>,
-        /// Of its bytes.
+        /// Copied share of its bytes.
         share: f64,
     },
-    /// The samples of a figure lie too far apart for it to be published.
+    /// The samples of a figure differ too much for publication.
     NoisySpread {
-        /// Whose figure.
+        /// Name of the member.
         member: String,
-        /// Its parameters.
+        /// Parameters of the figure.
         #[serde(default)]
         parameters: BTreeMap<String, String>,
-        /// Which.
+        /// Name of the quantity.
         metric: String,
         /// Median absolute deviation in parts of the median.
         spread: f64,
-        /// How many samples.
+        /// Number of samples.
         samples: usize,
     },
-    /// A figure's samples stayed apart, though rounds were added until a bound.
+    /// The spread of a figure stayed large up to the limit of added rounds.
     SpreadStays {
-        /// Whose figure.
+        /// Name of the member.
         member: String,
-        /// Its parameters.
+        /// Parameters of the figure.
         #[serde(default)]
         parameters: BTreeMap<String, String>,
-        /// Which.
+        /// Name of the quantity.
         metric: String,
         /// Median absolute deviation in parts of the median.
         spread: f64,
-        /// How many were measured.
+        /// Number of measured rounds.
         rounds: usize,
         /// The cause.
         why: String,
     },
-    /// Figures of too few samples for their spread to say something.
+    /// Figures have too few samples for a meaningful spread.
     TooFewSamples {
-        /// How many figures.
+        /// Number of such figures.
         figures: usize,
         /// Samples of the one with the fewest.
         samples: usize,
     },
-    /// The same work did not always take the same processor time: the frequency changed, or what
-    /// shares the core did.
+    /// The same work took different processor times: the frequency changed, or the load on the
+    /// other thread of the core.
     FrequencyChanged {
-        /// By how much longer the longest time was than the shortest.
+        /// Excess of the longest time over the shortest.
         share: f64,
     },
     /// The hypervisor ran something else on the cores.
     StolenTime {
-        /// Of the cores' time during the measurement.
+        /// Stolen share of the cores' time during the measurement.
         share: f64,
     },
-    /// Two measurements that differ in more than one thing were compared.
+    /// The compared measurements differ in more than one variable.
     ManyVariables {
-        /// What differs.
+        /// Names of the variables.
         which: Vec<String>,
     },
-    /// The file to be sent was partly on the disk.
+    /// The file to send was partly on the disk.
     NotInPageCache {
         /// The file's name.
         file: String,
-        /// Of its pages.
+        /// Share of its pages on the disk.
         share: f64,
     },
-    /// What was to be read from the disk was still in memory.
+    /// The file to read from the disk was still in memory.
     StillInPageCache {
         /// The file's name.
         file: String,
-        /// Of its pages.
+        /// Share of its pages in memory.
         share: f64,
     },
-    /// A path did not cost the calls or copies that it claims.
+    /// A path made other calls or copies than it claims.
     ClaimNotMet {
-        /// Who, with its parameters.
+        /// Name of the member, with its parameters.
         member: String,
-        /// What it claims: calls or copies.
+        /// Subject of the claim: calls or copies.
         claim: String,
-        /// How many, per packet, step or byte.
+        /// Claimed number per packet, step or byte.
         claimed: f64,
-        /// What was counted.
+        /// Counted number.
         counted: f64,
     },
     /// Other programs used the cores.
     OtherLoad {
-        /// Of the cores' time.
+        /// Share of the cores' time.
         busy_share: f64,
     },
-    /// What measuring costs is no longer small beside what was measured.
+    /// The instrument's own cost is large relative to the figure.
     InstrumentLarge {
-        /// Whose figure.
+        /// Name of the member.
         member: String,
-        /// Which.
+        /// Name of the quantity.
         metric: String,
         /// The instrument's cost, which was subtracted, in parts of the figure.
         share: f64,
     },
-    /// The client used most of its core, and may be what limits the figure.
+    /// The client used most of its core, and may limit the figure.
     ClientLimits {
-        /// Whose figure, and of what.
+        /// Name of the member, and the load.
         member: String,
-        /// Of its core.
+        /// Used share of the client's core.
         share: f64,
     },
-    /// A member could not go on; what it gave before is kept.
+    /// A member failed; its earlier figures are kept.
     MemberFailed {
-        /// Who.
+        /// Name of the member.
         member: String,
         /// The error.
         found: String,
@@ -147,7 +147,7 @@ pub enum Warning {
     Unknown,
 }
 
-/// What a warning is about.
+/// Rows that a warning concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About<'a> {
     /// The whole run.
@@ -161,7 +161,7 @@ pub enum About<'a> {
 }
 
 impl Warning {
-    /// What to do.
+    /// Returns the action that removes the doubt.
     pub fn cure(&self) -> &'static str {
         match self {
             Warning::SuperPacketsSwallowed { .. } => {
@@ -221,7 +221,7 @@ impl Warning {
         }
     }
 
-    /// The rows that this warning concerns.
+    /// Returns the rows that this warning concerns.
     pub fn about(&self) -> About<'_> {
         match self {
             Warning::NoisySpread { member, parameters, metric, .. }
@@ -237,7 +237,7 @@ impl Warning {
         }
     }
 
-    /// One of each, in the order of the list: what docs/measuring.md is made from.
+    /// Returns one of each kind, in the order of the list, for docs/measuring.md.
     pub fn examples() -> Vec<Warning> {
         let member = || "wire_sendfile".to_owned();
         let metric = || "CPU cost".to_owned();
@@ -290,8 +290,8 @@ impl Warning {
         ]
     }
 
-    /// What the rows themselves give reason to doubt: every measured figure's spread, and how many
-    /// have few samples. Published values are not judged.
+    /// Returns the warnings that follow from the rows alone: each measured figure with a large
+    /// spread, and the number of figures with few samples. Published values are not judged.
     pub fn of_rows(rows: &[Row]) -> Vec<Warning> {
         let measured = || rows.iter().filter(|row| row.published.is_none());
         let noisy = measured().filter(|row| row.figure.spread > SPREAD_MAX);
@@ -305,7 +305,7 @@ impl Warning {
             })
             .collect();
         let few = measured().filter(|row| !row.is_count()).map(|row| row.figure.samples.len());
-        // A derived value has none, and is judged by the figure it is of.
+        // A derived value has no samples; the figure that it derives from is judged.
         let few: Vec<usize> = few.filter(|samples| (1..SAMPLES_MIN).contains(samples)).collect();
         if let Some(samples) = few.iter().copied().min() {
             warnings.push(Warning::TooFewSamples { figures: few.len(), samples });
@@ -405,13 +405,13 @@ impl fmt::Display for Percent {
     }
 }
 
-/// A published figure's spread is at most this.
+/// Largest spread of a figure for publication.
 pub const SPREAD_MAX: f64 = 0.05;
-/// Rounds are added until every figure's spread is at most this, where an experiment adds rounds.
+/// Largest spread at which an experiment stops adding rounds.
 pub const SPREAD_WANTED: f64 = 0.10;
-/// With fewer, one disturbed sample of two moves the median.
+/// Fewest samples of a figure; with two, one disturbed sample moves the median.
 pub const SAMPLES_MIN: usize = 5;
-/// Up to here the instrument's cost, which is subtracted, is no matter of doubt.
+/// Largest share of the instrument's cost, which is subtracted, without a warning.
 pub const INSTRUMENT_SHARE_MAX: f64 = 0.01;
 
 #[cfg(test)]
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(lines.len(), VARIANTS, "one example a variant");
     }
 
-    /// As in the match above.
+    /// Number of variants in the match above.
     const VARIANTS: usize = 16;
 
     #[test]

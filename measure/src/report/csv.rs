@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The figures as comma-separated values, one a line, for spreadsheets and scripts.
 //!
-//! The columns are fixed, so that files of several runs can be put one after the other: what a
-//! member's parameters are called differs by experiment, so they share a column as `name=value`
-//! joined by `;`. Numbers have all their digits.
+//! The columns are fixed, so that files of several runs can be concatenated: names of parameters
+//! differ by experiment, so they share a column as `name=value` joined by `;`. Numbers have all
+//! their digits.
 //!
-//! Sources: RFC 4180 (quoting); lines end with a line feed alone, as awk and cut want it.
-//! Does not do: notes and warnings; they are in the measurement file.
+//! Sources: RFC 4180 (quoting); lines end with a line feed alone, for awk and cut.
+//! Does not contain notes and warnings; they are in the measurement file.
 
 use crate::results::{Results, Row};
 
-/// The figures as CSV with a header line.
+/// Returns the figures as CSV with a header line.
 pub fn csv(results: &Results) -> String {
     let mut text = String::from(HEADER);
     for row in &results.rows {
@@ -39,7 +39,7 @@ pub fn csv(results: &Results) -> String {
     text
 }
 
-/// Quoted where a reader would take it for more than one field.
+/// Quotes a text that would otherwise read as several fields.
 fn field(text: &str) -> String {
     let special = |letter: char| matches!(letter, ',' | '"' | '\n' | '\r');
     if text.contains(special) || text.trim() != text {
@@ -49,7 +49,7 @@ fn field(text: &str) -> String {
     }
 }
 
-/// A name or value within the column of parameters.
+/// Escapes a name or value within the column of parameters.
 fn part(text: &str) -> String {
     text.replace('\\', "\\\\").replace(';', "\\;").replace('=', "\\=")
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report as one HTML page that needs nothing else: the result, plots, tables, samples; at the
-//! end warnings and the set-up with its skips.
+//! The report as one self-contained HTML page: the result, plots, tables, samples; at the end
+//! warnings and the set-up with its skips.
 //!
-//! There is no script in it and its policy forbids any, as well as every request: it can be mailed,
-//! opened from a disk and read in ten years. Light or dark follows the reader's preference.
+//! It contains no script, and its policy forbids scripts and requests: it can be mailed, opened
+//! from a disk and read in ten years. Light or dark follows the reader's preference.
 //!
-//! Sources: HTML Living Standard §13.1 (what must be escaped); CSP Level 3.
-//! Does not do: compare two measurements; that is [`crate::compare()`].
+//! Sources: HTML Living Standard §13.1 (escapes); CSP Level 3.
+//! Does not compare two measurements; [`crate::compare()`] does.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use super::{Doubts, Ratios, facts, marks, number, parameters, published_sources,
 use crate::compare::more_is_better;
 use crate::results::{Results, Row};
 
-/// The page.
+/// Returns the page.
 pub fn html(results: &Results) -> String {
     let title = escape(&format!("pagewire lab {}", results.experiment));
     let style = style();
@@ -50,8 +50,8 @@ pub fn html(results: &Results) -> String {
     page
 }
 
-/// First of all: the best and the worst of the quantity that the experiment is about, at the usual
-/// size, and how much there is to doubt.
+/// Writes the best and the worst of the experiment's main quantity at the usual size, and the
+/// number of warnings.
 fn result<'a>(page: &mut String, results: &'a Results, ratios: &Ratios<'a>, doubts: &Doubts<'a>) {
     let sections = plots(results.rows.iter());
     let Some(section) = sections.iter().find(|section| section.metric == ratios.of) else { return };
@@ -89,7 +89,7 @@ fn result<'a>(page: &mut String, results: &'a Results, ratios: &Ratios<'a>, doub
     }
 }
 
-/// Host, command, notes and skips.
+/// Writes host, command, notes and skips.
 fn set_up(page: &mut String, results: &Results) {
     page.push_str("<h2>Set-up</h2>\n<dl>\n");
     for (name, value) in facts(results) {
@@ -130,7 +130,7 @@ fn warnings(page: &mut String, doubts: &Doubts<'_>) {
     page.push_str("</section>\n");
 }
 
-/// Lines over the axis and bars at its commonest value; bars alone where there is no axis.
+/// Writes lines over the axis and bars at its commonest value; bars alone where there is no axis.
 fn plotted(page: &mut String, results: &Results) {
     let sections = plots(results.rows.iter());
     let styles = Styles::of(&sections);
@@ -204,7 +204,7 @@ fn samples(page: &mut String, rows: &[Row]) {
     page.push_str("</table>\n</details>\n");
 }
 
-/// Text for between tags and for attributes in double quotes, in HTML and in SVG within it.
+/// Escapes text and double-quoted attributes, in HTML and in SVG within it.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -235,10 +235,10 @@ fn style() -> String {
 }
 
 const WARNINGS_OPEN: usize = 6;
-/// More of them are folded away: the plots show the same.
+/// Number of tables above which they are folded: the plots show the same figures.
 const TABLES_OPEN: usize = 6;
 
-/// Okabe and Ito's colours, darker on white and lighter on black so that thin lines are seen.
+/// Okabe and Ito's colours, darker on white and lighter on black so that thin lines stay visible.
 const PALETTE: [(&str, &str); COLOURS] = [
     ("#0072b2", "#56a8e0"),
     ("#d55e00", "#f08a4b"),

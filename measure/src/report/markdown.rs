@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables in Markdown, for README and docs/: figures, and below them what they were taken with.
+//! The tables in Markdown, for README and docs/: figures, and below them the set-up.
 //!
 //! Sources: GitHub Flavored Markdown, "Tables (extension)".
-//! Does not do: bars; samples, which the measurement file has.
+//! Does not contain bars or samples; the measurement file has the samples.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::sections::{Section, tables};
 use super::{Doubts, Ratios, facts, marks, number, published_sources, spread};
 use crate::results::Results;
 
-/// The tables, notes, warnings and facts in Markdown.
+/// Returns tables, notes, warnings and facts in Markdown.
 pub fn markdown(results: &Results) -> String {
     let mut text = format!("## {}\n", escape(&results.experiment));
     for note in &results.notes {
@@ -78,8 +78,8 @@ fn table(text: &mut String, section: &Section<'_>, ratios: &Ratios<'_>, doubts: 
     }
 }
 
-/// Shown as it is: nothing in it is markup, and it stays in its line. An underscore within a word
-/// is none, and names are full of them.
+/// Escapes text so that it contains no markup and no line break. An underscore within a word is no
+/// markup and stays; many names have one.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();

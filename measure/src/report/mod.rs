@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader sees of a measurement: a table for the terminal, CSV, Markdown, and an HTML page
-//! with plots.
+//! Renders a measurement: a table for the terminal, CSV, Markdown, and an HTML page with plots.
 //!
-//! Each is a function of [`Results`] alone and knows no experiment: which tables and plots there
-//! are follows from the rows (`sections`). So they can be made of a committed file at any time,
-//! and a new experiment has all four without a line here. Texts of a file are escaped for where
-//! they go: a measurement file may come from a stranger.
+//! Each is a function of [`Results`] alone and independent of the experiment: tables and plots
+//! follow from the rows (`sections`). So they can be made from a committed file at any time, and a
+//! new experiment has all four without a new line here. Texts of a file are escaped for their
+//! output: a measurement file may come from a stranger.
 //!
 //! Sources: hyperfine's `src/export/` (a file a format).
-//! Does not do: write files; [`crate::save`] does.
+//! Does not write files; [`crate::save`] does.
 
 mod csv;
 mod html;
@@ -31,7 +30,7 @@ pub use terminal::{plain, wrapped};
 use crate::results::{Results, Row};
 use crate::warning::{About, Percent, Warning};
 
-/// Three significant digits, without an exponent where that is readable.
+/// Formats three significant digits, without an exponent where that is readable.
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
@@ -40,13 +39,13 @@ pub fn number(value: f64) -> String {
     if !(1e-5..1e9).contains(&magnitude) {
         return format!("{value:.2e}");
     }
-    // 9.995 is written with as many digits as 10.
+    // 9.995 has as many digits as 10.
     let exponent = (magnitude * (1.0 + 5e-4)).log10().floor() as i32;
     let digits = (2 - exponent).clamp(0, 7) as usize;
     format!("{value:.digits$}")
 }
 
-/// The spread of a measured figure; of a published or a single one there is none to give.
+/// Formats the spread: `± 3 %`, `published`, or nothing for fewer than two samples.
 pub fn spread(row: &Row) -> String {
     match row.figure.samples.len() {
         _ if row.published.is_some() => "published".to_owned(),
@@ -55,7 +54,7 @@ pub fn spread(row: &Row) -> String {
     }
 }
 
-/// A name and its value, several of them in a line.
+/// Formats names with their values in a line.
 pub fn pairs<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut line = String::new();
     for (name, value) in parameters {
@@ -65,12 +64,12 @@ pub fn pairs<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a str)>) -> St
     line
 }
 
-/// All parameters of a row.
+/// Formats all parameters of a row.
 pub fn parameters(row: &Row) -> String {
     pairs(row.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
-/// The set-up as name and value, the same in every format.
+/// Returns the set-up as names and values, equal in every format.
 fn facts(results: &Results) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("command", results.command.clone()),
@@ -84,7 +83,7 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// How many figures a table leaves out because each is one cell of many.
+/// Returns the number of figures that a table leaves out because each is one cell of many.
 fn details(rows: &[Row]) -> Option<String> {
     let details = rows.iter().filter(|row| row.detail).count();
     let plural = if details == 1 { "" } else { "s" };
@@ -93,7 +92,7 @@ fn details(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// Where published values are from, each source once.
+/// Returns the sources of published values, each once.
 fn published_sources(rows: &[Row]) -> Vec<&str> {
     let mut sources: Vec<&str> = rows.iter().filter_map(|row| row.published.as_deref()).collect();
     sources.sort_unstable();
@@ -101,7 +100,7 @@ fn published_sources(rows: &[Row]) -> Vec<&str> {
     sources
 }
 
-/// Warnings of one kind have one cure and one number.
+/// Warnings of one kind, which share a cure and a number.
 struct Kind<'a> {
     warnings: Vec<&'a Warning>,
 }
@@ -112,7 +111,7 @@ impl Kind<'_> {
     }
 }
 
-/// All warnings by kind, and which kinds concern a row.
+/// All warnings by kind.
 struct Doubts<'a> {
     kinds: Vec<Kind<'a>>,
     numbers: BTreeMap<About<'a>, Vec<usize>>,
@@ -137,7 +136,7 @@ impl<'a> Doubts<'a> {
         Doubts { kinds: kinds.into_iter().map(|(_, kind)| kind).collect(), numbers }
     }
 
-    /// The numbers (from 1) of the kinds that concern this row and not the whole run.
+    /// Returns the numbers (from 1) of the kinds that concern this row but not the whole run.
     fn of_row(&self, row: &'a Row) -> Vec<usize> {
         if row.published.is_some() {
             return Vec::new();
@@ -155,17 +154,17 @@ impl<'a> Doubts<'a> {
     }
 }
 
-/// Numbers as a mark beside a row: `!1 !3`.
+/// Formats numbers as marks beside a row: `!1 !3`.
 fn marks(numbers: &[usize]) -> String {
     let marks: Vec<String> = numbers.iter().map(|number| format!("!{number}")).collect();
     marks.join(" ")
 }
 
-/// The ratios of a metric's rows to a reference, which stand beside them.
+/// Ratios of a metric's rows to a reference, shown beside them.
 struct Ratios<'a> {
-    /// The metric they belong to: the CPU cost, or else the first that is no ratio.
+    /// The metric that they belong to: the CPU cost, else the first that is not a ratio.
     of: &'a str,
-    /// Their own metrics.
+    /// Metrics of the ratios.
     metrics: Vec<&'a str>,
     rows: BTreeMap<(&'a str, RowKey<'a>), &'a Row>,
 }
@@ -191,7 +190,7 @@ impl<'a> Ratios<'a> {
         Ratios { of, metrics, rows: found }
     }
 
-    /// The columns of a table of these rows: the ratios that any of them has.
+    /// Returns the columns of a table of these rows: the ratios that any of them has.
     fn columns(&self, metric: &str, rows: &[&'a Row]) -> Vec<&'a str> {
         if metric != self.of {
             return Vec::new();
@@ -204,7 +203,7 @@ impl<'a> Ratios<'a> {
         self.rows.get(&(metric, key(row))).copied()
     }
 
-    /// Whether this row stands beside another one and needs no table of its own.
+    /// True when this row stands beside another one and needs no table of its own.
     fn is_beside(&self, row: &'a Row) -> bool {
         self.beside(row, &row.metric).is_some_and(|found| std::ptr::eq(found, row))
     }

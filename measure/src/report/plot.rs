@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plots as inline SVG: lines over a number, horizontal bars for one value of each.
 //!
-//! Written here and not by a plotting library because the page wants what those do not give: names
-//! at the ends of their lines, moved apart until none covers another; exact values on hovering;
-//! colours that follow the reader's light or dark scheme. There are no scripts. Colours, strokes
-//! and fonts are classes that the page's style sheet defines.
+//! Written here because plotting libraries lack some features: names at the ends of their lines,
+//! moved apart until none overlaps; exact values on hovering; colours that follow the reader's
+//! light or dark scheme. There are no scripts. Colours, strokes and fonts are classes that the
+//! page's style sheet defines.
 //!
 //! Sources: SVG 2; Tufte, "The Visual Display of Quantitative Information" (names beside the data,
 //! no boxes); Okabe and Ito's palette, which colour-blind readers can tell apart.
-//! Does not do: layout in the browser; a plot scales as a picture does.
+//! Does not lay out in the browser; a plot scales as a picture does.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,11 +19,11 @@ use super::sections::{STUDY_SIZE, Section};
 use super::{RATIO, number, spread};
 use crate::results::Row;
 
-/// One colour for each family of members in all plots of a page, and within it a mark and a stroke
-/// for each label.
+/// Styles of a page: a colour for each family of members in all plots, and within it a mark and a
+/// stroke for each label.
 pub(crate) struct Styles(BTreeMap<String, Look>);
 
-/// Of a label.
+/// Appearance of a label.
 #[derive(Clone, Copy, Default)]
 struct Look {
     colour: usize,
@@ -31,7 +31,7 @@ struct Look {
     shape: usize,
 }
 
-/// Members whose names begin with the same word: `mmap_gso` and `mmap_writev`.
+/// Returns the family of a member: its first word, as in `mmap_gso` and `mmap_writev`.
 fn family(member: &str) -> &str {
     member.split(['_', ' ', ',']).next().unwrap_or(member)
 }
@@ -39,7 +39,7 @@ fn family(member: &str) -> &str {
 impl Styles {
     pub(crate) fn of(sections: &[Section<'_>]) -> Styles {
         let mut styles: BTreeMap<String, Look> = BTreeMap::new();
-        // Colour, and how many labels have it.
+        // Values: the colour, and the number of labels that have it.
         let mut families: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for section in sections {
             for row in &section.rows {
@@ -72,7 +72,7 @@ struct Series<'a> {
     points: Vec<(f64, &'a Row)>,
 }
 
-/// Lines over the section's axis; nothing when no row has it.
+/// Draws lines over the section's axis; returns an empty text when it has none.
 pub(crate) fn lines(section: &Section<'_>, styles: &Styles) -> String {
     let Some(axis) = section.axis else { return String::new() };
     let mut series = series(section, axis);
@@ -112,7 +112,7 @@ pub(crate) fn lines(section: &Section<'_>, styles: &Styles) -> String {
     svg
 }
 
-/// One horizontal bar a row.
+/// Draws one horizontal bar a row.
 pub(crate) fn bars(section: &Section<'_>, styles: &Styles) -> String {
     let rows = &section.rows[..section.rows.len().min(BARS_MAX)];
     let labels: Vec<String> = rows.iter().map(|row| section.label(row)).collect();
@@ -121,7 +121,7 @@ pub(crate) fn bars(section: &Section<'_>, styles: &Styles) -> String {
     let bottom = rows.len() as f64 * BAR_GAP + 8.0;
     let area = Area { left, right: WIDTH - VALUE_WIDTH, top: 8.0, bottom };
     let most = rows.iter().map(|row| top(row)).fold(0.0, f64::max);
-    // A line at 1 is always in the picture of ratios.
+    // Plots of ratios always include a line at 1.
     let is_ratio = section.metric.starts_with(RATIO);
     let most = if is_ratio { most.max(1.0) } else { most };
     let scale = Scale { from: 0.0, to: if most > 0.0 { most } else { 1.0 }, log: false };
@@ -174,7 +174,7 @@ fn series<'a>(section: &Section<'a>, axis: &str) -> Vec<Series<'a>> {
     order
 }
 
-/// Line, marks and whiskers of a series.
+/// Draws line, marks and whiskers of a series.
 fn curve(
     svg: &mut String,
     section: &Section<'_>,
@@ -194,12 +194,12 @@ fn curve(
         let (x, y) = at(*x, row.figure.median);
         let title = escape(&exact(section, row));
         let _ = write!(svg, r#"<g><title>{title}</title>{}"#, style.mark(x, y));
-        // Larger than what is seen, so that a pointer finds it.
+        // The invisible circle is larger than the mark, for easier hovering.
         let _ = write!(svg, r#"<circle class="hit" cx="{x:.1}" cy="{y:.1}" r="9"/></g>"#);
     }
 }
 
-/// The spread on both sides of the median.
+/// Draws the spread on both sides of the median.
 fn whisker(svg: &mut String, row: &Row, at: impl Fn(f64) -> (f64, f64), upright: bool) {
     let deviation = row.figure.deviation();
     if deviation == 0.0 {
@@ -211,7 +211,7 @@ fn whisker(svg: &mut String, row: &Row, at: impl Fn(f64) -> (f64, f64), upright:
         let (x, y) = at(row.figure.median + end);
         let _ = write!(path, "{letter}{x:.1} {y:.1}");
     }
-    // A stroke across each end.
+    // Each end has a stroke across it.
     for end in [-deviation, deviation] {
         let (x, y) = at(row.figure.median + end);
         let _ = write!(path, "M{:.1} {:.1}L{:.1} {:.1}", x - dx, y - dy, x + dx, y + dy);
@@ -219,7 +219,7 @@ fn whisker(svg: &mut String, row: &Row, at: impl Fn(f64) -> (f64, f64), upright:
     let _ = write!(svg, r#"<path class="whisker" d="{path}"/>"#);
 }
 
-/// All that is known of a figure, in a line.
+/// Formats all facts about a figure in a line.
 fn exact(section: &Section<'_>, row: &Row) -> String {
     let (parameters, median) = (super::parameters(row), row.figure.median);
     let comma = if parameters.is_empty() { "" } else { ", " };
@@ -259,8 +259,8 @@ fn grid(svg: &mut String, section: &Section<'_>, area: &Area, scale: &Scale) {
     }
 }
 
-/// A tick at each value that was measured; named where there is room, the ends and the study's
-/// size first.
+/// Draws a tick at each measured value; names it where there is room, first the ends and the
+/// data-paths paper's size.
 fn ticks(svg: &mut String, axis: &str, area: &Area, scale: &Scale, mut values: Vec<f64>) {
     let (y, middle) = (area.bottom, f64::midpoint(area.left, area.right));
     let _ = write!(svg, r#"<path class="axis" d="M{:.1} {y:.1}H{:.1}"/>"#, area.left, area.right);
@@ -289,7 +289,7 @@ fn tick_name(svg: &mut String, x: f64, y: f64, value: f64) {
     let _ = write!(svg, r#" text-anchor="middle">{value}</text>"#);
 }
 
-/// A round number without needless noughts.
+/// Formats a round number without trailing zeros.
 pub(super) fn number_short(value: f64) -> String {
     match number(value) {
         text if text.contains('e') || !text.contains('.') => text,
@@ -297,7 +297,7 @@ pub(super) fn number_short(value: f64) -> String {
     }
 }
 
-/// How a label's rows look.
+/// Appearance of a label's rows.
 struct Style {
     classes: String,
     shape: usize,
@@ -310,7 +310,7 @@ impl Style {
         Style { classes: format!("c{} s{shape}{dashed}", look.colour), shape }
     }
 
-    /// Within a family the shape differs.
+    /// Draws a mark; its shape differs within a family.
     fn mark(&self, x: f64, y: f64) -> String {
         let path = match self.shape {
             0 => return format!(r#"<circle class="mark" cx="{x:.1}" cy="{y:.1}" r="3.2"/>"#),
@@ -339,16 +339,16 @@ fn left_out(svg: &mut String, drawn: usize, all: usize) {
 const WIDTH: f64 = 920.0;
 const PLOT_HEIGHT: f64 = 330.0;
 const BAR_GAP: f64 = 23.0;
-/// For the value and its spread, to the right of the bars.
+/// Width of the value and its spread, to the right of the bars.
 const VALUE_WIDTH: f64 = 150.0;
-/// Of the page's monospaced 12 pixels.
+/// Width of a character of the page's monospaced 12 pixels.
 const CHAR_WIDTH: f64 = 7.25;
 const NAME_CHARS_MAX: usize = 40;
 const TICK_GAP_X: f64 = 44.0;
 const TICK_GAP_Y: f64 = 16.0;
 const SERIES_MAX: usize = 40;
 const BARS_MAX: usize = 80;
-/// Classes `c0` and so on of the style sheet.
+/// Number of the classes `c0` and so on of the style sheet.
 pub(crate) const COLOURS: usize = 8;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a plot's values and names lie.
+//! Positions of a plot's values and names.
 //!
 //! Sources: Heckbert, "Nice Numbers for Graph Labels", Graphics Gems, 1990 (steps of 1, 2 and 5).
-//! Does not do: draw.
+//! Does not draw.
 
 use crate::results::Row;
 
-/// A number range and where it lies: linear from 0, or logarithmic.
+/// A range of numbers and its mapping: linear from 0, or logarithmic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scale {
     pub(super) from: f64,
@@ -15,7 +15,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Over the axis: sizes double, so their scale is logarithmic.
+    /// Returns the scale of the axis: sizes double, so it is logarithmic.
     pub(super) fn across(values: Vec<f64>) -> Option<Scale> {
         let least = values.iter().copied().reduce(f64::min)?;
         let most = values.iter().copied().reduce(f64::max)?;
@@ -23,7 +23,7 @@ impl Scale {
         Some(Scale { from: least, to: most, log })
     }
 
-    /// For medians: logarithmic when small ones would not be told from nothing.
+    /// Returns the scale of medians: logarithmic when small ones would look like 0.
     pub(super) fn up(rows: Vec<&Row>) -> Scale {
         let medians = || rows.iter().map(|row| row.figure.median);
         let most = rows.iter().map(|row| top(row)).fold(0.0, f64::max);
@@ -34,7 +34,7 @@ impl Scale {
         Scale { from: 0.0, to: if most > 0.0 { most * 1.04 } else { 1.0 }, log: false }
     }
 
-    /// From 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         let place = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -44,7 +44,7 @@ impl Scale {
         if place.is_finite() { place.clamp(0.0, 1.0) } else { 0.5 }
     }
 
-    /// Round numbers within the range.
+    /// Returns round numbers within the range.
     pub(super) fn round_values(&self) -> Vec<f64> {
         let mut values = Vec::new();
         if self.log {
@@ -85,12 +85,12 @@ impl Area {
     }
 }
 
-/// The largest value that is drawn of a row.
+/// Returns the largest value drawn for a row.
 pub(super) fn top(row: &Row) -> f64 {
     (row.figure.median + row.figure.deviation()).min(f64::MAX / 4.0)
 }
 
-/// Positions as near to the wanted ones as they can be with [`NAME_GAP`] between them.
+/// Returns positions as near to `wanted` as possible with [`NAME_GAP`] between them.
 pub(super) fn apart(wanted: &[f64], area: &Area) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
@@ -108,7 +108,7 @@ pub(super) fn apart(wanted: &[f64], area: &Area) -> Vec<f64> {
     places
 }
 
-/// Between the names at the ends of lines.
+/// Gap between the names at the ends of lines.
 pub(super) const NAME_GAP: f64 = 15.0;
 const TICKS_MAX: usize = 40;
 const LOG_RATIO: f64 = 25.0;

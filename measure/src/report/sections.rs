@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which rows belong together: the tables and plots that follow from a measurement's rows.
+//! Groups a measurement's rows into the sections of tables and plots.
 //!
-//! Rows of one metric are compared with each other. What they all share (a transport, a sink) is
-//! said once, above; a parameter that every row has and that leaves enough rows on each side
-//! divides them; what remains is part of a row's label. A number that most members were measured
-//! at several values of (packet size, sessions) is the axis of lines.
+//! Rows of one metric are compared with each other. Parameters that all of them share (a transport,
+//! a sink) stand once, above; a parameter that every row has and that leaves enough rows on each
+//! side divides them; the others are part of a row's label. A number that most members were
+//! measured at several values of (packet size, sessions) is the axis of lines.
 //!
-//! Does not do: know any parameter by name (one value it does: [`STUDY_SIZE`]), nor change the
-//! order in which the experiment gave rows.
+//! Depends on no name of a parameter except [`APART`] and no value except [`STUDY_SIZE`]. Does not
+//! change the experiment's order of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +18,15 @@ use crate::results::Row;
 pub(crate) struct Section<'a> {
     pub metric: &'a str,
     pub unit: &'a str,
-    /// What they share; not in their labels.
+    /// Parameters that all rows share; they are not in the labels.
     pub shared: Vec<(&'a str, &'a str)>,
-    /// The parameter that lines are drawn over; only from [`plots`].
+    /// The parameter on the horizontal axis of lines; only from [`plots`].
     pub axis: Option<&'a str>,
     pub rows: Vec<&'a Row>,
 }
 
 impl<'a> Section<'a> {
-    /// The metric with its unit.
+    /// Returns the metric with its unit.
     pub(crate) fn metric_line(&self) -> String {
         match self.unit {
             "" => self.metric.to_owned(),
@@ -34,12 +34,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What all rows share, in a line.
+    /// Returns the shared parameters in a line.
     pub(crate) fn shared_line(&self) -> String {
         pairs(self.shared.iter().copied())
     }
 
-    /// Metric and what is shared.
+    /// Returns metric and shared parameters.
     pub(crate) fn title(&self) -> String {
         match self.shared_line() {
             shared if shared.is_empty() => self.metric_line(),
@@ -47,14 +47,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The parameters of a row that are its own.
+    /// Returns the parameters of a row that are not shared.
     pub(crate) fn own(&self, row: &'a Row) -> Vec<(&'a str, &'a str)> {
         let is_shared = |name: &str| self.shared.iter().any(|(shared, _)| *shared == name);
         let own = row.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         own.filter(|(name, _)| !is_shared(name) && self.axis != Some(*name)).collect()
     }
 
-    /// Member and own parameters: what tells a row, or a line, from the others.
+    /// Returns member and own parameters, which distinguish a row or a line from the others.
     pub(crate) fn label(&self, row: &'a Row) -> String {
         match pairs(self.own(row)) {
             own if own.is_empty() => row.member.clone(),
@@ -63,7 +63,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// For tables: also divided by the axis where that leaves enough to compare.
+/// Divides rows for tables: also by the axis where that leaves enough to compare.
 pub(crate) fn tables<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>> {
     let mut sections = Vec::new();
     for rows in by_metric(rows) {
@@ -80,7 +80,7 @@ pub(crate) fn tables<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>
     sections
 }
 
-/// For plots: the axis is kept together, and what is [`APART`] never shares one.
+/// Divides rows for plots: the axis stays together, and rows that differ in [`APART`] do not.
 pub(crate) fn plots<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>> {
     let mut sections = Vec::new();
     for rows in by_metric(rows) {
@@ -97,8 +97,8 @@ pub(crate) fn plots<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>>
     sections
 }
 
-/// At the value that most rows have, or the study's where half as many have it: bars beside the
-/// lines of a section. Of two, the first.
+/// Returns the rows at the commonest value, or at [`STUDY_SIZE`] where more than half as many have
+/// it: bars beside the lines of a section. Of two equally common values it uses the first.
 pub(crate) fn at_commonest_value<'a>(section: &Section<'a>) -> Option<Section<'a>> {
     let axis = section.axis?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -134,7 +134,7 @@ fn by_metric<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<&'a Row>> {
     order.into_iter().filter_map(|key| groups.remove(&key)).collect()
 }
 
-/// The parameters that are no numbers, differ, and divide the rows into comparable parts.
+/// Returns the non-numeric parameters that differ and divide the rows into comparable parts.
 fn dividing_words<'a>(rows: &[&'a Row], axis: Option<&str>) -> Vec<&'a str> {
     let mut keys = Vec::new();
     let Some(first) = measured(rows).next() else { return keys };
@@ -151,7 +151,7 @@ fn dividing_words<'a>(rows: &[&'a Row], axis: Option<&str>) -> Vec<&'a str> {
     keys
 }
 
-/// Whether each part has enough to compare: points of one line are one thing, not several.
+/// True when each part has enough to compare; all points of a line count once.
 fn leaves_enough(rows: &[&Row], keys: &[&str], axis: Option<&str>) -> bool {
     let mut parts = BTreeSet::new();
     let mut compared = BTreeSet::new();
@@ -165,7 +165,7 @@ fn leaves_enough(rows: &[&Row], keys: &[&str], axis: Option<&str>) -> bool {
     compared.len() >= parts.len() * PART_MEMBERS_MIN
 }
 
-/// The number over which members were measured at three values or more, on the average.
+/// Returns the number that members were measured at three or more values of, on average.
 fn axis<'a>(rows: &[&'a Row]) -> Option<&'a str> {
     let names: BTreeSet<&str> =
         measured(rows).flat_map(|row| row.parameters.keys()).map(String::as_str).collect();
@@ -182,11 +182,11 @@ fn axis<'a>(rows: &[&'a Row]) -> Option<&'a str> {
         let total: usize = lines.values().sum();
         (total >= lines.len() * LINE_POINTS_MIN).then_some((points.len(), name))
     });
-    // Of two with as many values, the first by name.
+    // Of two with equally many values, it is the first by name.
     sized.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(a.1))).map(|(_, name)| name)
 }
 
-/// Published values take part in what measured ones make of the rows.
+/// Returns measured rows, which alone decide the division; published ones if there are no others.
 fn measured<'a, 'b>(rows: &'b [&'a Row]) -> impl Iterator<Item = &'a Row> + 'b {
     let any = rows.iter().any(|row| row.published.is_none());
     rows.iter().copied().filter(move |row| row.published.is_none() || !any)
@@ -220,7 +220,7 @@ fn divided<'a>(
     }
     let rows = order.into_iter().filter_map(move |part| parts.remove(&part));
     rows.map(move |rows| {
-        // A published value stands for all conditions that its source does not name.
+        // A published value counts for all conditions that its source does not name.
         let first = rows.iter().find(|row| row.published.is_none()).unwrap_or(&rows[0]);
         let same = |name: &String, value: &String| {
             rows.iter().all(|row| match row.parameters.get(name) {
@@ -235,14 +235,14 @@ fn divided<'a>(
     })
 }
 
-/// Bars of these never stand on one scale, however few they are: a datagram of 1328 bytes and a
-/// step of 128 KiB are other work, as are packets and a byte stream.
+/// Parameters whose values never share a scale: a datagram of 1328 bytes and a step of 128 KiB are
+/// different work, as are packets and a byte stream.
 const APART: [&str; 2] = ["bytes", "transport"];
-/// Fewer in a part are better read in one table, or one plot.
+/// Fewest members of a part; smaller parts stay in one table or plot.
 const PART_MEMBERS_MIN: usize = 3;
-/// Fewer points are no line.
+/// Fewest points of a line.
 const LINE_POINTS_MIN: usize = 3;
-/// The study's MTU-sized packet, for which most comparisons are made.
+/// The MTU-sized packet of the data-paths paper, for which most comparisons are made.
 pub(crate) const STUDY_SIZE: &str = "1328";
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
         parameters.iter().fold(row, |row, (name, value)| row.with(name, value))
     }
 
-    /// Members × sizes × sinks; the last member by two numbers of segments.
+    /// Returns members × sizes × sinks; the last member has two numbers of segments.
     fn sweep(sizes: &[&str], sinks: &[&str]) -> Vec<Row> {
         let mut rows = Vec::new();
         for sink in sinks {

@@ -2,10 +2,10 @@
 //! The tables for a terminal: notes, figures with bars, and at the end the warnings with cures.
 //!
 //! A table fits in 100 columns. Bars are drawn in eighths of a character and are proportional to
-//! the medians within a table; those of published values are hatched. A figure in doubt has the
+//! the medians within a table; those of published values are hatched. A doubtful figure has the
 //! number of its warning before the bar: `!1`.
 //!
-//! Does not do: colours, so that a pipe or a file holds the same text.
+//! Does not use colours, so that a pipe or a file holds the same text.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use super::sections::{Section, tables};
 use super::{Doubts, Ratios, facts, marks, number, pairs, published_sources, spread};
 use crate::results::{Results, Row};
 
-/// The whole report, for a terminal.
+/// Returns the whole report for a terminal.
 pub fn terminal(results: &Results) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "lab {}, {}", plain(&results.experiment), figures(results.rows.len()));
@@ -112,9 +112,9 @@ fn table<'a>(text: &mut String, section: &Section<'a>, ratios: &Ratios<'a>, doub
     }
 }
 
-/// A share of `room` characters; something at least for what is not nothing.
+/// Draws a share of `room` characters; at least the smallest bar for a share above 0.
 fn bar(share: f64, room: usize, hatched: bool) -> String {
-    // A part of nothing is no number.
+    // 0 of 0 is NaN.
     if share.is_nan() || share <= 0.0 {
         return String::new();
     }
@@ -145,7 +145,7 @@ fn warnings(text: &mut String, doubts: &Doubts<'_>) {
     }
 }
 
-/// `text` after `head`, broken at words so that each line fits; further lines stand in below it.
+/// Appends `head` and `text`, broken at words so that each line fits; further lines are indented.
 pub fn wrapped(target: &mut String, head: &str, text: &str) {
     let indent = if head.is_empty() { 2 } else { head.chars().count() + 1 };
     let mut column = head.chars().count();
@@ -167,13 +167,13 @@ pub fn wrapped(target: &mut String, head: &str, text: &str) {
     target.push('\n');
 }
 
-/// Without control characters: a terminal would obey them. Others that a terminal obeys, such as
-/// those that turn the direction of writing, whoever prints escapes.
+/// Replaces control characters, which a terminal would interpret. The printing program escapes
+/// other special characters, such as changes of the writing direction.
 pub fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
-/// At most `chars` characters, the last a mark when some are missing.
+/// Returns at most `chars` characters; the last is a mark when some are missing.
 fn cut(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two measurements side by side: what is called a change, and what is said of the comparison.
+//! Comparison of two measurements: the verdict on each figure and the summary.
 
 use measure::{ChangeVerdict, Figure, Results, Row, Warning, compare};
 
 use crate::sample;
 
-/// What becomes of one row whose samples were these and are now those.
+/// Returns the verdict on one row with these samples before and after.
 #[track_caller]
 fn verdict(metric: &str, unit: &str, before: &[f64], after: &[f64]) -> ChangeVerdict {
     let of = |samples: &[f64]| {
@@ -27,10 +27,10 @@ fn a_change_is_what_neither_spread_nor_layout_explains() {
     assert_eq!(cpu_s_per_gb(&noisy(2.0), &noisy(1.71)), ChangeVerdict::Unchanged);
     assert_eq!(cpu_s_per_gb(&noisy(2.0), &noisy(1.70)), ChangeVerdict::Faster);
     assert_eq!(cpu_s_per_gb(&noisy(2.0), &noisy(2.30)), ChangeVerdict::Slower);
-    // Without noise, 2 %.
+    // Without noise, a change begins at 2 %.
     assert_eq!(cpu_s_per_gb(&[2.0; 5], &[2.039; 5]), ChangeVerdict::Unchanged);
     assert_eq!(cpu_s_per_gb(&[2.0; 5], &[2.041; 5]), ChangeVerdict::Slower);
-    // From nothing to something.
+    // The figure changes from 0 to more.
     assert_eq!(cpu_s_per_gb(&[0.0; 5], &[0.0; 5]), ChangeVerdict::Unchanged);
     assert_eq!(cpu_s_per_gb(&[0.0; 5], &[0.1; 5]), ChangeVerdict::Slower);
 }
@@ -88,7 +88,7 @@ fn rows_are_matched_by_all_that_names_them() {
     assert_eq!(comparison.changes.len(), 1);
     assert_eq!(comparison.changes[0].ratio, Some(1.0));
     assert_eq!(comparison.only_before, [before.rows[0].clone(), before.rows[2].clone()]);
-    // A second row of one name is one that only this file has.
+    // The second row of a name has no partner.
     assert_eq!(comparison.only_after, [after.rows[1].clone(), after.rows[2].clone()]);
 }
 
@@ -194,7 +194,7 @@ fn what_is_worse_is_seen_beside_any_number_of_larger_gains() {
     let (before, mut after) = (sample::large(), sample::large());
     let measured = after.rows.iter_mut().filter(|row| row.published.is_none());
     for (index, row) in measured.enumerate() {
-        // Of rates and CPU costs alike, one in fifty a little worse, the rest much better.
+        // One in fifty rates and CPU costs is a little worse, the rest much better.
         let is_rate = row.unit.ends_with("/s") || row.unit == "times";
         let factor = if (index % 50 == 0) == is_rate { 0.9 } else { 1.1 };
         let factor = if index % 50 == 0 { factor } else { f64::powi(factor, 8) };

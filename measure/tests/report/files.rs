@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measurement files: what was written is read; what cannot be read or written is said with a cure.
+//! Measurement files: a written file can be read; every error of reading or writing has a cure.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -19,7 +19,7 @@ fn what_was_written_is_read() {
     let read = Results::read(&path).unwrap();
     assert_eq!(read.json(), results.json());
     assert_eq!((read.host, read.warnings), (results.host, results.warnings));
-    // As any other file that the user makes, not as a temporary one.
+    // The mode is that of any new file of the user, not of a temporary one.
     let plain = path.with_extension("plain");
     fs::write(&plain, "").unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
@@ -71,7 +71,7 @@ fn file_has_a_row_a_line() {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let (_folder, path) = target();
-    // Of a version whose other fields nobody knows.
+    // A later version's other fields are unknown.
     fs::write(&path, r#"{"format": 3, "runs": [{"x": null}]}"#).unwrap();
     let expected = format!(
         "{}: measurement format 3; this program reads 1 and 2; measure again or use the \
@@ -110,7 +110,7 @@ fn what_is_no_measurement_is_said_to_be_none() {
         assert!(error(other.as_bytes()).starts_with("not a measurement file: "), "{other}");
     }
     assert!(error(b"\xff\xfe").starts_with("not a measurement file: invalid utf-8"));
-    // A head that is right and a body that is not.
+    // The head is right and the body is not.
     assert!(error(br#"{"format": 1}"#).starts_with("damaged measurement file: missing field"));
     let infinite = sample::small().json().replace("2.21", "1e999");
     assert!(error(infinite.as_bytes()).contains("number out of range"));
@@ -141,9 +141,9 @@ fn a_full_device_is_said_with_a_cure() {
     assert_eq!(error, expected);
 }
 
-/// The kernel's limit on a file's size stands for a disk that fills up in the middle of it: the
-/// writer is told after some of it is written. The limit is the process's, so this test runs itself
-/// again below a shell that sets it.
+/// A limit on file size (setrlimit(2)) stands for a disk that fills up during the write: the error
+/// comes after a part is written. The limit applies to the process, so this test runs itself again
+/// below a shell that sets it.
 #[test]
 fn a_disk_that_fills_up_leaves_the_old_file_and_no_other() {
     if let Some(path) = std::env::var_os(LIMITED) {
@@ -155,7 +155,7 @@ fn a_disk_that_fills_up_leaves_the_old_file_and_no_other() {
     save(&path, "the old file\n").unwrap();
     let name = "files::a_disk_that_fills_up_leaves_the_old_file_and_no_other";
     let output = Command::new("sh")
-        // Without the trap the signal that comes with the error would end it.
+        // Without the trap, SIGXFSZ, which accompanies the error, would end the process.
         .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact \"$1\" --nocapture"])
         .arg(std::env::current_exe().unwrap())
         .arg(name)

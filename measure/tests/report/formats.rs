@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What readers see: exact outputs of a small measurement, and for a large one in the shape of a
-//! full run what must hold of any.
+//! Report formats: exact outputs of a small measurement, and general rules checked on a large one
+//! in the shape of a full run.
 //!
 //! The large one's page is left in cargo's temporary folder (target/tmp/report.html), to look at.
 
@@ -118,7 +118,7 @@ only with this warning
 fn the_terminal_is_100_columns_wide() {
     for results in [sample::large(), hostile()] {
         let text = terminal(&results);
-        // A word longer than a line is not broken.
+        // A word longer than a line stays unbroken.
         let fits = |line: &&str| {
             let longest = line.split(' ').map(|word| word.chars().count()).max();
             line.chars().count() <= 100 || longest.is_some_and(|longest| longest > 60)
@@ -134,9 +134,9 @@ fn the_page_plots_every_metric_and_hovers_with_every_figure() {
     let page = html(&results);
     std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.html"), &page).unwrap();
     assert_balanced(&page);
-    // Lines and bars for two metrics and two sinks, bars for what was counted.
+    // The page has lines and bars for two metrics and two sinks, and bars for counts.
     assert_eq!(page.matches("<svg ").count(), 9);
-    // Each figure in its line or bar; those at 1328 in both.
+    // Each figure is in a line or a bar; those at 1328 are in both.
     let at_1328 = |row: &&Row| row.parameters.get("bytes").is_some_and(|bytes| bytes == "1328");
     let hovers = page.matches("<title>").count() - 1;
     assert_eq!(hovers, results.rows.len() + results.rows.iter().filter(at_1328).count());
@@ -171,7 +171,7 @@ fn every_format_shows_every_member_and_warning() {
     }
 }
 
-/// Everything that a text may be in a file from a stranger.
+/// A file from a stranger may contain any text.
 #[test]
 fn texts_are_never_taken_for_markup_or_orders() {
     let results = hostile();
@@ -197,7 +197,7 @@ fn a_measurement_without_figures_can_be_shown() {
     assert!(markdown(&results).contains("| commit | 0123456789ab |"));
 }
 
-/// Figures at the ends of what a number can be, names that are markup.
+/// Returns figures at the limits of numbers, and names that contain markup.
 fn hostile() -> Results {
     let mut results = sample::small();
     let text = "<img src=x onerror='alert(1)'>\"|&\u{1b}[2J\n<b>x";
@@ -217,7 +217,7 @@ fn hostile() -> Results {
     results
 }
 
-/// Every tag is closed by its own, attributes are quoted, and no number is none.
+/// Checks that tags are balanced, attributes quoted and all numbers finite.
 #[track_caller]
 fn assert_balanced(page: &str) {
     let mut open = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measurement files, what is made of them, and how two are compared: claims about the public
-//! interface, on made-up figures.
+//! Tests of measurement files, reports and comparisons through the public interface, with made-up
+//! figures.
 #![forbid(unsafe_code)]
 
 mod compared;

@@ -3,7 +3,7 @@
 
 use measure::{Figure, HostFacts, Results, Row, Warning};
 
-/// Three members at one size.
+/// Returns three members at one size.
 pub(crate) fn small() -> Results {
     let cpu_s_per_gb = |member: &str, segments: u32, samples: [f64; 5]| {
         let figure = Figure::of(samples.to_vec());
@@ -21,7 +21,7 @@ pub(crate) fn small() -> Results {
     of(rows)
 }
 
-/// All sizes, two sinks, many members, three metrics, sessions, and one of each warning.
+/// Returns all sizes, two sinks, many members, three metrics, sessions, and one of each warning.
 pub(crate) fn large() -> Results {
     let members = [
         ("read_send_rtp", 1, 2.1),
@@ -116,7 +116,7 @@ fn relate(rows: &mut Vec<Row>, reference: &str) {
     }
 }
 
-/// The same figures in every run (xorshift64).
+/// A random generator (xorshift64) with the same output in every run.
 struct Noise(u64);
 
 impl Noise {
