@@ -9,10 +9,10 @@
 //!
 //! No datagram is split or merged with another: the pipe's content leaves as one run and is cut at
 //! the target as it arrived; it has at most 16 pages, so `splice` hands it on in one message; and a
-//! lone datagram begins with a page, so that no page begins at an odd byte of it
-//! ([`crate::file_datagrams`] says why that matters). Datagrams beyond the pipe's room, sizes that
-//! the target's route does not segment, and empty datagrams, which no pipe can hold, are received
-//! and sent; so are all where the kernel does not splice from UDP sockets ([`RelayMethod::Copy`]).
+//! lone datagram begins with a page, so that no page begins at an odd byte of it (consequence:
+//! [`crate::file_datagrams`]). Datagrams beyond the pipe's room, sizes that the target's route does
+//! not segment, and empty datagrams, which no pipe can hold, are received and sent; so are all
+//! where the kernel does not splice from UDP sockets ([`RelayMethod::Copy`]).
 //!
 //! Costs three calls a run (two, and a third for up to 16, where they leave together), a copy of 64
 //! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] up to 64 are

@@ -10,14 +10,14 @@
 //!
 //! Some packets are read and written instead, at two calls and two copies: a payload in several
 //! pieces (a time stamp before each packet of transport stream), a payload that crosses a page
-//! border at an odd byte ([`crate::file_datagrams`] says why), and a datagram of more fragments
-//! than the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
+//! border at an odd byte (reason: [`crate::file_datagrams`]), and a datagram of more fragments than
+//! the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
 //!
 //! Of a file that was cut, no packet after the last whole one leaves; from a map, the page of the
-//! cut is sent to its end, as [`crate::MappedFile`] says.
+//! cut is sent to its end, see [`crate::MappedFile`].
 //!
 //! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `udp(7)` (`UDP_SEGMENT`), `mmap(2)`;
-//! the study, sections 4 and 5 and table 1-C.
+//! the data-paths paper, sections 4 and 5 and table 1-C.
 //!
 //! Does not work without the module `pagewire_rtp`. Does not let the engine pace.
 
@@ -40,9 +40,9 @@ use crate::sys::{
     PAYLOAD_BYTES_MAX, PayloadSource, PlanEntry, Sent,
 };
 
-/// `mmap_rtpmsend` of the study's table 1-C (n copies, of the header; 1 mmap and n rtpmsend calls):
-/// `mmap_writev` without the copy of the payload, whose pages the socket refers to. Costs one copy
-/// of the header and one call per packet.
+/// `mmap_rtpmsend` of table 1-C of the data-paths paper (n copies, of the header; 1 mmap and n
+/// rtpmsend calls): `mmap_writev` without the copy of the payload, whose pages the socket refers
+/// to. Costs one copy of the header and one call per packet.
 pub(crate) static MMAP_RTPMSEND: Spec = Spec {
     name: "mmap_rtpmsend",
     transport: Transport::Rtp,
@@ -65,9 +65,9 @@ pub(crate) static MMAP_RTPMSEND: Spec = Spec {
     },
 };
 
-/// `rtpsendfile` of the study's table 1-C (n copies, of the header; n calls): `rtp_sendfile` in one
-/// call instead of four, and without a pipe in between. Costs one copy of the header and one call
-/// per packet.
+/// `rtpsendfile` of table 1-C of the data-paths paper (n copies, of the header; n calls):
+/// `rtp_sendfile` in one call instead of four, and without a pipe in between. Costs one copy of the
+/// header and one call per packet.
 pub(crate) static RTPSENDFILE: Spec = Spec {
     name: "rtpsendfile",
     transport: Transport::Rtp,
@@ -90,9 +90,9 @@ pub(crate) static RTPSENDFILE: Spec = Spec {
     },
 };
 
-/// `krtpsendfile` of the study's table 1-C (no copy, 1 call), its best: the kernel puts RTP headers
-/// of its own before the payloads. Costs no copy and one call per batch whose payload lies in one
-/// stretch of the file; each packet passes the network stack by itself.
+/// `krtpsendfile` of table 1-C of the data-paths paper (no copy, 1 call), its best: the kernel puts
+/// RTP headers of its own before the payloads. Costs no copy and one call per batch whose payload
+/// lies in one stretch of the file; each packet passes the network stack by itself.
 pub(crate) static KRTPSENDFILE: Spec = Spec {
     name: "krtpsendfile",
     transport: Transport::Rtp,
@@ -116,9 +116,9 @@ pub(crate) static KRTPSENDFILE: Spec = Spec {
 };
 
 /// `krtpsendfile` whose packets pass the network stack in runs: between the engine and the device a
-/// run is one packet, which is cut apart at the end (`UDP_SEGMENT`). The study has no such path.
-/// Costs no copy and one call per batch whose payload lies in one stretch of the file. It costs as
-/// little per packet as `wire_sendfile`, and the headers may be any session's own.
+/// run is one packet, which is cut apart at the end (`UDP_SEGMENT`). The data-paths paper has no
+/// such path. Costs no copy and one call per batch whose payload lies in one stretch of the file.
+/// It costs as little per packet as `wire_sendfile`, and the headers may be any session's own.
 ///
 /// A device or route that refuses runs lowers the number of segments, as for `mmap_gso`. Needs
 /// Linux 6.5: on older kernels the engine sends single packets.
@@ -144,9 +144,10 @@ pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
     },
 };
 
-/// `krtpmsend` of the study's table 1-C (no copy, 1 call): `krtpsendfile` for a program that has
-/// the file in its memory anyway. Costs no copy and one call per batch whose payload lies in one
-/// stretch of the file; the kernel looks the pages up in the page tables instead of the file.
+/// `krtpmsend` of table 1-C of the data-paths paper (no copy, 1 call): `krtpsendfile` for a program
+/// that has the file in its memory anyway. Costs no copy and one call per batch whose payload lies
+/// in one stretch of the file; the kernel looks the pages up in the page tables instead of the
+/// file.
 pub(crate) static KRTPMSEND: Spec = Spec {
     name: "krtpmsend",
     transport: Transport::Rtp,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `mmap_send_rtp`: cork, send the header, send the payload from the mapped file, uncork.
 //!
-//! `mmap_send_rtp` of the study's table 1-B (2n copies by its count of the header as one; 1 mmap, n
-//! cork, n send, n send and n uncork calls): the work of `mmap_writev`, which takes one call. Costs
-//! one copy per byte and four calls per packet.
+//! `mmap_send_rtp` of table 1-B of the data-paths paper (2n copies by its count of the header as
+//! one; 1 mmap, n cork, n send, n send and n uncork calls): the work of `mmap_writev`, which takes
+//! one call. Costs one copy per byte and four calls per packet.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `mmap(2)`, `send(2)`; a payload in several pieces is gathered by
 //! `writev(2)`, as is one in one piece: the call is the same to the kernel.

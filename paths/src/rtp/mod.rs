@@ -5,8 +5,8 @@
 //! path, or a family of paths with one body, and its cost; [`crate::stream_path`] has the shared
 //! loop.
 //!
-//! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 (headers, which only `header_series`
-//! interprets, for those that the kernel makes).
+//! Sources: tables 1-B and 1-C of the data-paths paper; RFC 3550 §5.1 (headers, which only
+//! `header_series` interprets, for those that the kernel makes).
 //!
 //! Does not make headers, or choose.
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `read_send_rtp`: read the payload behind the header in one buffer, send the buffer.
 //!
-//! `read_send_rtp` of the study's table 1-B (2n copies, n reads and n sends): against `read_writev`
-//! the kernel has one range to gather instead of two. Costs two copies per byte and two calls per
-//! packet. Moves within this program's memory do not count as copies: the header, and the
-//! payload's pieces where there are gaps to close.
+//! `read_send_rtp` of table 1-B of the data-paths paper (2n copies, n reads and n sends): against
+//! `read_writev` the kernel has one range to gather instead of two. Costs two copies per byte and
+//! two calls per packet. Moves within this program's memory do not count as copies: the header, and
+//! the payload's pieces where there are gaps to close.
 //!
 //! Sources: `pread(2)`, `send(2)`.
 //!

@@ -4,7 +4,7 @@
 //! The way of a plain program, with which every other path is compared. Costs two copies per byte
 //! and two calls per packet (1,506 calls per megabyte at 1,328 bytes): 2.42 s/GB.
 //!
-//! Sources: `pread(2)`, `writev(2)`; a row of the study's table 1-B.
+//! Sources: `pread(2)`, `writev(2)`; a row of table 1-B of the data-paths paper.
 //!
 //! Does not read ahead or keep read bytes; a refused packet is read again.
 

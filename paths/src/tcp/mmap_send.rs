@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `mmap_send`: the mapped file, one `send` a step.
 //!
-//! `mmap_send` of the study's table 1-A (n copies, 1 mmap and n sends): against `read_write` it
-//! saves the read and its copy, and bytes that the socket does not take cost nothing. Costs one
-//! copy per byte and one call per step of at most 1 MiB or the room in the socket's buffer.
+//! `mmap_send` of table 1-A of the data-paths paper (n copies, 1 mmap and n sends): against
+//! `read_write` it saves the read and its copy, and bytes that the socket does not take cost
+//! nothing. Costs one copy per byte and one call per step of at most 1 MiB or the room in the
+//! socket's buffer.
 //!
 //! When the file has been cut and the cut lies in a step's last page, the step ends with that
 //! page's zeroes, up to the page's end: the call does not show it. The next step returns

@@ -3,15 +3,15 @@
 //!
 //! The three differ in the source of the bytes (file or map) and in the number of packets a call
 //! carries. Some datagrams are read and sent instead, at two calls and two copies: a datagram that
-//! crosses a page border at an odd byte ([`crate::file_datagrams`] says why), one longer than the
+//! crosses a page border at an odd byte (reason: [`crate::file_datagrams`]), one longer than the
 //! engine takes, and one of more fragments than the kernel takes. A call then carries the datagrams
 //! before it.
 //!
 //! Of a file that was cut, no datagram after the last whole one leaves; from a map, the page of the
-//! cut is sent to its end, as [`crate::MappedFile`] says.
+//! cut is sent to its end, see [`crate::MappedFile`].
 //!
-//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `mmap(2)`; the study, section 3.4 and
-//! table 1-A.
+//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `mmap(2)`; the data-paths paper,
+//! section 3.4 and table 1-A.
 //!
 //! Does not work without the module `pagewire_rtp`. Does not segment: `sendfile_gso` does, without
 //! a module.
@@ -29,8 +29,9 @@ use crate::sys::{
     self, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, PAYLOAD_BYTES_MAX, PayloadSource, Sent,
 };
 
-/// `mmap_msend` of the study's table 1-A (no copy; 1 mmap and n msend calls): `mmap_send` whose
-/// pages the socket refers to. Costs no copy and one call per packet.
+/// `mmap_msend` of table 1-A of the data-paths paper (no copy; 1 mmap and n msend calls):
+/// `mmap_send` with references to the pages instead of a copy. Costs no copy and one call per
+/// packet.
 pub(crate) static MSEND: Spec = Spec {
     name: "msend",
     transport: Transport::Udp,
@@ -47,9 +48,9 @@ pub(crate) static MSEND: Spec = Spec {
     },
 };
 
-/// `kmsend` of the study's table 1-A (no copy; 1 call that combines mmap and msend until the whole
-/// file is sent): here a call carries a batch, which may be the file. Costs no copy and one call
-/// per batch; each datagram passes the network stack by itself.
+/// `kmsend` of table 1-A of the data-paths paper (no copy; 1 call that combines mmap and msend
+/// until the whole file is sent): here a call carries a batch, which may be the file. Costs no copy
+/// and one call per batch; each datagram passes the network stack by itself.
 pub(crate) static KMSEND: Spec = Spec {
     name: "kmsend",
     transport: Transport::Udp,
@@ -66,10 +67,10 @@ pub(crate) static KMSEND: Spec = Spec {
     },
 };
 
-/// `ksendfile` of the study's table 1-A (no copy; 1 call that performs `sendfile` over UDP in the
-/// kernel as `sendfile` over TCP does): here a call carries a batch, which may be the file. Costs
-/// no copy and one call per batch. Each datagram passes the network stack by itself, which
-/// `sendfile_gso` avoids without a module.
+/// `ksendfile` of table 1-A of the data-paths paper (no copy; 1 call that performs `sendfile` over
+/// UDP in the kernel as `sendfile` over TCP does): here a call carries a batch, which may be the
+/// file. Costs no copy and one call per batch. Each datagram passes the network stack by itself,
+/// which `sendfile_gso` avoids without a module.
 pub(crate) static KSENDFILE: Spec = Spec {
     name: "ksendfile",
     transport: Transport::Udp,

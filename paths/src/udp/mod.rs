@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths for a file as datagrams with nothing added.
 //!
-//! The study's downloads over UDP. A batch is a range of the file (image form), so each of these
-//! can send a wire image as well.
+//! Downloads over UDP of the data-paths paper. A batch is a range of the file (image form), so each
+//! of these can send a wire image as well.
 //!
-//! Sources: the study's table 1-A.
+//! Sources: table 1-A of the data-paths paper.
 //!
 //! Does not add a protocol; nothing is acknowledged or repeated.
 

@@ -12,8 +12,8 @@ use crate::rtp::wire_sendfile::Sendfile;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream_path::PacketsPerCall;
 
-/// `sendfile` (UDP) of the study's table 1-A (no copy, n calls). Costs no copy and one call per
-/// packet. Each call passes the kernel's pipe and corks the socket for it.
+/// `sendfile` (UDP) of table 1-A of the data-paths paper (no copy, n calls). Costs no copy and one
+/// call per packet. Each call passes the kernel's pipe and corks the socket for it.
 pub(crate) static SPEC: Spec = Spec {
     name: "sendfile",
     transport: Transport::Udp,
@@ -30,9 +30,9 @@ pub(crate) static SPEC: Spec = Spec {
     },
 };
 
-/// The study's `ksendfile` (table 1-A: no copy, one call for the file) without a changed kernel: a
-/// call carries 64 KiB instead of the file. Costs no copy and one call per run. It is
-/// `rtp/wire_sendfile` for a file without headers.
+/// `ksendfile` of the data-paths paper (table 1-A: no copy, one call for the file) without a
+/// changed kernel: a call carries 64 KiB instead of the file. Costs no copy and one call per run.
+/// It is `rtp/wire_sendfile` for a file without headers.
 pub(crate) static SENDFILE_GSO: Spec = Spec {
     name: "sendfile_gso",
     transport: Transport::Udp,

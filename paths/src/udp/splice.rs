@@ -10,7 +10,7 @@
 //! When the file ends within a run, the pipe is emptied and the packets before the end are sent as
 //! a run of their own, so no short datagram leaves. After a refusal the pipe is emptied too:
 //! nothing is left in it for the next destination. A lone datagram that crosses a page border at an
-//! odd byte is read and sent ([`crate::file_datagrams`] says why), as is one that exceeds the pipe.
+//! odd byte is read and sent (reason: [`crate::file_datagrams`]), as is one that exceeds the pipe.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c` (`splice_to_socket`).
 //!
