@@ -23,10 +23,10 @@ use crate::error::Errno;
 use crate::receive::ReceiveStats;
 use crate::sys::{Slots, drops, receive_many, report_time_and_drops};
 
-/// Datagrams a call takes at most.
+/// Largest number of datagrams a call reads.
 const DATAGRAMS_MAX: usize = 32;
 
-/// A thread's room for datagrams.
+/// A thread's buffers for datagrams.
 #[derive(Debug)]
 pub struct DatagramReader {
     slots: Slots,
@@ -36,22 +36,22 @@ pub struct DatagramReader {
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Its payload, as far as there was room.
+    /// Its payload, cut at the buffer's end.
     pub bytes: &'a [u8],
-    /// Address of the sender; none where the socket's address family is not IPv4 or IPv6.
+    /// Address of the sender; `None` where the socket's address family is not IPv4 or IPv6.
     pub from: Option<SocketAddr>,
-    /// True when the datagram was longer than the room.
+    /// True when the datagram was longer than the buffer.
     pub is_cut: bool,
-    /// Time at which the kernel took it from the device, by `CLOCK_REALTIME`; the socket must have
-    /// been [`prepare`](DatagramReader::prepare)d.
+    /// Time at which the kernel received it from the device, by `CLOCK_REALTIME`; the socket must
+    /// have been [`prepare`](DatagramReader::prepare)d.
     pub time: Option<SystemTime>,
-    /// Datagrams the socket had dropped before this one, since it was made, modulo 2³². As
-    /// [`prepare`](DatagramReader::prepare) for [`time`](Self::time).
+    /// Datagrams the socket had dropped before this one, since it was made, modulo 2³². Requires
+    /// [`prepare`](DatagramReader::prepare), as [`time`](Self::time) does.
     pub dropped: u32,
 }
 
 impl DatagramReader {
-    /// Room for datagrams of at most so many bytes.
+    /// Makes buffers for datagrams of at most `datagram_bytes_max` bytes.
     pub fn new(datagram_bytes_max: usize) -> Self {
         Self { slots: Slots::new(DATAGRAMS_MAX, datagram_bytes_max), count: 0 }
     }
@@ -80,7 +80,7 @@ impl DatagramReader {
         Ok(self.count == DATAGRAMS_MAX)
     }
 
-    /// The datagrams of the last call, in order of arrival.
+    /// Returns the datagrams of the last call, in order of arrival.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         (0..self.count).map(|slot| {
             let (bytes, meta) = (self.slots.datagram(slot), self.slots.meta(slot));
@@ -92,8 +92,8 @@ impl DatagramReader {
 }
 
 /// Datagrams that a socket has dropped since it was made, modulo 2³²: refused by its filter, with a
-/// wrong checksum, or received while its buffer was full. One system call, whatever the number of
-/// sockets (`/proc/net/udp` lists them all).
+/// wrong checksum, or received while its buffer was full. Costs one system call for any number of
+/// sockets on the host (`/proc/net/udp` lists them all).
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 4.12.

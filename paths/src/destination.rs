@@ -10,12 +10,12 @@
 //! [`SegmentLimitLowered`] and logs one line. At one segment `UDP_SEGMENT` is switched off and
 //! every packet has its own call.
 //!
-//! A peer without a socket is reported by ICMP, which anybody can forge. The kernel reports it on
-//! the *next* send, which then sends nothing. That send is repeated at once, so no packet is lost
-//! to a report, and no report ends or slows a stream by itself: the destination keeps the quote of
-//! each report ([`Destination::take_reports`]), and the caller compares it with the packets it
-//! sent. A socket without ICMP makes no call for this. A flood that refuses [`REPEATS_MAX`] sends
-//! in a row leaves the batch for later.
+//! A peer without a socket is reported by ICMP, which can be forged. The kernel reports it on the
+//! *next* send, which then sends nothing. That send is repeated at once, so no packet is lost to a
+//! report, and no report ends or slows a stream by itself: the destination keeps the quote of each
+//! report ([`Destination::take_reports`]), and the caller compares it with the packets it sent. A
+//! socket without ICMP makes no call for this. A flood that refuses [`REPEATS_MAX`] sends in a row
+//! leaves the batch for later.
 //!
 //! The MTU is the device's, not the path's, which a stranger can lower by one forged packet
 //! ([`crate::sys::ignore_path_mtu`]).
@@ -38,12 +38,12 @@ use crate::send_stats::SendStats;
 use crate::sys::{self, ErrorQueueEntry};
 use crate::zerocopy::Unreported;
 
-/// The most segments a call may carry, as `udp(7)` has it. Later kernels take more, but 64 KiB are
-/// full before at any usual packet size.
+/// Largest number of segments a call may carry, by `udp(7)`. Later kernels accept more, but at any
+/// usual packet size 64 KiB are full before.
 pub const SEGMENTS_MAX: u32 = 64;
 
-/// Sends refused in a row, with or without a report, after which a batch is left for later. Each is
-/// one that ICMP has to hit within a microsecond or two, so a flood seldom gets far.
+/// Sends refused in a row, with or without a report, after which a batch is left for later. A
+/// report must hit each of them within a microsecond or two, so a flood rarely reaches this.
 const REPEATS_MAX: u32 = 8;
 
 /// Reports kept until they are taken. Those of one refused send are a dozen at most.
@@ -86,13 +86,13 @@ pub struct Destination {
     refused_in_row: u32,
     /// True when the kernel queues reports of the path.
     hears_reports: bool,
-    /// Reports of the path that nobody has taken yet.
+    /// Reports of the path that the caller has not taken yet.
     reports: Vec<PathReport>,
     /// True when packets that exceed the device's MTU leave in fragments.
     cuts_at_device: bool,
-    /// True when it has had zero-copy sends, whose reports are in the same queue.
+    /// True after a zero-copy send; reports of such sends are in the same queue.
     is_zerocopy: bool,
-    /// These sends, while no path holds them.
+    /// Unreported zero-copy sends, while no path holds the record.
     unreported: Option<Box<Unreported>>,
     /// Headers of frames to it, kept after a path by frames has asked the kernel.
     framing: Option<Box<Framing>>,
@@ -131,7 +131,7 @@ impl Destination {
         })
     }
 
-    /// The most packets one call carries to it.
+    /// Returns the largest number of packets that one call carries to it.
     pub fn segments(&self) -> u32 {
         self.segments
     }
@@ -142,28 +142,28 @@ impl Destination {
         self.segments = segments.clamp(1, self.segments);
     }
 
-    /// The lowering since the last call, once: several in a row are one.
+    /// Returns the lowering since the last call, once; several in a row count as one.
     pub fn take_segment_limit_lowered(&mut self) -> Option<SegmentLimitLowered> {
         self.lowered.take()
     }
 
-    /// Reports of the path to the peer since the last call, forged ones among them. Costs nothing
-    /// where there are none.
+    /// Returns reports of the path to the peer since the last call, including forged ones. Costs
+    /// nothing where there are none.
     pub fn take_reports(&mut self) -> Vec<PathReport> {
         std::mem::take(&mut self.reports)
     }
 
-    /// True when routers fragment packets that do not fit; then the path's MTU does not matter.
+    /// True when routers fragment packets that are too large; the path's MTU is then unimportant.
     pub fn is_cut_on_the_way(&self) -> bool {
         sys::is_ipv4(self.peer)
     }
 
-    /// Its name in log lines.
+    /// Returns its name in log lines.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The socket, to ask its address or set its buffers.
+    /// Returns the socket, to query its address or set its buffers.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
     }
@@ -182,12 +182,12 @@ impl Destination {
         SendError::Unframed { object: self.name.clone(), reason }
     }
 
-    /// The most packets of `segment_bytes` in a run.
+    /// Returns the largest number of packets of `segment_bytes` in a run.
     pub(crate) fn fit(&self, segment_bytes: u32) -> u32 {
         self.segments.min(DATAGRAM_BYTES_MAX / segment_bytes)
     }
 
-    /// Readies the socket for runs of `segment_bytes` (`together`) or single packets; returns the
+    /// Prepares the socket for runs of `segment_bytes` (`together`) or single packets; returns the
     /// number of packets that a call may carry.
     pub(crate) fn ready(
         &mut self,
@@ -210,7 +210,7 @@ impl Destination {
         }
     }
 
-    /// Readies the socket for zero-copy sends, with a call the first time; hands out the record of
+    /// Prepares the socket for zero-copy sends, by a call the first time; returns the record of
     /// unreported sends until [`Destination::end_zerocopy`]. Other sends are not affected.
     pub(crate) fn begin_zerocopy(
         &mut self,
@@ -230,8 +230,8 @@ impl Destination {
         self.unreported = Some(unreported);
     }
 
-    /// Readies the socket for a datagram of `bytes` bytes that is to stay one: a segment size that
-    /// it does not exceed may stay set, unless runs are refused.
+    /// Prepares the socket for a single datagram of `bytes` bytes: a segment size that it does not
+    /// exceed may stay set, unless runs are refused.
     pub(crate) fn ready_one(&mut self, bytes: u32, stats: &mut SendStats) -> Result<(), SendError> {
         if bytes <= self.segment_bytes && self.segments > 1 {
             return Ok(());
@@ -239,12 +239,12 @@ impl Destination {
         self.ready(bytes.max(1), false, stats).map(|_| ())
     }
 
-    /// A call succeeded.
+    /// Notes a call that succeeded.
     pub(crate) fn accepted(&mut self) {
         self.refused_in_row = 0;
     }
 
-    /// A call with `packets` packets was refused.
+    /// Interprets the refusal of a call with `packets` packets.
     pub(crate) fn judge(
         &mut self,
         call: &'static str,
@@ -258,7 +258,7 @@ impl Destination {
                 stats.refused += 1;
                 RefusalAction::Stop(SendError::Blocked)
             }
-            // A device that refuses by EIO refuses any number; EINVAL may be a matter of length.
+            // A device that refuses by EIO refuses any number; EINVAL may depend on the length.
             libc::EIO if self.segment_bytes > 0 => self.shorter(1, errno),
             libc::EINVAL if self.segment_bytes > 0 => self.shorter(packets / 2, errno),
             libc::EMSGSIZE => self.judge_length(call, errno, packets, stats),
@@ -268,10 +268,10 @@ impl Destination {
             | libc::EHOSTDOWN
             | libc::ENETDOWN
             | libc::ENONET => {
-                // A route that is gone may come back.
+                // A lost route may return.
                 self.judge_report(errno, SendError::Blocked, stats)
             }
-            // ICMP's, or this host's own.
+            // ICMP causes these, or this host itself.
             libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES => {
                 self.judge_report(errno, self.host(call, errno), stats)
             }
@@ -285,14 +285,14 @@ impl Destination {
         }
     }
 
-    /// The send is repeated with runs of `to` packets.
+    /// Repeats the send with runs of `to` packets.
     fn shorter(&mut self, to: u32, errno: Errno) -> RefusalAction {
         self.lower(to, Some(errno));
         RefusalAction::Retry
     }
 
-    /// A refusal that ICMP may have caused: the send is repeated, unless [`REPEATS_MAX`] in a row
-    /// were refused, which is `lasting`.
+    /// Interprets a refusal that ICMP may have caused: repeats the send; after [`REPEATS_MAX`]
+    /// refusals in a row returns `lasting`.
     fn judge_report(
         &mut self,
         errno: Errno,
@@ -310,7 +310,7 @@ impl Destination {
         RefusalAction::Stop(lasting)
     }
 
-    /// `EMSGSIZE`: ICMP causes it once; a packet that exceeds the device's MTU causes it each time.
+    /// Interprets `EMSGSIZE`: ICMP causes it once, a packet above the device's MTU each time.
     fn judge_length(
         &mut self,
         call: &'static str,
@@ -333,8 +333,8 @@ impl Destination {
         RefusalAction::Stop(self.host(call, errno))
     }
 
-    /// The kernel took a run of `packets` in pieces, and the pieces are thrown away: shorter runs
-    /// go in one piece. A single packet is left for later.
+    /// Interprets a run of `packets` that the kernel accepted in pieces, which were discarded:
+    /// shorter runs go in one piece. A single packet is left for later.
     pub(crate) fn judge_in_pieces(&mut self, packets: u32, stats: &mut SendStats) -> RefusalAction {
         if packets > 1 {
             self.lower(packets / 2, None);
@@ -344,15 +344,15 @@ impl Destination {
         RefusalAction::Stop(SendError::Blocked)
     }
 
-    /// A send was refused, perhaps by ICMP. Takes all reports that wait; true if there was one.
-    /// The first refusal of all switches them on, and has none.
+    /// Reads all waiting reports after a refused send; true if there was one. The first refusal
+    /// switches reports on, and has none.
     fn hear(&mut self, errno: Errno, stats: &mut SendStats) -> bool {
         self.refused_in_row += 1;
         let before = self.reports.len();
         // With IPv4, routers fragment, so a report about the length does not concern our packets.
         if !self.hears_reports && (errno.code() != libc::EMSGSIZE || !self.is_cut_on_the_way()) {
             self.hears_reports = true;
-            // Without them, reports cannot be verified and the send is repeated all the same.
+            // Without them reports cannot be verified; the send is repeated nevertheless.
             let _ = sys::queue_reports(self.as_fd(), self.peer, stats);
         } else if let Some(mut unreported) = self.unreported.take() {
             unreported.reap_all(self.as_fd(), stats);
@@ -367,7 +367,7 @@ impl Destination {
         if self.reports.len() > before {
             return true;
         }
-        // A report from before the queue was switched on, or one that found no room.
+        // The report came before the queue was switched on, or found no room.
         if errno.code() != libc::EMSGSIZE {
             self.keep(PathReport::new(PathFault::Transient, &[]));
         }
@@ -405,7 +405,7 @@ impl AsFd for Destination {
 mod tests {
     use super::*;
 
-    /// A destination whose runs are of 1,000-byte packets.
+    /// Returns a destination whose runs have 1,000-byte packets.
     fn destination() -> Destination {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect("127.0.0.1:9").unwrap();
@@ -450,7 +450,7 @@ mod tests {
     fn other_refusals_halve_what_was_tried_down_to_one() {
         let mut to = destination();
         let mut seen = Vec::new();
-        // The first may be ICMP's.
+        // ICMP may have caused the first.
         assert_eq!(judge(&mut to, libc::EMSGSIZE, 48), None);
         assert_eq!(to.segments(), SEGMENTS_MAX);
         for errno in [libc::EINVAL, libc::EMSGSIZE, libc::EINVAL, libc::EINVAL, libc::EINVAL] {

@@ -68,12 +68,12 @@ const NAMES: &[(i32, &str)] = &[
 ];
 
 impl Errno {
-    /// The error with this number.
+    /// Returns the error with this number.
     pub const fn new(code: i32) -> Self {
         Self(code)
     }
 
-    /// The number, as in `errno(3)`.
+    /// Returns the number, as in `errno(3)`.
     pub const fn code(self) -> i32 {
         self.0
     }
@@ -94,7 +94,8 @@ impl fmt::Display for Errno {
 }
 
 impl From<io::Error> for Errno {
-    /// An error that is not the system's own (none comes from a plain call) counts as `EIO`.
+    /// Converts an I/O error; one without a system error number (plain calls return none) becomes
+    /// `EIO`.
     fn from(error: io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(libc::EIO))
     }
@@ -110,7 +111,7 @@ pub struct Unavailable {
     pub found: String,
 }
 
-/// Error on opening a file, a path or a port.
+/// Error when opening a file, a path or a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -124,7 +125,7 @@ pub enum Error {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// Relayed datagrams would come in again.
+    /// Relayed datagrams would return to the receiving address.
     #[error(
         "relaying {port} to {target}: relayed datagrams would come in again; \
          write another address or port, or a device for each"
@@ -158,12 +159,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// A ring was refused.
+    /// Returns the error for a refused ring.
     pub(crate) fn ring(errno: Errno) -> Self {
         Self::Host { call: "io_uring_setup", object: "a path's ring".into(), errno }
     }
 
-    /// A ring's buffers were refused: `ENOMEM` means that no more memory may be locked.
+    /// Returns the error for a ring's refused buffers: `ENOMEM` means that no more memory may be
+    /// locked.
     pub(crate) fn registered(errno: Errno) -> Self {
         Self::Host {
             call: "io_uring_register",
@@ -177,10 +179,11 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Untapped {
-    /// It was removed, and one of the same name is another. Its ports are to be added anew.
+    /// The device was removed; a new one of its name is another device. Its ports must be added
+    /// anew.
     #[error("the device is gone; add its ports again when it is back")]
     Gone,
-    /// It is switched off; frames are received again once it is on.
+    /// The device is down; frames are received again once it is up.
     #[error("the device is down; ip link set it up")]
     Down,
     /// Another program's XDP program sees its frames first.
@@ -195,15 +198,15 @@ pub enum Untapped {
         /// The queue's number.
         queue: u32,
     },
-    /// Its frames may be too long.
+    /// The device's MTU allows frames that are too long.
     #[error("an MTU of {mtu}; an XDP socket takes {most}: set that, or take a path by socket")]
     TooLarge {
         /// The device's MTU.
         mtu: u32,
-        /// The largest that will do.
+        /// The largest MTU that fits.
         most: u32,
     },
-    /// The kernel's verifier did not take the program.
+    /// The kernel's verifier refused the program.
     #[error("the kernel refused the XDP program: {errno}\n{log}")]
     Refused {
         /// The answer of `bpf(2)`.
@@ -211,7 +214,7 @@ pub enum Untapped {
         /// The verifier's log.
         log: String,
     },
-    /// It has more queues than a path has sockets for.
+    /// The device has more queues than a path has sockets.
     #[error("more than {most} queues; make them fewer (ethtool -L), or take a path by socket")]
     TooManyQueues {
         /// The largest number of queues.
@@ -232,14 +235,14 @@ pub enum Untapped {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The socket takes nothing now (`EAGAIN`, `ENOBUFS`). Nothing was sent.
+    /// The socket is full (`EAGAIN`, `ENOBUFS`). Nothing was sent.
     #[error("the socket takes no more now")]
     Blocked,
     /// The connection, or the device of a path by frames, is no longer there. ICMP does not cause
-    /// it: see [`crate::PathReport`].
+    /// this error: see [`crate::PathReport`].
     #[error("the peer is gone: {errno}")]
     Gone {
-        /// `EPIPE`, `ECONNRESET`, `ENETDOWN` and their like.
+        /// `EPIPE`, `ECONNRESET`, `ENETDOWN` and similar.
         errno: Errno,
     },
     /// The file ends before the bytes to be sent.
@@ -248,7 +251,7 @@ pub enum SendError {
         /// The end of the file, in bytes.
         at: u64,
     },
-    /// A system call failed in a way that waiting does not mend.
+    /// A system call failed, and a later one would fail as well.
     #[error("{call} on {object}: {errno}")]
     Host {
         /// The call, such as `sendfile`.
@@ -268,7 +271,7 @@ pub enum SendError {
     },
 }
 
-/// The reason why a destination cannot be sent whole frames.
+/// The reason why whole frames cannot be sent to a destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unframed {

@@ -46,7 +46,7 @@ impl<'a> FileDatagrams<'a> {
         Self { source, start, segment_bytes: batch.segment_bytes.into() }
     }
 
-    /// The range of the packets of a run.
+    /// Returns the range of the packets of a run.
     pub(crate) fn range(&self, batch: &Batch<'_>, run: SegmentRun) -> RunRange<'a> {
         let offset = self.start.saturating_add(batch.run_bytes(0, run.first));
         let bytes = batch.run_bytes(run.first, run.packets);
@@ -68,13 +68,13 @@ impl<'a> RunRange<'a> {
         self.offset.saturating_add(self.bytes)
     }
 
-    /// Number of its packets that lie within a step of `pages` pages; at least one.
+    /// Returns the number of its packets within a step of `pages` pages; at least one.
     pub(crate) fn packets_per_step(&self, pages: u64, page_bytes: u64) -> u32 {
         let bytes = pages * page_bytes - self.offset % page_bytes;
         u32::try_from(bytes / self.segment_bytes).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Pages that it touches.
+    /// Returns the number of pages that it touches.
     pub(crate) fn pages(&self, page_bytes: u64) -> u64 {
         (self.offset % page_bytes).saturating_add(self.bytes).div_ceil(page_bytes)
     }
@@ -84,25 +84,25 @@ impl<'a> RunRange<'a> {
         crosses_oddly(self.offset, self.bytes, page_bytes)
     }
 
-    /// The map, when it covers the range.
+    /// Returns the map, when it covers the range.
     pub(crate) fn map(&self) -> Result<&'a FileMap, SendFailure> {
         let refused = |errno| SendFailure::Refused { call: "mmap", errno };
         let map = self.source.mapped().map_err(refused)?;
         match map.address(self.offset, self.bytes) {
             Some(_) => Ok(map),
-            // Beyond the file's size when it was opened.
+            // The range exceeds the file's size at opening.
             None => Err(self.cut(self.source.bytes())),
         }
     }
 
-    /// The file ends at `at`, which is within the range or before.
+    /// Returns the failure for a file that ends at `at`, within the range or before.
     pub(crate) fn cut(&self, at: u64) -> SendFailure {
         let whole = at.saturating_sub(self.offset) / self.segment_bytes;
         SendFailure::Cut { at, whole: u32::try_from(whole).unwrap_or(u32::MAX) }
     }
 
-    /// Interprets a refusal of `call`: `EFAULT` of a page that was cut off is a cut; other errors
-    /// are the kernel's.
+    /// Interprets a refusal of `call`: `EFAULT` for a page beyond the file's end means a cut; other
+    /// errors are returned.
     pub(crate) fn refused(
         &self,
         call: &'static str,
@@ -126,7 +126,7 @@ pub(crate) fn crosses_oddly(offset: u64, bytes: u64, page_bytes: u64) -> bool {
     !first_bytes.is_multiple_of(2) && first_bytes < bytes
 }
 
-/// Room for a datagram that is read and sent.
+/// A buffer for datagrams that are read and sent.
 #[derive(Debug)]
 pub(crate) struct CopySender(Box<[u8]>);
 

@@ -9,8 +9,8 @@
 //! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`, `io_uring_register(2)`
 //! (`IORING_REGISTER_PROBE`).
 //!
-//! Reads the kernel's release and features and this process's rights alone. Facts that vary with
-//! the device (UDP segmentation) are found by sending ([`crate::Destination`]).
+//! Reads the kernel's release and features and this process's rights alone. Sending discovers facts
+//! that vary with the device (UDP segmentation) ([`crate::Destination`]).
 
 use crate::error::{Errno, Unavailable};
 use crate::sys;
@@ -24,12 +24,12 @@ pub struct Host {
     pub raw_frames: bool,
     /// True when the kernel was built with XDP sockets (`AF_XDP`).
     pub xdp_sockets: bool,
-    /// True when this process may load programs of XDP, or why it is refused.
+    /// `Ok` when this process may load XDP programs, else the error.
     pub xdp_programs: Result<(), Errno>,
-    /// The operations of `io_uring` that this process may use, or the refusal.
+    /// Operations of `io_uring` that this process may use, or the error.
     pub io_uring: Result<Uring, Errno>,
-    /// True when this process may use the in-kernel RTP engine, or why opening its device is
-    /// refused.
+    /// `Ok` when this process may use the in-kernel RTP engine, else the error on opening its
+    /// device.
     pub engine: Result<(), Errno>,
 }
 
@@ -40,12 +40,12 @@ pub struct Uring {
     pub sends: bool,
     /// `IORING_OP_SEND_ZC` and `IORING_OP_SENDMSG_ZC`.
     pub zero_copy: bool,
-    /// `IORING_OP_RECVMSG`; that it goes on by itself (multishot) is the kernel's age.
+    /// `IORING_OP_RECVMSG`; multishot support follows from the kernel's version.
     pub receives: bool,
 }
 
 impl Host {
-    /// The host this program runs on.
+    /// Reads the facts of this host.
     pub fn here() -> Self {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         Self {
@@ -58,7 +58,8 @@ impl Host {
         }
     }
 
-    /// Major and minor number of the kernel; 0.0 when the release does not begin with numbers.
+    /// Returns major and minor number of the kernel; 0.0 when the release does not begin with
+    /// numbers.
     pub fn kernel(&self) -> (u32, u32) {
         let mut numbers = self
             .kernel_release
@@ -157,7 +158,7 @@ impl Host {
     }
 }
 
-/// The usual cause of a refusal to set up a ring.
+/// Returns the usual cause of a refusal to set up a ring.
 fn why_refused(errno: Errno) -> &'static str {
     match errno.code() {
         libc::EPERM => " (kernel.io_uring_disabled, or a container's filter)",
@@ -171,8 +172,7 @@ fn why_refused(errno: Errno) -> &'static str {
 /// True when the device of that name cuts super-packets of UDP into datagrams itself; the kernel
 /// does it otherwise, before the device.
 ///
-/// # Errors
-/// `ENODEV`: there is no such device. `EOPNOTSUPP`: the kernel does not say.
+/// # Errors `ENODEV`: there is no such device. `EOPNOTSUPP`: the kernel does not report it.
 pub fn segments_udp(device: &str) -> Result<bool, Errno> {
     sys::has_feature(device, "tx-udp-segmentation")
 }
@@ -184,7 +184,7 @@ fn has_net_raw(status: &str) -> bool {
     bits.is_some_and(|bits| bits & CAP_NET_RAW != 0)
 }
 
-/// `capabilities(7)`: number 13.
+/// Number 13 in `capabilities(7)`.
 const CAP_NET_RAW: u64 = 1 << 13;
 
 #[cfg(test)]

@@ -79,17 +79,17 @@ impl MappedFile {
         Ok(Self { file, name, bytes: facts.len(), map, uncountable })
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Its name in log lines.
+    /// Returns its name in log lines.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its size in bytes when it was opened.
+    /// Returns its size in bytes at opening.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -104,13 +104,13 @@ impl MappedFile {
         })
     }
 
-    /// The map, made when first asked for; a refusal is kept as well.
+    /// Returns the map, made on first use; a refusal is kept as well.
     pub(crate) fn mapped(&self) -> Result<&FileMap, Errno> {
         let made = self.map.get_or_init(|| FileMap::new(&self.file, self.bytes));
         made.as_ref().map_err(|errno| *errno)
     }
 
-    /// The size at this moment; one call, counted.
+    /// Returns the present size, by one call, which is counted.
     pub(crate) fn size_now(&self, stats: &mut SendStats) -> Result<u64, Errno> {
         sys::size_now(&self.file, stats)
     }
@@ -122,8 +122,8 @@ impl MappedFile {
         self.prefetch_unless(range, is_in_cache)
     }
 
-    /// As [`MappedFile::prefetch`], for a caller that has just called [`MappedFile::is_in_cache`]:
-    /// it saves the second query, a system call.
+    /// Does the same as [`MappedFile::prefetch`] for a caller that has just called
+    /// [`MappedFile::is_in_cache`]: saves the second query, a system call.
     pub fn prefetch_unless(&self, range: Range<u64>, is_in_cache: bool) -> Result<(), SendError> {
         let size = self.size_now(&mut SendStats::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);
@@ -133,7 +133,7 @@ impl MappedFile {
             }
             match self.populate(there.clone()) {
                 Ok(()) => {}
-                // Gone between the question and the answer, or a page that cannot be read.
+                // The page disappeared between the two calls, or cannot be read.
                 Err(errno) if errno.code() == libc::EFAULT => {
                     let size = self.size_now(&mut SendStats::default());
                     match size.map_err(|e| self.host("statx", e))? {
@@ -147,7 +147,7 @@ impl MappedFile {
         if range.end > size { Err(SendError::Shrunk { at: size }) } else { Ok(()) }
     }
 
-    /// By the map, so that no byte is copied.
+    /// Populates the map, so that no byte is copied.
     fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
         // A file that grew is longer than its map.
         if range.end > self.bytes {
@@ -161,7 +161,7 @@ impl MappedFile {
         }
     }
 
-    /// By reading, for kernels before 5.14 and files that cannot be mapped: a copy of every byte.
+    /// Reads the range, for kernels before 5.14 and files that cannot be mapped: copies every byte.
     fn read(&self, range: Range<u64>) -> Result<(), SendError> {
         let mut buffer = vec![0; READ_BYTES];
         let mut offset = range.start;
@@ -214,7 +214,7 @@ impl MappedFile {
         };
         let mut cached = cached_up_to(self.bytes);
         if cached == Ok(false) {
-            // Perhaps because the file has become shorter.
+            // The file may have become shorter.
             let size = self.size_now(&mut SendStats::default()).unwrap_or(self.bytes);
             if size < self.bytes {
                 cached = cached_up_to(size);
@@ -230,7 +230,7 @@ impl MappedFile {
             && sys::is_cached(&self.file, range.end - 1)
     }
 
-    /// A call on this file failed.
+    /// Returns the error for a failed call on this file.
     pub(crate) fn host(&self, call: &'static str, errno: Errno) -> SendError {
         SendError::Host { call, object: self.name.clone(), errno }
     }
@@ -322,7 +322,7 @@ mod tests {
             eprintln!("skip: the kernel does not count this file's pages");
             return;
         }
-        // All but the 21st page, read without reading ahead.
+        // All pages except the 21st are read without reading ahead.
         source.file().sync_all().unwrap();
         for advice in [rustix::fs::Advice::DontNeed, rustix::fs::Advice::Random] {
             rustix::fs::fadvise(source.file(), 0, None, advice).unwrap();

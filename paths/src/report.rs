@@ -22,13 +22,13 @@ pub const QUOTE_BYTES: usize = wire::rtp::HEADER_BYTES;
 pub enum PathFault {
     /// No socket is bound to the peer's port.
     PortUnreachable,
-    /// A packet did not fit a link, whose MTU this is.
+    /// A packet exceeded the MTU of a link.
     TooLarge {
-        /// Bytes of an IP packet that fit.
+        /// Bytes of the largest IP packet that fits.
         mtu: u32,
     },
-    /// Networks, hosts and filters come and go (net, host and protocol unreachable, prohibited, hop
-    /// limit): nothing to end a stream for.
+    /// A fault that may pass (net, host and protocol unreachable, prohibited, hop limit) and ends
+    /// no stream.
     Transient,
 }
 
@@ -42,7 +42,7 @@ pub struct PathReport {
 }
 
 impl PathReport {
-    /// A report that quotes a UDP payload which begins with `payload`.
+    /// Returns a report that quotes a UDP payload which begins with `payload`.
     pub fn new(fault: PathFault, payload: &[u8]) -> Self {
         let bytes = payload.len().min(QUOTE_BYTES);
         let mut quote = [0; QUOTE_BYTES];
@@ -50,8 +50,8 @@ impl PathReport {
         Self { fault, quote, quoted: bytes as u8 }
     }
 
-    /// The beginning of the quoted packet's payload, at most [`QUOTE_BYTES`]. Empty where the
-    /// kernel had no room to keep the report.
+    /// Returns the beginning of the quoted packet's payload, at most [`QUOTE_BYTES`]; empty where
+    /// the kernel had no room for the report.
     pub fn quote(&self) -> &[u8] {
         &self.quote[..usize::from(self.quoted)]
     }

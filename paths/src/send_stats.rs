@@ -25,14 +25,14 @@ pub struct SendStats {
     /// (software segmentation, a checksum) are not counted.
     pub copied_bytes: u64,
     /// Bytes of zero-copy sends (`MSG_ZEROCOPY` and its like) that the kernel, by its own account,
-    /// copied after all: no copy to or from user memory was saved then.
+    /// copied nevertheless: those sends saved no copy.
     pub zerocopy_copied_bytes: u64,
     /// Sends refused for the moment (`EAGAIN`, `ENOBUFS`).
     pub refused: u64,
 }
 
 impl SendStats {
-    /// The difference to an earlier state of the same counters.
+    /// Returns the difference to an earlier state of the same counters.
     ///
     /// # Panics
     /// When a counter of `before` is larger.
@@ -47,17 +47,18 @@ impl SendStats {
         }
     }
 
-    /// CPU cost: seconds of `processor` time per 10⁹ bytes sent; `None` before the first byte.
+    /// Returns the CPU cost: seconds of `processor` time per 10⁹ bytes sent; `None` before the
+    /// first byte.
     pub fn cpu_s_per_gb(&self, processor: Duration) -> Option<f64> {
         (self.bytes > 0).then(|| processor.as_secs_f64() * 1e9 / self.bytes as f64)
     }
 
-    /// System calls per packet; `None` before the first packet.
+    /// Returns system calls per packet; `None` before the first packet.
     pub fn calls_per_packet(&self) -> Option<f64> {
         (self.packets > 0).then(|| self.calls as f64 / self.packets as f64)
     }
 
-    /// Copies per byte sent; `None` before the first byte.
+    /// Returns copies per byte sent; `None` before the first byte.
     pub fn copies_per_byte(&self) -> Option<f64> {
         (self.bytes > 0).then(|| self.copied_bytes as f64 / self.bytes as f64)
     }

@@ -40,7 +40,7 @@ const fn joined<const N: usize>(lists: [&[&'static Spec]; 3]) -> [&'static Spec;
     all
 }
 
-/// The path of that name for that transport.
+/// Returns the path of that name for that transport.
 pub fn find(transport: Transport, name: &str) -> Option<&'static Spec> {
     PATHS.iter().copied().find(|spec| spec.transport == transport && spec.name == name)
 }
@@ -58,10 +58,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All of them, in the order of the list.
+    /// All transports, in the order of the list.
     pub const ALL: [Self; 3] = [Self::Rtp, Self::Udp, Self::Tcp];
 
-    /// Its name on the command line and in results.
+    /// Returns its name on the command line and in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rtp => "rtp",
@@ -101,7 +101,7 @@ pub struct Spec {
     pub open: Open,
 }
 
-/// Transport and name, as logs and tests call it: `rtp/mmap_gso`.
+/// Writes transport and name, as in logs and tests: `rtp/mmap_gso`.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.transport, self.name)
@@ -140,11 +140,11 @@ impl fmt::Display for SystemCalls {
 pub enum Open {
     /// A stream of datagrams.
     Stream {
-        /// The form of batch it wants.
+        /// The form of batch that it requires.
         feed: Feed,
         /// Its entry to the network.
         via: Via,
-        /// Makes one.
+        /// Opens the path.
         open: fn() -> Result<Box<dyn StreamPath>, Error>,
     },
     /// A download over TCP.
@@ -154,14 +154,14 @@ pub enum Open {
 /// Entry of a path to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// By the destination's socket: the kernel routes, filters, fragments and segments.
+    /// The destination's socket: the kernel routes, filters, fragments and segments.
     Socket,
-    /// As whole Ethernet frames put onto the device that the destination's route has at the time of
-    /// the first send: no firewall, no fragments, IPv4 alone; needs `CAP_NET_RAW`.
+    /// Whole Ethernet frames onto the device of the destination's route at the first send: no
+    /// firewall, no fragments, IPv4 alone; needs `CAP_NET_RAW`.
     Device,
 }
 
-/// The form of batch a stream path wants.
+/// The form of batch that a stream path requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
     /// [`crate::BatchForm::Gathered`]: the asset itself.

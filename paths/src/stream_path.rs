@@ -5,7 +5,7 @@
 //! path (`rtp/`, `udp/`) is then only its call.
 //!
 //! All paths keep the same contract: packets leave in order and whole, none is sent twice, and the
-//! returned number is that of the packets that the kernel took. When the file has shrunk, the
+//! returned number counts the packets that the kernel accepted. When the file has shrunk, the
 //! packets before the cut are sent first.
 //!
 //! Sources: `udp(7)`; ARCHITECTURE.md, "a streamed byte's journey".
@@ -24,12 +24,13 @@ pub trait StreamPath: Send {
     /// Sends the batch, or as much of it as the socket takes now; returns the number of packets
     /// sent.
     ///
-    /// Fewer than all were taken when the socket became full on the way; the rest is sent later, as
-    /// a batch of its own. [`SendError::Blocked`] means none was. Other errors end the stream;
-    /// packets that left before are counted in `stats`. An empty batch is 0 packets and no call.
+    /// Fewer than all are sent when the socket becomes full on the way; the rest is sent later, as
+    /// a batch of its own. [`SendError::Blocked`] means that none was sent. Other errors end the
+    /// stream; packets that left before are counted in `stats`. An empty batch is 0 packets and no
+    /// call.
     ///
-    /// # Panics
-    /// When the batch is of the form the path does not take ([`crate::Open::Stream`]), or unsound.
+    /// # Panics When the batch has a form that the path does not accept ([`crate::Open::Stream`]),
+    /// or unsound.
     fn send(
         &mut self,
         batch: &Batch<'_>,
@@ -59,7 +60,7 @@ pub struct Due<'a> {
 }
 
 impl<'a> Due<'a> {
-    /// A batch not sent yet.
+    /// Returns a batch not sent yet.
     pub fn new(batch: Batch<'a>, to: &'a mut Destination) -> Self {
         Self { batch, to, outcome: Ok(0) }
     }
@@ -97,7 +98,7 @@ struct Cut {
 pub(crate) enum PacketsPerCall {
     /// One packet.
     One,
-    /// As many as the destination's segments and 64 KiB allow, cut apart by the kernel.
+    /// The number that the destination's segments and 64 KiB allow; the kernel segments the run.
     Run,
     /// All of the batch, each packet a message of its own.
     Batch,
@@ -199,8 +200,8 @@ mod tests {
     const SEGMENT_BYTES: usize = 1328;
     const PACKETS: usize = 20;
 
-    /// The kernel refuses segmentation for a socket without checksums, so every path has to find
-    /// its way down to one packet a call by itself, and lose none.
+    /// The kernel refuses segmentation for a socket without checksums, so every path must fall back
+    /// to one packet a call by itself, and lose none.
     #[test]
     fn a_socket_that_refuses_segmentation_gets_every_packet_and_one_fall() {
         let bytes: Vec<u8> = (0..PACKETS * SEGMENT_BYTES).map(|n| (n * 7 / 5) as u8).collect();
@@ -240,7 +241,7 @@ mod tests {
             match spec.system_calls {
                 SystemCalls::PerPacket(_) => assert_eq!(found, None, "{spec}"),
                 SystemCalls::PerRun(_) => assert_eq!(found, Some(lowered), "{spec}"),
-                // Of messages that the kernel cuts or of packets that it does not.
+                // A batch has messages that the kernel cuts or packets that it does not.
                 SystemCalls::PerBatch(_) | SystemCalls::PerStep(_) => {}
             }
             assert_eq!(to.take_segment_limit_lowered(), None);

@@ -5,11 +5,11 @@
 //! same actions as for a run sent alone ([`crate::stream_path`]). Repeated and shortened runs go
 //! into the next submission, as do runs beyond a ring's number of operations.
 //!
-//! Order. The kernel issues operations in the order of the queue, each to its end: sends ask with
-//! `MSG_DONTWAIT`. A run might be refused and the next one taken, if the socket had room again in
-//! between; so runs of one destination are linked, and a refused run cancels the rest. A
-//! destination with one run, the usual case at a burst of 20 ms, needs no link. A link costs 0.5
-//! µs: the kernel issues linked operations from its task work.
+//! The kernel issues operations in the order of the queue, each to its end: sends ask with
+//! `MSG_DONTWAIT`. The socket may refuse a run and accept the next one, if it gets room in between;
+//! so runs of one destination are linked, and a refused run cancels the rest. A destination with
+//! one run, the usual case at a burst of 20 ms, needs no link. A link costs 0.5 µs: the kernel
+//! issues linked operations from its task work.
 //!
 //! Sources: `io_uring_enter(2)` (`IOSQE_IO_LINK`); Linux 6.18 `io_uring/io_uring.c`
 //! (`io_req_defer_failed`, `io_fail_links`).
@@ -27,11 +27,11 @@ const CALL: &str = "io_uring_enter";
 
 /// Puts the runs of one path onto a queue.
 pub(crate) trait RunQueuer: Send {
-    /// A destination's runs begin; the first of them is not linked to earlier operations.
+    /// Starts a destination's runs; the first of them is not linked to earlier operations.
     fn begin(&mut self, _: &Queue<'_, '_>) {}
 
     /// Queues `part.run`, or as many of its packets as one send carries; `None` when nothing more
-    /// goes into this submission. Into an empty one it always does.
+    /// goes into this submission. An empty submission accepts at least one.
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
@@ -69,7 +69,7 @@ pub(crate) struct RunToQueue<'data> {
     pub(crate) start: CursorPosition,
     /// The packet behind the last one of the batch, or of the rest of its file.
     pub(crate) end: u32,
-    /// Zero-copy sends were refused: copy.
+    /// True when zero-copy sends were refused and the run is to be copied.
     pub(crate) copy: bool,
 }
 
@@ -113,7 +113,7 @@ struct State {
     /// The file's end, and the first packet not to be sent any more.
     cut: Option<(u64, u32)>,
     over: bool,
-    /// A run of this submission was refused: those after it were cancelled.
+    /// True when a run of this submission was refused, so that those after it were cancelled.
     stopped: bool,
     copy: bool,
 }
@@ -123,7 +123,7 @@ impl State {
         self.cut.map_or(batch.packets, |(_, packet)| packet)
     }
 
-    /// The result of the batch, once it has ended.
+    /// Returns the result of the batch once it has ended.
     fn outcome(&self, batch: &Batch<'_>) -> Option<Result<u32, SendError>> {
         match self.cut {
             _ if self.taken >= batch.packets => Some(Ok(self.taken)),
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Settles a failure of `run`; the outcome, when it ends the batch.
+    /// Settles a failure of `run`; returns the outcome when the failure ends the batch.
     fn settle_failure(
         &mut self,
         failure: SendFailure,
@@ -176,7 +176,7 @@ pub(crate) struct Submission<L> {
     layout: L,
     states: Vec<State>,
     queued: Vec<QueuedRun>,
-    /// Outcomes found while everything was borrowed by the queue.
+    /// Outcomes found while the queue borrowed the batches.
     ended: Vec<(usize, Result<u32, SendError>)>,
 }
 
@@ -291,7 +291,7 @@ impl<L: RunQueuer> StreamPath for Submission<L> {
             let Err(errno) = submitted else { continue };
             for (due, state) in dues.iter_mut().zip(&mut self.states).filter(|(_, s)| !s.over) {
                 let outcome = match errno.code() {
-                    // Of the kernel's memory; the next submission has a ring of its own.
+                    // The kernel lacks memory; the next submission opens a new ring.
                     libc::ENOMEM => {
                         stats.refused += 1;
                         if state.taken > 0 { Ok(state.taken) } else { Err(SendError::Blocked) }
@@ -312,7 +312,8 @@ struct SubmissionBuilder<'a, 'data, L> {
 }
 
 impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
-    /// Queues the runs of a due batch, linked to each other; its outcome, when it is over without.
+    /// Queues the runs of a due batch, linked to each other; returns its outcome when none is
+    /// queued.
     fn add(
         &mut self,
         number: usize,
@@ -342,7 +343,7 @@ impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
                     continue;
                 }
                 Err(QueueFailure::Over(error)) if before.is_none() => return Some(Err(error)),
-                // The runs before it are sent first.
+                // The runs before the failure are sent first.
                 Err(QueueFailure::Over(_)) => break,
             };
             if let Some(before) = before {

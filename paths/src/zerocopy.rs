@@ -5,16 +5,16 @@
 //! then, so that copies by the kernel can be counted in bytes. Costs 4 bytes for each unreported
 //! send, at most [`UNREPORTED_MAX`].
 //!
-//! Nothing else has to be kept: the kernel holds the pages it refers to, so the mapping may go. A
-//! file that is overwritten in place meanwhile is sent as it then is.
+//! No other state is kept: the kernel holds the pages, so the mapping may be removed. A file
+//! overwritten in place meanwhile is sent with its new content.
 //!
 //! Reports may arrive out of order and joined. A joined report has the copying flag of the first
-//! (Linux 6.18 `net/core/skbuff.c`, `__msg_zerocopy_callback`), so the figure is the kernel's own
-//! account and no better; taking a report after every send leaves little to join.
+//! (Linux 6.18 `net/core/skbuff.c`, `__msg_zerocopy_callback`), so the figure is only as exact as
+//! the kernel's account; taking a report after every send leaves little to join.
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`.
 //!
-//! Does not ask for reports ([`crate::sys::next_error`]).
+//! Does not read reports from the socket ([`crate::sys::next_error`]).
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -28,13 +28,13 @@ use crate::sys::{self, ErrorQueueEntry, ZerocopyReport};
 /// above (`optmem_max`: 128 KiB, and about 0.8 KiB a send).
 pub(crate) const UNREPORTED_MAX: usize = 128;
 
-/// A send that is reported, or was refused: no report is due.
+/// Marks a send that was reported or refused: no report is due.
 const DONE: u32 = u32::MAX;
 
 /// The unreported sends of a socket, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Unreported {
-    /// The number of the oldest.
+    /// Number of the oldest.
     first: u32,
     /// Bytes of each, or [`DONE`].
     bytes: VecDeque<u32>,
@@ -43,12 +43,12 @@ pub(crate) struct Unreported {
 }
 
 impl Unreported {
-    /// True when one more may be sent.
+    /// True when another zero-copy send is allowed.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes.len() < UNREPORTED_MAX
     }
 
-    /// A zero-copy send of `bytes` bytes was taken.
+    /// Notes an accepted zero-copy send of `bytes` bytes.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.bytes.push_back(u32::try_from(bytes).unwrap_or(DONE - 1));
     }
@@ -92,7 +92,7 @@ impl Unreported {
                 *bytes = DONE;
             }
         }
-        // A number without an accepted send: a refused send has used it up.
+        // A refused send has used up a number without an accepted send.
         let next = self.first.wrapping_add(self.bytes.len() as u32);
         let beyond = report.last.wrapping_sub(next);
         if beyond < UNREPORTED_MAX as u32 {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(unreported.settle(report(0, 1, true)), 10);
         unreported.sent(30);
         assert_eq!(unreported.settle(report(2, 2, true)), 30);
-        // While an earlier one is still unreported.
+        // An earlier send is still unreported.
         unreported.sent(40);
         assert_eq!(unreported.settle(report(4, 4, true)), 0);
         unreported.sent(50);
