@@ -60,7 +60,7 @@ pub enum BatchForm<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of `packets` datagrams from `heads` (equal shares) and `pieces`.
+    /// Returns a batch of `packets` datagrams from `heads` (equal shares) and `pieces`.
     ///
     /// # Panics
     /// When the headers cannot be shared out evenly, or the bytes do not fill `packets` datagrams.
@@ -79,7 +79,8 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// A batch of `packets` datagrams that lie in `source` from `offset` on, `bytes` in all.
+    /// Returns a batch of `packets` datagrams that lie in `source` from `offset` on, `bytes` in
+    /// all.
     ///
     /// # Panics
     /// When `bytes` do not fill `packets` datagrams.
@@ -96,7 +97,7 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Bytes of `packets` datagrams from number `first` on.
+    /// Returns the number of bytes of `packets` datagrams from number `first` on.
     pub(crate) fn run_bytes(&self, first: u32, packets: u32) -> u64 {
         let start = u64::from(first) * u64::from(self.segment_bytes);
         let end = (start + u64::from(packets) * u64::from(self.segment_bytes)).min(self.bytes);
@@ -152,12 +153,12 @@ impl<'a> Cursor<'a> {
         Self { pieces: &pieces[mark.piece..], used: mark.used }
     }
 
-    /// Its position in `pieces`, from which it was made.
+    /// Returns its position in `pieces`, from which it was made.
     pub(crate) fn mark(&self, pieces: &[Piece]) -> CursorPosition {
         CursorPosition { piece: pieces.len() - self.pieces.len(), used: self.used }
     }
 
-    /// The next piece of at most `bytes` bytes; never empty.
+    /// Returns the next piece of at most `bytes` bytes; never empty.
     ///
     /// # Panics
     /// When the pieces are used up: the batch was not sound.

@@ -91,9 +91,9 @@ impl DatagramReader {
     }
 }
 
-/// Datagrams that a socket has dropped since it was made, modulo 2³²: refused by its filter, with a
-/// wrong checksum, or received while its buffer was full. Costs one system call for any number of
-/// sockets on the host (`/proc/net/udp` lists them all).
+/// Returns the number of datagrams that a socket has dropped since it was made, modulo 2³²: refused
+/// by its filter, with a wrong checksum, or received while its buffer was full. Costs one system
+/// call for any number of sockets on the host (`/proc/net/udp` lists them all).
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 4.12.

@@ -179,7 +179,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Failure of a read at `at`: the file ends there or before.
+/// Returns the failure of a read at `at`: the file ends there or before.
 pub(crate) fn cut(source: &MappedFile, at: u64, stats: &mut SendStats) -> SendFailure {
     let size = source.size_now(stats).unwrap_or(at);
     SendFailure::Cut { at: size.min(at), whole: 0 }

@@ -153,7 +153,7 @@ impl fmt::Debug for Message<'_> {
 pub struct Cbc(&'static Variant<Run>);
 
 impl Cbc {
-    /// All that are here, widest last.
+    /// Returns all that are here, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
@@ -165,7 +165,7 @@ impl Cbc {
         (Self(chosen), dropped)
     }
 
-    /// Its instruction set.
+    /// Returns its instruction set.
     pub fn name(&self) -> &'static str {
         self.0.name
     }

@@ -228,7 +228,7 @@ pub mod x86;
 pub struct Checksum(&'static Variant<Run>);
 
 impl Checksum {
-    /// All that are here, widest last.
+    /// Returns all that are here, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
@@ -239,7 +239,7 @@ impl Checksum {
         (Self(chosen), dropped)
     }
 
-    /// Its instruction set.
+    /// Returns its instruction set.
     pub fn name(self) -> &'static str {
         self.0.name
     }
@@ -254,7 +254,7 @@ impl Checksum {
         unsafe { (self.0.run)(ranges, sums) }
     }
 
-    /// The sum of `bytes`.
+    /// Returns the sum of `bytes`.
     pub fn sum(self, bytes: &[u8]) -> u16 {
         let mut sums = [0];
         let (stride, at, last_bytes) = (0, 0, bytes.len());

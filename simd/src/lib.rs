@@ -37,8 +37,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The widest variants that this processor has and that give right answers on it. Runs each
-    /// once on known answers: a fifth of a millisecond.
+    /// Returns the widest variants that this processor has and that give right answers on it. Runs
+    /// each once on known answers: a fifth of a millisecond.
     pub fn here() -> Self {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
@@ -46,8 +46,8 @@ impl Kernels {
         Self { cbc, checksum, stamp, dropped: [cbc_dropped, checksum_dropped, stamp_dropped] }
     }
 
-    /// Variants that gave a wrong answer here and were dropped: a fault of the kernel or of the
-    /// processor, to be logged.
+    /// Returns the variants that gave a wrong answer here and were dropped: a fault of the kernel
+    /// or of the processor, to be logged.
     pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
         self.dropped.into_iter().flatten()
     }

@@ -99,7 +99,8 @@ impl Template {
         Self { bytes, ip_sum, udp_sum }
     }
 
-    /// The fields of a frame with `datagram_bytes` of UDP payload that sum to `payload_sum`.
+    /// Returns the fields of a frame with `datagram_bytes` of UDP payload that sum to
+    /// `payload_sum`.
     #[inline(always)]
     fn fields(&self, datagram_bytes: u16, identification: u16, payload_sum: u32) -> Fields {
         let udp_bytes = datagram_bytes + UDP_BYTES as u16;
@@ -331,7 +332,7 @@ mod x86;
 pub struct Stamp(&'static Variant<Run>);
 
 impl Stamp {
-    /// All that are here, widest last.
+    /// Returns all that are here, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
@@ -342,7 +343,7 @@ impl Stamp {
         (Self(chosen), dropped)
     }
 
-    /// Its instruction set.
+    /// Returns its instruction set.
     pub fn name(self) -> &'static str {
         self.0.name
     }

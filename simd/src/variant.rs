@@ -41,7 +41,7 @@ pub fn here<F>(
     variants.iter().filter(|variant| (variant.is_here)())
 }
 
-/// The last of `variants` that is here and `right`, and the widest that was not right.
+/// Returns the last of `variants` that is here and `right`, and the widest that was not right.
 ///
 /// # Panics
 /// When not even the first is right.

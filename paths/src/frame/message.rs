@@ -215,7 +215,7 @@ pub(super) fn neighbour(answer: &[u8]) -> Result<Neighbour, Errno> {
     Ok(Neighbour { state, address: address.and_then(|(_, value)| value.try_into().ok()) })
 }
 
-/// The body and attributes of an answer of that kind, or the error it is.
+/// Returns the body and attributes of an answer of that kind, or the error it is.
 fn open(answer: &[u8], kind: u16, body_bytes: usize) -> Result<(&[u8], Attributes<'_>), Errno> {
     let (header, _) = answer.split_first_chunk::<HEADER_BYTES>().ok_or(MALFORMED)?;
     let bytes = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;

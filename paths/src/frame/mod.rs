@@ -161,7 +161,7 @@ impl Framing {
         Err(Unframed::TooLarge { bytes, most, device: self.device.name.clone() })
     }
 
-    /// The identification of the next datagram.
+    /// Returns the identification of the next datagram.
     pub(crate) fn identification(&self) -> u16 {
         self.identification
     }
@@ -172,13 +172,13 @@ impl Framing {
     }
 }
 
-/// Properties of the device of that number.
+/// Returns properties of the device of that number.
 pub(crate) fn link(kernel: &Netlink, device: u32, stats: &mut SendStats) -> Result<Link, Errno> {
     let mut answer = vec![0; ANSWER_BYTES];
     message::link(kernel.ask(&message::ask_link(device), &mut answer, stats)?)
 }
 
-/// The Ethernet address of a neighbour on a device.
+/// Returns the Ethernet address of a neighbour on a device.
 fn address_of(
     hop: Ipv4Addr,
     (index, device): (u32, &Arc<str>),
@@ -201,7 +201,7 @@ fn address_of(
     }
 }
 
-/// Both ends of the destination's socket.
+/// Returns both ends of the destination's socket.
 fn addresses(
     to: &Destination,
     stats: &mut SendStats,

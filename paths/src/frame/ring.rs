@@ -20,26 +20,26 @@ pub(crate) trait Ring: Send + Sized {
     /// Opens one for a device.
     fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError>;
 
-    /// The device's index.
+    /// Returns the device's index.
     fn device(&self) -> u32;
 
-    /// Number of slots.
+    /// Returns the number of slots.
     fn slot_count(&self) -> u32;
 
-    /// The largest frame a slot holds.
+    /// Returns the largest frame a slot holds.
     fn frame_bytes_max(&self) -> u32;
 
-    /// Bytes from one slot to the next.
+    /// Returns the number of bytes from one slot to the next.
     fn stride(&self) -> usize;
 
-    /// Offset of the frame in its slot.
+    /// Returns the offset of the frame in its slot.
     fn frame_at(&self) -> usize;
 
-    /// Number of free slots, `wanted` at most.
+    /// Returns the number of free slots, `wanted` at most.
     fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32;
 
-    /// The memory of the next `count` slots, which `free` said are: in two parts, for the ring may
-    /// end between them.
+    /// Returns the memory of the next `count` slots, which `free` said are: in two parts, for the
+    /// ring may end between them.
     fn slots(&mut self, count: u32) -> [&mut [u8]; 2];
 
     /// `head_bytes` of headers were written into slots: counts them, if that was to the kernel.

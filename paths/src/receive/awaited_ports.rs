@@ -50,7 +50,7 @@ impl AwaitedPorts {
         self.at(target, port).next().is_some()
     }
 
-    /// The keys of the owners of datagrams from `source`. More than one only for a group.
+    /// Returns the keys of the owners of datagrams from `source`. More than one only for a group.
     pub(super) fn keys(
         &self,
         target: IpAddr,

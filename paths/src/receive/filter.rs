@@ -137,7 +137,7 @@ impl Writer {
     }
 }
 
-/// The filter for the awaited ports.
+/// Returns the filter for the awaited ports.
 pub(super) fn filter(wanted: &AwaitedPorts) -> Filter {
     let mut writer = Writer::default();
     let nothing = writer.mark();
@@ -199,7 +199,8 @@ fn by_ipv6(writer: &mut Writer, wanted: &AwaitedPorts, nothing: Label) {
     writer.put(code::RETURN, EVERYTHING);
 }
 
-/// The numbers as at most [`RANGES_MAX`] ranges that have them all, and as few others as need be.
+/// Returns the numbers as at most [`RANGES_MAX`] ranges that have them all, and as few others as
+/// need be.
 fn ranges(mut numbers: Vec<u32>) -> Vec<(u32, u32)> {
     numbers.sort_unstable();
     numbers.dedup();

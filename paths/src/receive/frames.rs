@@ -54,7 +54,8 @@ impl IpVersion {
     }
 }
 
-/// The IP packet in an Ethernet frame; none for a frame of a VLAN, which is another network.
+/// Returns the IP packet in an Ethernet frame; none for a frame of a VLAN, which is another
+/// network.
 pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(IpVersion, &[u8])> {
     let (addresses_and_type, rest) = frame.split_first_chunk::<14>()?;
     match number(addresses_and_type, 12) {
@@ -104,12 +105,13 @@ impl<'a> UdpPacket<'a> {
         is_there.then_some(Self { bytes, network, udp_at, source, target })
     }
 
-    /// The port that it is for.
+    /// Returns the port that it is for.
     pub(super) fn port(&self) -> u16 {
         number(self.bytes, self.udp_at + 2)
     }
 
-    /// The sender's address, as seen by the device of that number: a link-local address needs it.
+    /// Returns the sender's address, as seen by the device of that number: a link-local address
+    /// needs it.
     pub(super) fn sender(&self, device: u32) -> SocketAddr {
         let port = number(self.bytes, self.udp_at);
         match self.source {
@@ -120,7 +122,7 @@ impl<'a> UdpPacket<'a> {
         }
     }
 
-    /// The datagram's payload; none where it is not sound.
+    /// Returns the datagram's payload; none where it is not sound.
     pub(super) fn payload(&self, status: ChecksumStatus, checksum: Checksum) -> Option<&'a [u8]> {
         let end = self.end()?;
         let length = usize::from(number(self.bytes, self.udp_at + 4));
@@ -133,7 +135,7 @@ impl<'a> UdpPacket<'a> {
             .then_some(&datagram[UDP_BYTES..])
     }
 
-    /// The packet's end by its own length; none where it is cut, a fragment or damaged.
+    /// Returns the packet's end by its own length; none where it is cut, a fragment or damaged.
     fn end(&self) -> Option<usize> {
         let end = match self.network {
             IpVersion::V4 => {
@@ -165,13 +167,13 @@ impl<'a> UdpPacket<'a> {
     }
 }
 
-/// The sum of the 16-bit numbers in a header.
+/// Returns the sum of the 16-bit numbers in a header.
 fn words(head: &[u8]) -> u64 {
     let (words, _) = head.as_chunks::<4>();
     words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum()
 }
 
-/// A sum of 16- or 32-bit numbers in 16 bits, carries added.
+/// Returns a sum of 16- or 32-bit numbers in 16 bits, carries added.
 fn folded(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -193,8 +195,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A packet from port 5004 of 10.0.0.1 (or an address of IPv6), whole and right, with so many
-    /// words of options.
+    /// Returns a packet from port 5004 of 10.0.0.1 (or an address of IPv6), whole and right, with
+    /// so many words of options.
     pub(in crate::receive) fn packet_to(
         target: SocketAddr,
         options: usize,

@@ -49,7 +49,7 @@ pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[
 /// milliseconds' worth of work for a reader, which can look at other things between two calls.
 pub const FULL_CALL_PACKETS: usize = 4096;
 
-/// The path of that name.
+/// Returns the path of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {
     RECEIVE_PATHS.iter().copied().find(|spec| spec.name == name)
 }
@@ -107,7 +107,7 @@ pub trait ReceivePath: fmt::Debug + Send {
     /// Removes a port. Datagrams that were not handed over are dropped.
     fn remove(&mut self, key: u32);
 
-    /// The bound address, for a port requested as 0.
+    /// Returns the bound address, for a port requested as 0.
     fn address(&self, key: u32) -> Option<SocketAddr>;
 
     /// Waits at most so long for datagrams, then hands over all that are there, a burst at a time.
@@ -124,18 +124,18 @@ pub trait ReceivePath: fmt::Debug + Send {
         each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error>;
 
-    /// Longest time that a reader may stay away from emptied ports without loss, when 500,000
-    /// datagrams a second begin to arrive at one of them meanwhile. No pause is too long where
-    /// there are no ports.
+    /// Returns the longest time that a reader may stay away from emptied ports without loss, when
+    /// 500,000 datagrams a second begin to arrive at one of them meanwhile. No pause is too long
+    /// where there are no ports.
     fn pause_max(&self) -> Duration;
 
-    /// Counters of received datagrams and of the work they took.
+    /// Returns counters of received datagrams and of the work they took.
     fn stats(&self) -> ReceiveStats;
 
-    /// Datagrams for this port that reached the host and were dropped for want of room, since it
-    /// was added; asks the kernel for its count. The count includes datagrams with a wrong
-    /// checksum, and a joined run counts as one. A path by device has one ring for all ports of a
-    /// device: it counts for all of them together.
+    /// Returns the number of datagrams for this port that reached the host and were dropped for
+    /// want of room, since it was added; asks the kernel for its count. The count includes
+    /// datagrams with a wrong checksum, and a joined run counts as one. A path by device has one
+    /// ring for all ports of a device: it counts for all of them together.
     fn dropped(&self, key: u32) -> u64;
 }
 
@@ -155,7 +155,7 @@ pub struct ReceivedRun<'a> {
 }
 
 impl<'a> ReceivedRun<'a> {
-    /// The datagrams in it, in the order of arrival. An empty datagram is one.
+    /// Returns the datagrams in it, in the order of arrival. An empty datagram is one.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let each = match self.segment_bytes {
             0 => self.bytes.len().max(1),
@@ -165,7 +165,7 @@ impl<'a> ReceivedRun<'a> {
         empty.into_iter().chain(self.bytes.chunks(each))
     }
 
-    /// Number of datagrams in it.
+    /// Returns the number of datagrams in it.
     pub fn count(&self) -> usize {
         match self.segment_bytes {
             0 => 1,

@@ -33,7 +33,7 @@ pub(super) const VALUE_BYTES: usize = 4;
 /// `CLOCK_MONOTONIC`.
 pub(super) const TIME_BYTES: usize = 8;
 
-/// The key of an address and port.
+/// Returns the key of an address and port.
 pub(super) fn key(target: IpAddr, port: u16) -> [u8; KEY_BYTES] {
     let address = match target {
         IpAddr::V4(target) => target.to_ipv6_mapped(),
@@ -169,7 +169,7 @@ impl Writer {
     }
 }
 
-/// A 16-bit number of the network as a load finds it.
+/// Returns a 16-bit number of the network as a load finds it.
 fn wire(number: u16) -> i32 {
     i32::from(u16::from_be_bytes(number.to_ne_bytes()))
 }
@@ -177,7 +177,7 @@ fn wire(number: u16) -> i32 {
 /// The key lies at the end of the stack.
 const KEY_AT: i16 = -(KEY_BYTES as i16);
 
-/// The program: `wanted` holds the awaited keys, `sockets` the XDP socket of each queue.
+/// Returns the program: `wanted` holds the awaited keys, `sockets` the XDP socket of each queue.
 pub(super) fn program(wanted: &KernelMap, sockets: &KernelMap) -> Vec<Instruction> {
     let mut w = Writer::default();
     ethernet(&mut w);

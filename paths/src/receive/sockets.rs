@@ -121,13 +121,13 @@ impl PortSocket {
         self.socket.as_fd()
     }
 
-    /// The bound address.
+    /// Returns the bound address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Datagrams that the kernel dropped there. It counts modulo 2³²; the total is right as long as
-    /// somebody asks before the count wraps.
+    /// Returns the number of datagrams that the kernel dropped there. It counts modulo 2³²; the
+    /// total is right as long as somebody asks before the count wraps.
     pub(crate) fn dropped(&self) -> u64 {
         if let Ok(now) = sys::drops(self.as_fd()) {
             let before = self.dropped.get();
@@ -206,7 +206,7 @@ impl Ports {
         Err(Error::Host { call: "adding a port", object, errno: Errno::new(libc::EEXIST) })
     }
 
-    /// The place that the next one gets.
+    /// Returns the place that the next one gets.
     pub(super) fn next(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.bound.len() as u32)
     }
@@ -235,7 +235,7 @@ impl Ports {
         self.at(*self.places.get(&key)?)
     }
 
-    /// Longest pause while all of them are empty.
+    /// Returns the longest pause while all of them are empty.
     pub(super) fn pause_max(&self) -> Duration {
         self.bound.iter().flatten().map(|bound| bound.pause_max).min().unwrap_or(Duration::MAX)
     }

@@ -123,10 +123,10 @@ pub(super) trait Tap: Debug + Send + Sized {
     /// Reads the kernel's pending error, which would keep the socket ready.
     fn settle(&self);
 
-    /// Longest pause while it is empty.
+    /// Returns the longest pause while it is empty.
     fn pause_max(&self) -> Duration;
 
-    /// Frames dropped since it was opened for want of room.
+    /// Returns the number of frames dropped since it was opened for want of room.
     fn drops(&self) -> u64;
 }
 
@@ -187,7 +187,7 @@ impl<T: Tap> Taps<T> {
         })
     }
 
-    /// The place of the tap on a device, opened if there is none yet.
+    /// Returns the place of the tap on a device, opened if there is none yet.
     fn tap_on(&mut self, device: Device, buffer_bytes: u32) -> Result<usize, Error> {
         if let Some(place) = self.taps.iter().position(|open| open.device.index == device.index) {
             return Ok(place);
@@ -328,7 +328,7 @@ impl<T: Tap> ReceivePath for Taps<T> {
     }
 }
 
-/// The device that receives for a port.
+/// Returns the device that receives for a port.
 fn device_of(port: &Port, kernel: &Netlink) -> Result<Device, Error> {
     let what = port.address.to_string();
     let host = |call, errno| Error::Host { call, object: what.as_str().into(), errno };
@@ -360,7 +360,8 @@ fn device_of(port: &Port, kernel: &Netlink) -> Result<Device, Error> {
     }
 }
 
-/// The address that this host has towards another, on the device that the route to it leads to.
+/// Returns the address that this host has towards another, on the device that the route to it leads
+/// to.
 fn near(target: IpAddr) -> Result<IpAddr, Errno> {
     let any: SocketAddr = match target {
         IpAddr::V4(_) => ([0; 4], 0).into(),
@@ -372,7 +373,7 @@ fn near(target: IpAddr) -> Result<IpAddr, Errno> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The addresses that datagrams for a port are sent to.
+/// Returns the addresses that datagrams for a port are sent to.
 fn targets(address: IpAddr, bound: &PortSocket) -> Result<Vec<IpAddr>, Error> {
     if !address.is_unspecified() {
         return Ok(vec![address]);

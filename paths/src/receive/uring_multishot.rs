@@ -145,7 +145,7 @@ impl UringMultishot {
     }
 }
 
-/// The mark of a place's receive, for its present port.
+/// Returns the mark of a place's receive, for its present port.
 fn mark(rounds: &[u32], place: u32) -> u64 {
     u64::from(rounds[place as usize]) << 32 | u64::from(place)
 }

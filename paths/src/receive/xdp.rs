@@ -230,7 +230,7 @@ fn attach(program: &XdpProgram, device: &Device) -> Result<(OwnedFd, XdpMode), E
     Err(device.host("bpf BPF_LINK_CREATE of an XDP program", refusal))
 }
 
-/// A socket for each queue of the device.
+/// Returns a socket for each queue of the device.
 fn open_queues(device: &Device, frame_bytes: u32, slots: u32) -> Result<Vec<XdpQueue>, Error> {
     let mut queues = Vec::new();
     let mut tries = 0;

@@ -296,7 +296,7 @@ impl RelayForwarder {
         (calls.admit)(&relayed((key, source), (run, 0), head, meta))
     }
 
-    /// A slot's datagram or run; empty where there was no room for it.
+    /// Returns a slot's datagram or run; empty where there was no room for it.
     fn in_slot(&self, slot: usize) -> JoinedRun {
         let meta = self.slots.meta(slot);
         if meta.is_cut {
@@ -322,7 +322,7 @@ impl Route {
     }
 }
 
-/// The description of a run for the callbacks; `sent` of its datagrams went.
+/// Returns the description of a run for the callbacks; `sent` of its datagrams went.
 fn relayed(
     (key, source): (u32, SocketAddr),
     (run, sent): (JoinedRun, u32),
@@ -357,7 +357,7 @@ impl JoinedRun {
         }
     }
 
-    /// Bytes of the first datagram.
+    /// Returns the number of bytes of the first datagram.
     fn each(self) -> usize {
         match self.segment_bytes {
             0 => self.bytes,
@@ -365,7 +365,7 @@ impl JoinedRun {
         }
     }
 
-    /// This and `next` behind it as one run, where the kernel cuts the result into the same
+    /// Returns this and `next` behind it as one run, where the kernel cuts the result into the same
     /// datagrams.
     fn with(self, next: Self) -> Option<Self> {
         let each = match self.segment_bytes {

@@ -234,7 +234,7 @@ impl Relay {
         self.routes.remove(&key);
     }
 
-    /// The bound address, for a port requested as 0.
+    /// Returns the bound address, for a port requested as 0.
     pub fn address(&self, key: u32) -> Option<SocketAddr> {
         self.sockets.address(key)
     }
@@ -286,22 +286,23 @@ impl Relay {
         })
     }
 
-    /// The way of datagrams, with the reason.
+    /// Returns the way of datagrams, with the reason.
     pub fn method(&self) -> &RelayMethod {
         self.forwarder.method()
     }
 
-    /// Counters of received datagrams and of the work they took.
+    /// Returns counters of received datagrams and of the work they took.
     pub fn receive_stats(&self) -> ReceiveStats {
         self.sockets.stats
     }
 
-    /// Counters of sent datagrams and of the work they took; the pipe's calls are among them.
+    /// Returns counters of sent datagrams and of the work they took; the pipe's calls are among
+    /// them.
     pub fn send_stats(&self) -> SendStats {
         self.forwarder.send_stats()
     }
 
-    /// Datagrams of this port that the target's socket or route did not take.
+    /// Returns the number of datagrams of this port that the target's socket or route did not take.
     pub fn lost(&self, key: u32) -> u64 {
         self.routes.get(&key).map_or(0, |route| route.lost)
     }

@@ -199,8 +199,8 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// The stretch from packet `run.first` on, whose payload begins at `start`; no longer than
-    /// `run`. It has no packets when the engine cannot take the first.
+    /// Returns the stretch from packet `run.first` on, whose payload begins at `start`; no longer
+    /// than `run`. It has no packets when the engine cannot take the first.
     fn of(
         packets: &GatheredPackets<'_>,
         run: SegmentRun,
@@ -333,7 +333,7 @@ fn within_map(
     Err(SendFailure::Cut { at: packets.source.bytes(), whole })
 }
 
-/// The headers of `run`, as the engine takes them.
+/// Returns the headers of `run`, as the engine takes them.
 fn heads_of<'a>(
     packets: &GatheredPackets<'a>,
     run: SegmentRun,
@@ -357,7 +357,8 @@ fn heads_of<'a>(
     }
 }
 
-/// Failure of a call that sent fewer packets than asked: the file has no more whole ones.
+/// Returns the failure of a call that sent fewer packets than asked: the file has no more whole
+/// ones.
 fn ended(
     packets: &GatheredPackets<'_>,
     stretch: Stretch,
@@ -416,8 +417,8 @@ mod tests {
         MappedFile::open(file, "asset.ts").unwrap()
     }
 
-    /// The stretches of a batch of 1,000-byte packets, each as its packets, offset and bytes; a
-    /// packet that the engine is not given as none.
+    /// Returns the stretches of a batch of 1,000-byte packets, each as its packets, offset and
+    /// bytes; a packet that the engine is not given as none.
     fn stretches(packets: u32, head_bytes: usize, pieces: &[(u64, u64)]) -> Vec<(u32, u64, u64)> {
         let source = source(0);
         let pieces: Vec<Piece> =

@@ -103,9 +103,9 @@ const RINGS_MAX: usize = 8;
 /// Tried and chosen once for all threads.
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::here);
 
-/// Variants of kernels that gave a wrong answer on this processor and are not used; paths by device
-/// are slower without them. To be logged as errors: the fault is the kernel's of `simd` or the
-/// processor's.
+/// Returns the variants of kernels that gave a wrong answer on this processor and are not used;
+/// paths by device are slower without them. To be logged as errors: the fault is the kernel's of
+/// `simd` or the processor's.
 pub fn dropped_kernels() -> Vec<Dropped> {
     KERNELS.dropped().collect()
 }
@@ -139,7 +139,7 @@ impl BatchProgress<'_> {
         self.batch.run_bytes(packet, 1) as usize - self.head_bytes
     }
 
-    /// Bytes of the first and of the last of the next `count` datagrams.
+    /// Returns the bytes of the first and of the last of the next `count` datagrams.
     fn datagram_bytes(&self, count: u32) -> [u32; 2] {
         let last = self.taken + count - 1;
         [self.taken, last].map(|packet| self.batch.run_bytes(packet, 1) as u32)
@@ -220,7 +220,7 @@ impl<R: Ring> FrameSender<R> {
         Ok(())
     }
 
-    /// The ring for a device, opened if there is none, or none with slots large enough.
+    /// Returns the ring for a device, opened if there is none, or none with slots large enough.
     fn ring_for(
         &mut self,
         framing: &Framing,
@@ -436,7 +436,7 @@ fn fill_first(
     Ok(())
 }
 
-/// Offset of the file's bytes in a slot.
+/// Returns the offset of the file's bytes in a slot.
 fn payload_at(ring: &impl Ring, progress: &BatchProgress<'_>) -> usize {
     ring.frame_at() + FRONT_BYTES + progress.head_bytes
 }

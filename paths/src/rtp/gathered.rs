@@ -40,39 +40,39 @@ impl<'a> GatheredPackets<'a> {
         Self { batch, source, heads, pieces }
     }
 
-    /// Position of the first payload.
+    /// Returns the position of the first payload.
     pub(super) fn start(&self) -> Cursor<'a> {
         Cursor::new(self.pieces)
     }
 
-    /// The cursor at a position.
+    /// Returns the cursor at a position.
     pub(super) fn at(&self, mark: CursorPosition) -> Cursor<'a> {
         Cursor::at(self.pieces, mark)
     }
 
-    /// The position of a cursor.
+    /// Returns the position of a cursor.
     pub(super) fn mark(&self, cursor: Cursor<'_>) -> CursorPosition {
         cursor.mark(self.pieces)
     }
 
-    /// Bytes of every packet's header.
+    /// Returns the number of bytes of every packet's header.
     pub(super) fn head_bytes(&self) -> usize {
         self.heads.len() / self.batch.packets.max(1) as usize
     }
 
-    /// A packet's header.
+    /// Returns a packet's header.
     pub(super) fn head(&self, packet: u32) -> &'a [u8] {
         let at = packet as usize * self.head_bytes();
         &self.heads[at..at + self.head_bytes()]
     }
 
-    /// The headers of the packets of `run`.
+    /// Returns the headers of the packets of `run`.
     pub(super) fn heads(&self, run: SegmentRun) -> &'a [u8] {
         let at = run.first as usize * self.head_bytes();
         &self.heads[at..at + run.packets as usize * self.head_bytes()]
     }
 
-    /// Bytes of each packet; the last may be shorter.
+    /// Returns the number of bytes of each packet; the last may be shorter.
     pub(super) fn segment_bytes(&self) -> u32 {
         self.batch.segment_bytes
     }
@@ -82,7 +82,7 @@ impl<'a> GatheredPackets<'a> {
         self.batch.run_bytes(packet, 1) - self.head_bytes() as u64
     }
 
-    /// The map of the file.
+    /// Returns the map of the file.
     pub(super) fn map(&self) -> Result<&'a FileMap, SendError> {
         self.source.mapped().map_err(|errno| self.source.host("mmap", errno))
     }

@@ -30,8 +30,8 @@ fn follows(header: &Header, before: &Header) -> bool {
         && (header.ssrc, header.payload_type) == (before.ssrc, before.payload_type)
 }
 
-/// The series from which the engine makes exactly `headers`, one of [`HEADER_BYTES`] after the
-/// other; `None` when it would make others.
+/// Returns the series from which the engine makes exactly `headers`, one of [`HEADER_BYTES`] after
+/// the other; `None` when it would make others.
 pub(super) fn recognise(headers: &[u8]) -> Option<Recognised> {
     let (headers, rest) = headers.as_chunks::<HEADER_BYTES>();
     let first = Header::parse_plain(headers.first()?).filter(|_| rest.is_empty())?;

@@ -69,12 +69,12 @@ struct Referred {
 }
 
 impl Referred {
-    /// Number of pages that a range of the map touches.
+    /// Returns the number of pages that a range of the map touches.
     fn pages(&self, piece: Piece) -> u64 {
         (piece.offset % self.page_bytes + piece.bytes).div_ceil(self.page_bytes)
     }
 
-    /// Number of fragments of a packet whose payload begins at `cursor`.
+    /// Returns the number of fragments of a packet whose payload begins at `cursor`.
     fn fragments(&self, packets: &GatheredPackets<'_>, packet: u32, mut cursor: Cursor<'_>) -> u64 {
         let mut fragments = u64::from(packets.head_bytes() > 0);
         cursor.take(packets.payload_bytes(packet), |piece| fragments += self.pages(piece));

@@ -16,7 +16,7 @@ pub(super) const NAME_BYTES: usize = size_of::<Name>();
 const _: () = assert!(size_of::<libc::sockaddr_in>() <= NAME_BYTES);
 const _: () = assert!(align_of::<libc::sockaddr_in>() <= align_of::<Name>());
 
-/// The address as a record, and the record's length.
+/// Returns the address as a record, and the record's length.
 pub(super) fn name(address: SocketAddr) -> (Name, libc::socklen_t) {
     // SAFETY: plain numbers, for which all zeroes is a value.
     let mut name: Name = unsafe { mem::zeroed() };
@@ -43,8 +43,8 @@ pub(super) fn name(address: SocketAddr) -> (Name, libc::socklen_t) {
     }
 }
 
-/// The address in a record that the kernel has filled to `bytes` bytes; none where it is of another
-/// family.
+/// Returns the address in a record that the kernel has filled to `bytes` bytes; none where it is of
+/// another family.
 pub(super) fn address(name: &Name, bytes: usize) -> Option<SocketAddr> {
     match libc::c_int::from(name.sin6_family) {
         libc::AF_INET if bytes >= size_of::<libc::sockaddr_in>() => {

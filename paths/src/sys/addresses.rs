@@ -12,7 +12,7 @@ use std::ptr;
 use crate::error::Errno;
 use crate::sys::last_errno;
 
-/// All addresses of IP that devices of this host have, each with its device's name.
+/// Returns all addresses of IP that devices of this host have, each with its device's name.
 pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>, Errno> {
     let mut list: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: `list` is a live pointer to be written to.
@@ -37,12 +37,12 @@ pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>, Errno> {
     Ok(all)
 }
 
-/// The addresses that devices of this host have; none where the kernel does not tell.
+/// Returns the addresses that devices of this host have; none where the kernel does not tell.
 pub fn host_addresses() -> Vec<IpAddr> {
     addresses().unwrap_or_default().into_iter().map(|(_, address)| address).collect()
 }
 
-/// The address of IP that a socket address has.
+/// Returns the address of IP that a socket address has.
 ///
 /// # Safety
 /// `address` is null, or a live socket address as long as its family says.

@@ -63,12 +63,12 @@ impl Area {
         self.bytes
     }
 
-    /// The address of its first byte, for the kernel.
+    /// Returns the address of its first byte, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// The word at byte `at`, which the kernel may change at any time.
+    /// Returns the word at byte `at`, which the kernel may change at any time.
     ///
     /// # Panics
     /// When it does not lie in the area, or at an odd place.
@@ -79,7 +79,7 @@ impl Area {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// The half of a word at byte `at`, which the kernel may read at any time.
+    /// Returns the half of a word at byte `at`, which the kernel may read at any time.
     ///
     /// # Panics
     /// When it does not lie in the area, or at an odd place.
@@ -117,7 +117,7 @@ impl Area {
         unsafe { self.start.as_ptr().add(at).cast::<T>().read() }
     }
 
-    /// The bytes of a range.
+    /// Returns the bytes of a range.
     ///
     /// # Safety
     /// Nobody writes them while they are borrowed.
@@ -131,7 +131,7 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.bytes) }
     }
 
-    /// Two ranges that do not overlap.
+    /// Returns two ranges that do not overlap.
     ///
     /// # Safety
     /// The kernel writes none of their bytes while they are borrowed.
@@ -166,7 +166,7 @@ impl Drop for Area {
     }
 }
 
-/// The at most two ranges of slots `first..first + count` of a ring of `slots` slots.
+/// Returns the at most two ranges of slots `first..first + count` of a ring of `slots` slots.
 pub(super) fn ring_ranges(first: u32, count: u32, slots: u32, stride: usize) -> (Range, Range) {
     assert!(first < slots && count <= slots, "slots of the ring");
     let before_end = count.min(slots - first) as usize;

@@ -21,7 +21,8 @@ use crate::sys::address::{Name, name};
 use crate::sys::last_errno;
 use crate::sys::option::{option, set_option, set_record};
 
-/// A non-blocking socket for UDP over the family of `address`. An IPv6 socket receives no IPv4.
+/// Returns a non-blocking socket for UDP over the family of `address`. An IPv6 socket receives no
+/// IPv4.
 pub(crate) fn udp_socket(address: SocketAddr, stats: &mut SendStats) -> Result<UdpSocket, Errno> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -58,7 +59,7 @@ pub(crate) fn bind(
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// The number of the device of that name.
+/// Returns the number of the device of that name.
 pub(crate) fn device_index(device: &str, stats: &mut SendStats) -> Result<u32, Errno> {
     let device = CString::new(device).map_err(|_| Errno::new(libc::ENODEV))?;
     // The call makes a socket, asks and closes it.
@@ -176,7 +177,7 @@ pub(crate) fn set_receive_buffer(
     }
 }
 
-/// The receive buffer's size, as the kernel counts it: twice the requested size.
+/// Returns the receive buffer's size, as the kernel counts it: twice the requested size.
 pub(crate) fn receive_buffer(
     socket: BorrowedFd<'_>,
     stats: &mut SendStats,

@@ -122,7 +122,7 @@ impl KernelMap {
         Ok(Self { descriptor, key_bytes, value_bytes })
     }
 
-    /// Its descriptor's number, for a program that is being loaded.
+    /// Returns its descriptor's number, for a program that is being loaded.
     pub(crate) fn number(&self) -> i32 {
         self.descriptor.as_raw_fd()
     }

@@ -90,7 +90,7 @@ struct Request {
 const SEND: libc::Ioctl = libc::_IOWR::<Request>(b'P' as u32, 0xe0);
 
 impl Request {
-    /// A request without file and socket, for one packet of a byte.
+    /// Returns a request without file and socket, for one packet of a byte.
     const fn nothing() -> Self {
         Self {
             file_fd: -1,
@@ -116,7 +116,7 @@ impl Request {
         }
     }
 
-    /// The kernel's form of `order`, to be sent to `socket`.
+    /// Returns the kernel's form of `order`, to be sent to `socket`.
     ///
     /// # Panics
     /// When the map does not reach so far, or the headers or the plan are not of these packets: the

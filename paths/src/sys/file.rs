@@ -50,7 +50,7 @@ pub(crate) fn read_at(
     Ok(bytes)
 }
 
-/// The file's size at this moment.
+/// Returns the file's size at this moment.
 pub(crate) fn size_now(file: &File, stats: &mut SendStats) -> Result<u64, Errno> {
     stats.calls += 1;
     Ok(file.metadata()?.len())
@@ -78,9 +78,9 @@ pub(crate) fn will_need(file: &File, range: Range<u64>) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
 }
 
-/// Number of cached pages of `range`, which is not empty, including those being read at this
-/// moment. `EPERM` for a file that this process neither owns nor may write (from Linux 6.14 on, and
-/// later versions of the older ones), `ENOSYS` before 6.5.
+/// Returns the number of cached pages of `range`, which is not empty, including those being read at
+/// this moment. `EPERM` for a file that this process neither owns nor may write (from Linux 6.14
+/// on, and later versions of the older ones), `ENOSYS` before 6.5.
 pub(crate) fn cached_pages(file: &File, range: Range<u64>) -> Result<u64, Errno> {
     let asked = CachestatRange { offset: range.start, bytes: range.end - range.start };
     let mut answer = Cachestat::default();

@@ -50,8 +50,8 @@ impl FileMap {
         Ok(Self { start, bytes })
     }
 
-    /// The address of `bytes` bytes from `offset` on, for the kernel to read; `None` when the map
-    /// does not reach so far.
+    /// Returns the address of `bytes` bytes from `offset` on, for the kernel to read; `None` when
+    /// the map does not reach so far.
     pub(crate) fn address(&self, offset: u64, bytes: u64) -> Option<*mut libc::c_void> {
         let end = offset.checked_add(bytes)?;
         if bytes == 0 || end > self.bytes as u64 {

@@ -48,7 +48,7 @@ impl Flights {
         self.all[flight].bytes = bytes;
     }
 
-    /// Number of further sends that may begin.
+    /// Returns the number of further sends that may begin.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }

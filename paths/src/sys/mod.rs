@@ -98,17 +98,17 @@ pub(crate) use zerocopy::{cookie, is_zerocopy, set_zerocopy};
 #[cfg(doc)]
 use crate::send_stats::SendStats;
 
-/// The error of the call just made.
+/// Returns the error of the call just made.
 fn last_errno() -> Errno {
     std::io::Error::last_os_error().into()
 }
 
-/// The count a call returned, or its error.
+/// Returns the count a call returned, or its error.
 fn counted(returned: libc::ssize_t) -> Result<usize, Errno> {
     usize::try_from(returned).map_err(|_| last_errno())
 }
 
-/// The kernel's release; empty when it does not say.
+/// Returns the kernel's release; empty when it does not say.
 pub(crate) fn kernel_release() -> String {
     // SAFETY: utsname is plain arrays of characters, for which all zeroes is a value.
     let mut names: libc::utsname = unsafe { std::mem::zeroed() };
@@ -122,7 +122,7 @@ pub(crate) fn kernel_release() -> String {
     release.to_string_lossy().into_owned()
 }
 
-/// Bytes of a page of memory.
+/// Returns the number of bytes of a page of memory.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf takes no pointer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

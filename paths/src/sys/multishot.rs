@@ -119,7 +119,7 @@ pub(crate) struct Completion {
 }
 
 impl Multishot {
-    /// A ring with `count` buffers, a power of two, for datagrams of at most so many bytes.
+    /// Returns a ring with `count` buffers, a power of two, for datagrams of at most so many bytes.
     pub(crate) fn new(count: u16, datagram_bytes_max: usize) -> Result<Self, Errno> {
         assert!(count.is_power_of_two(), "the list goes round by a mask");
         let uring = set_up(ARMED_TOGETHER_MAX, COMPLETIONS_MAX)?;

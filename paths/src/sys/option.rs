@@ -12,7 +12,8 @@ use crate::error::Errno;
 use crate::send_stats::SendStats;
 use crate::sys::last_errno;
 
-/// Bytes handed to a TCP socket that its peer has not acknowledged (tcp(7), `SIOCOUTQ`).
+/// Returns the number of bytes handed to a TCP socket that its peer has not acknowledged (tcp(7),
+/// `SIOCOUTQ`).
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the call writes one int, which is alive and writable here.
@@ -33,7 +34,7 @@ pub(crate) fn set_udp_segment(
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, value, stats)
 }
 
-/// The value of an option of IPv4 that is a byte of its header, such as `IP_TTL`.
+/// Returns the value of an option of IPv4 that is a byte of its header, such as `IP_TTL`.
 pub(crate) fn ip_option(
     socket: BorrowedFd<'_>,
     name: libc::c_int,
@@ -94,7 +95,7 @@ pub(super) fn set_record<T>(
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// The value of an option of type `T`.
+/// Returns the value of an option of type `T`.
 ///
 /// # Safety
 /// `T` is a type of plain numbers: any bytes are a value of it.

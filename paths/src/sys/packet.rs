@@ -65,8 +65,8 @@ impl PacketRing {
         slot as usize * self.slot_bytes + header::STATUS
     }
 
-    /// The kernel's status of the slot `ahead` of the next. Acquire: the kernel's use of the slot
-    /// comes before this program's.
+    /// Returns the kernel's status of the slot `ahead` of the next. Acquire: the kernel's use of
+    /// the slot comes before this program's.
     fn owner(&self, ahead: u32) -> u32 {
         self.area.word(self.status_at(ahead)).load(Ordering::Acquire) & OWNER
     }

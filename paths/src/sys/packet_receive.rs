@@ -130,17 +130,17 @@ impl BlockRing {
         set_filter(self.socket.as_fd(), filter, &mut SendStats::default())
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks
     }
 
-    /// Size of the ring.
+    /// Returns the size of the ring.
     pub(crate) fn bytes(&self) -> usize {
         self.blocks * BLOCK_BYTES
     }
 
-    /// The next block, when the kernel has handed it over.
+    /// Returns the next block, when the kernel has handed it over.
     pub(crate) fn block(&self) -> Option<Block<'_>> {
         let start = self.next * BLOCK_BYTES;
         // Acquire: what the kernel wrote into the block comes before the word that hands it over.
@@ -163,7 +163,7 @@ impl BlockRing {
         self.next = (self.next + 1) % self.blocks;
     }
 
-    /// Frames dropped for want of a free block since the last call.
+    /// Returns the number of frames dropped for want of a free block since the last call.
     pub(crate) fn drops(&self) -> Result<u32, Errno> {
         let mut figures = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut bytes = size_of::<libc::tpacket_stats_v3>() as libc::socklen_t;
@@ -285,7 +285,7 @@ impl<'a> Iterator for Block<'a> {
     }
 }
 
-/// The number at `at`; 0 where there is none.
+/// Returns the number at `at`; 0 where there is none.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))

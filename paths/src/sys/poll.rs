@@ -106,7 +106,7 @@ impl Poll {
         unsafe { libc::epoll_wait(epoll, events, READY_MAX as libc::c_int, wait_ms) }.into()
     }
 
-    /// The mark of the ready socket of that number.
+    /// Returns the mark of the ready socket of that number.
     pub(crate) fn ready(&self, number: usize) -> u64 {
         self.events[number].u64
     }

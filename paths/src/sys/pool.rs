@@ -50,22 +50,22 @@ impl Pool {
         Ok(Self { start, buffer_bytes, users: vec![0; buffers.into()], free })
     }
 
-    /// Number of buffers.
+    /// Returns the number of buffers.
     pub(super) fn buffers(&self) -> u16 {
         self.users.len() as u16
     }
 
-    /// Bytes of each buffer.
+    /// Returns the number of bytes of each buffer.
     pub(super) fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// Bytes of all buffers.
+    /// Returns the number of bytes of all buffers.
     pub(super) fn bytes(&self) -> usize {
         self.users.len() * self.buffer_bytes
     }
 
-    /// A free buffer, which then has one user; the last `spare` are not given out.
+    /// Returns a free buffer, which then has one user; the last `spare` are not given out.
     pub(super) fn take(&mut self, spare: usize) -> Option<u16> {
         if self.free.len() <= spare {
             return None;
@@ -91,7 +91,7 @@ impl Pool {
         }
     }
 
-    /// The address of `bytes` bytes of a buffer from its byte `at` on, for the kernel.
+    /// Returns the address of `bytes` bytes of a buffer from its byte `at` on, for the kernel.
     pub(super) fn address(&self, buffer: u16, at: usize, bytes: usize) -> *mut libc::c_void {
         let end = at.checked_add(bytes).expect("a range");
         assert!(end <= self.buffer_bytes, "the range lies in the buffer");
@@ -107,7 +107,7 @@ impl Pool {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
-    /// Each buffer as a range.
+    /// Returns each buffer as a range.
     pub(super) fn ranges(&self) -> Vec<libc::iovec> {
         (0..self.users.len())
             .map(|buffer| libc::iovec {

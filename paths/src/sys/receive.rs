@@ -123,7 +123,7 @@ impl Slots {
         Self { start, layout, bytes_each, stride, heads, _ranges: ranges, used: count }
     }
 
-    /// The datagram that the last call put into a slot, as far as there was room.
+    /// Returns the datagram that the last call put into a slot, as far as there was room.
     ///
     /// # Panics
     /// When the last call has not filled it.
@@ -138,7 +138,7 @@ impl Slots {
         }
     }
 
-    /// The sender of a slot's datagram.
+    /// Returns the sender of a slot's datagram.
     ///
     /// # Panics
     /// As [`Slots::datagram`].
@@ -149,7 +149,7 @@ impl Slots {
         address(name, self.heads[slot].msg_hdr.msg_namelen as usize)
     }
 
-    /// The metadata of a slot's datagram.
+    /// Returns the metadata of a slot's datagram.
     ///
     /// # Panics
     /// As [`Slots::datagram`].
@@ -319,7 +319,7 @@ pub(crate) fn report_time_and_drops(socket: BorrowedFd<'_>) -> Result<(), Errno>
     Ok(())
 }
 
-/// Datagrams the socket dropped since it was made, modulo 2³².
+/// Returns the number of datagrams the socket dropped since it was made, modulo 2³².
 pub(crate) fn drops(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     let mut figures = [0_u32; MEMORY_FIGURES];
     let mut bytes = size_of_val(&figures) as libc::socklen_t;

@@ -56,7 +56,7 @@ pub(crate) struct Scatter<'scratch, 'data> {
 }
 
 impl<'data> Scatter<'_, 'data> {
-    /// Bytes on the list, those to be dropped included.
+    /// Returns the number of bytes on the list, those to be dropped included.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -50,12 +50,12 @@ pub(crate) struct Gather<'scratch, 'data> {
 }
 
 impl<'scratch, 'data> Gather<'scratch, 'data> {
-    /// The list that begins behind the first `first` of `ranges`.
+    /// Returns the list that begins behind the first `first` of `ranges`.
     pub(super) fn behind(ranges: &'scratch mut Vec<libc::iovec>, first: usize) -> Self {
         Self { ranges, first, data: PhantomData }
     }
 
-    /// Number of ranges on the list.
+    /// Returns the number of ranges on the list.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len() - self.first
     }

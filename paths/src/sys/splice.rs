@@ -47,7 +47,7 @@ impl Pipe {
         Ok(Self { read, write, nowhere, wanted_pages: pages, pages: granted, bytes: 0 })
     }
 
-    /// Pages it has room for when empty.
+    /// Returns the number of pages it has room for when empty.
     pub(crate) fn pages(&self) -> u64 {
         self.pages
     }
@@ -129,7 +129,7 @@ impl Pipe {
     }
 }
 
-/// A new pipe and the pages it has room for.
+/// Returns a new pipe and the pages it has room for.
 fn make(pages: u64, stats: &mut SendStats) -> Result<(OwnedFd, OwnedFd, u64), Errno> {
     let mut ends = [-1; 2];
     stats.calls += 1;

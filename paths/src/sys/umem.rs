@@ -28,7 +28,7 @@ pub(crate) fn has_xdp_sockets() -> bool {
     }
 }
 
-/// An XDP socket, bound to nothing yet.
+/// Returns an XDP socket, bound to nothing yet.
 pub(super) fn socket() -> Result<OwnedFd, Errno> {
     // SAFETY: socket takes no pointer.
     let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -150,12 +150,12 @@ impl Queue {
         Ok(Self { area: Area::of_socket(socket.as_fd(), page, bytes)?, offsets, entries })
     }
 
-    /// The producer's position. Acquire: earlier entries are visible before this number.
+    /// Returns the producer's position. Acquire: earlier entries are visible before this number.
     pub(super) fn producer(&self) -> u32 {
         self.area.word(self.offsets.producer as usize).load(Ordering::Acquire)
     }
 
-    /// The consumer's position. Acquire: the consumer is done with earlier entries.
+    /// Returns the consumer's position. Acquire: the consumer is done with earlier entries.
     pub(super) fn consumer(&self) -> u32 {
         self.area.word(self.offsets.consumer as usize).load(Ordering::Acquire)
     }

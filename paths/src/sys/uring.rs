@@ -70,7 +70,7 @@ const REPORT_USAGE: u16 = 1 << 3;
 /// `IORING_NOTIF_USAGE_ZC_COPIED`, the top bit of a notification's result: they were.
 const COPIED: i32 = i32::MIN;
 
-/// A set-up that all rings of this crate share.
+/// Returns a set-up that all rings of this crate share.
 pub(super) fn set_up(operations: u32, completions: u32) -> Result<IoUring, Errno> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_submit_all().setup_coop_taskrun();
@@ -134,12 +134,12 @@ pub(crate) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// A ring without buffers of its own.
+    /// Returns a ring without buffers of its own.
     pub(crate) fn new() -> Result<Self, Errno> {
         Self::with_completions(RING_OPERATIONS_MAX)
     }
 
-    /// A ring whose completions are read before there are more than `completions`.
+    /// Returns a ring whose completions are read before there are more than `completions`.
     fn with_completions(completions: usize) -> Result<Self, Errno> {
         Ok(Self {
             uring: set_up(RING_OPERATIONS_MAX as u32, completions as u32)?,
@@ -155,7 +155,7 @@ impl Ring {
         })
     }
 
-    /// A ring that can send without copying, with `buffers` buffers of `buffer_bytes`.
+    /// Returns a ring that can send without copying, with `buffers` buffers of `buffer_bytes`.
     pub(crate) fn with_pool(buffers: u16, buffer_bytes: usize) -> Result<Self, Errno> {
         let mut ring = Self::with_completions(RING_OPERATIONS_MAX + usize::from(FLIGHTS_MAX))?;
         ring.pool = Some(Pool::new(buffers, buffer_bytes)?);
@@ -203,8 +203,8 @@ impl Ring {
         Queue { ring: self, closed: 0, data: PhantomData }
     }
 
-    /// Result of an operation of the last submission: bytes, or an error. `ECANCELED` when one that
-    /// it was linked to fell short.
+    /// Returns the result of an operation of the last submission: bytes, or an error. `ECANCELED`
+    /// when one that it was linked to fell short.
     pub(crate) fn result(&self, operation: u32) -> Result<u32, Errno> {
         match self.results[operation as usize] {
             Some(bytes @ 0..) => Ok(bytes as u32),
@@ -337,7 +337,7 @@ impl Ring {
     }
 }
 
-/// A send of one range, of the registered buffer `index` or of any memory.
+/// Returns a send of one range, of the registered buffer `index` or of any memory.
 fn send(
     file: types::Fd,
     (start, bytes): (*mut libc::c_void, u32),
@@ -358,7 +358,7 @@ fn follows(operations: &[Operation], number: usize) -> bool {
     number.checked_sub(1).is_some_and(|before| operations[before].linked)
 }
 
-/// `ENOMEM` for all errors that mean a passing shortage.
+/// Returns the `ENOMEM` for all errors that mean a passing shortage.
 fn in_want_of_memory(errno: Errno) -> Errno {
     match errno.code() {
         libc::EAGAIN | libc::EBUSY | libc::ENFILE | libc::EMFILE => Errno::new(libc::ENOMEM),
@@ -366,7 +366,7 @@ fn in_want_of_memory(errno: Errno) -> Errno {
     }
 }
 
-/// Mark of an operation's completions: its number, and its flight's from 1 on, or 0.
+/// Returns the mark of an operation's completions: its number, and its flight's from 1 on, or 0.
 fn label(operation: usize, flight: Option<u16>) -> u64 {
     operation as u64 | flight.map_or(0, |flight| u64::from(flight) + 1) << 32
 }
@@ -401,7 +401,7 @@ impl<'data> Queue<'_, 'data> {
         self.ring.flights.free() > 0
     }
 
-    /// The message being gathered.
+    /// Returns the message being gathered.
     pub(crate) fn gather(&mut self) -> Gather<'_, 'data> {
         Gather::behind(&mut self.ring.ranges, self.closed)
     }
@@ -411,8 +411,8 @@ impl<'data> Queue<'_, 'data> {
         self.ring.ranges.truncate(self.closed);
     }
 
-    /// A buffer of the pool, for this submission and the zero-copy sends from it. The last `spare`
-    /// free ones are not given out.
+    /// Returns a buffer of the pool, for this submission and the zero-copy sends from it. The last
+    /// `spare` free ones are not given out.
     pub(crate) fn take(&mut self, spare: usize) -> Option<u16> {
         let buffer = self.ring.pool.as_mut()?.take(spare)?;
         self.ring.taken.push(buffer);

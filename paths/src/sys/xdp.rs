@@ -157,7 +157,7 @@ impl XdpRing {
         }
     }
 
-    /// Descriptors that the kernel has not reached.
+    /// Returns the number of descriptors that the kernel has not reached.
     fn pending(&self) -> u32 {
         self.produced.wrapping_sub(self.transmit.consumer())
     }
@@ -304,7 +304,7 @@ mod tests {
         ip link set left up
         ip link set right up";
 
-    /// Packets that a device has sent (`proc_pid_net(5)`, `dev`).
+    /// Returns the number of packets that a device has sent (`proc_pid_net(5)`, `dev`).
     fn sent_by(device: &str) -> u64 {
         let all = std::fs::read_to_string("/proc/self/net/dev").unwrap();
         let line = all.lines().find_map(|line| line.trim().strip_prefix(device)).unwrap();

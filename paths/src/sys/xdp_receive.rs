@@ -101,19 +101,19 @@ impl XdpQueue {
         self.is_zero_copy
     }
 
-    /// Number of frames in the UMEM.
+    /// Returns the number of frames in the UMEM.
     pub(crate) fn slot_count(&self) -> u32 {
         self.receive.entries
     }
 
-    /// Number of received frames, `most` at most.
+    /// Returns the number of received frames, `most` at most.
     pub(crate) fn ready(&mut self, most: u32) -> u32 {
         self.ready = self.receive.producer().wrapping_sub(self.consumed).min(most);
         self.ready
     }
 
-    /// One of the frames that `ready` counted, in order of arrival, with `before` bytes in front of
-    /// it: written by the device's program, or else zeroes.
+    /// Returns one of the frames that `ready` counted, in order of arrival, with `before` bytes in
+    /// front of it: written by the device's program, or else zeroes.
     pub(crate) fn frame(&self, number: u32, before: usize) -> &[u8] {
         let descriptor = self.descriptor(number);
         let start = usize::try_from(descriptor.addr).ok().and_then(|at| at.checked_sub(before));
@@ -151,7 +151,7 @@ impl XdpQueue {
         };
     }
 
-    /// Frames dropped so far because there was no room for them.
+    /// Returns the number of frames dropped so far because there was no room for them.
     pub(crate) fn drops(&self) -> Result<u64, Errno> {
         // SAFETY: xdp_statistics is plain numbers, for which all zeroes is a value.
         let mut figures: libc::xdp_statistics = unsafe { std::mem::zeroed() };

@@ -31,7 +31,7 @@ pub(crate) fn is_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Resu
     Ok(value != 0)
 }
 
-/// A number that no other socket has or had since the machine was started.
+/// Returns a number that no other socket has or had since the machine was started.
 pub(crate) fn cookie(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<u64, Errno> {
     // SAFETY: a u64 is plain numbers.
     unsafe { option(socket, libc::SOL_SOCKET, SO_COOKIE, stats) }

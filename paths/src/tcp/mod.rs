@@ -118,7 +118,7 @@ fn send_mapped(
     }
 }
 
-/// Error for a file that ends at byte `at` or before.
+/// Returns the error for a file that ends at byte `at` or before.
 fn ended(source: &MappedFile, at: u64, stats: &mut SendStats) -> SendError {
     match source.size_now(stats) {
         Ok(size) => SendError::Shrunk { at: size.min(at) },

@@ -66,7 +66,7 @@ struct Zerocopy {
 }
 
 impl Zerocopy {
-    /// The record of the socket, to be put back at the end of `sockets`.
+    /// Returns the record of the socket, to be put back at the end of `sockets`.
     fn known(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<Known, Errno> {
         let cookie = sys::cookie(socket, stats)?;
         // Downloads come in runs of steps: the one sought is mostly the last.

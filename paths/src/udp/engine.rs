@@ -143,7 +143,7 @@ impl EngineSender {
     }
 }
 
-/// Number of packets of `run`, from its first on, that the engine takes.
+/// Returns the number of packets of `run`, from its first on, that the engine takes.
 fn taken_together(
     datagrams: &FileDatagrams<'_>,
     batch: &Batch<'_>,
@@ -163,7 +163,8 @@ fn is_whole(batch: &Batch<'_>, run: SegmentRun, sent: Sent) -> bool {
     sent.packets > 0 && sent.bytes == batch.run_bytes(run.first, sent.packets)
 }
 
-/// Failure of a call that sent fewer packets than asked: the file has no more whole ones.
+/// Returns the failure of a call that sent fewer packets than asked: the file has no more whole
+/// ones.
 fn ended(range: RunRange<'_>, sent: Sent, stats: &mut SendStats) -> SendFailure {
     let at = match range.source.size_now(stats) {
         Ok(at) => at,

@@ -125,7 +125,7 @@ impl Asset {
         self.shape.packets as u32
     }
 
-    /// The ranges of some packets, joined where one follows the other.
+    /// Returns the ranges of some packets, joined where one follows the other.
     pub(crate) fn pieces(&self, packets: Range<u32>) -> Vec<Piece> {
         let mut joined: Vec<Piece> = Vec::new();
         for piece in self.ranges[packets.start as usize..packets.end as usize].iter().flatten() {
@@ -137,7 +137,7 @@ impl Asset {
         joined
     }
 
-    /// A batch of some packets; `pieces` are theirs.
+    /// Returns a batch of some packets; `pieces` are theirs.
     pub(crate) fn batch<'a>(
         &'a self,
         feed: Feed,
@@ -159,7 +159,7 @@ impl Asset {
         }
     }
 
-    /// The file a path of that feed sends from.
+    /// Returns the file a path of that feed sends from.
     pub(crate) fn source(&self, feed: Feed) -> &MappedFile {
         match feed {
             Feed::Gathered => &self.source,

@@ -27,7 +27,7 @@ fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
     usable
 }
 
-/// A file of `bytes` bytes that does not repeat where a mistake would.
+/// Returns a file of `bytes` bytes that does not repeat where a mistake would.
 fn file_of(bytes: usize) -> (MappedFile, Vec<u8>) {
     let content: Vec<u8> =
         (0..bytes as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8).collect();
@@ -36,7 +36,7 @@ fn file_of(bytes: usize) -> (MappedFile, Vec<u8>) {
     (MappedFile::open(file, "asset.mp4").unwrap(), content)
 }
 
-/// A connection: the server's end, non-blocking, and the client's.
+/// Returns a connection: the server's end, non-blocking, and the client's.
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

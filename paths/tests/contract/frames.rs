@@ -52,7 +52,7 @@ pub(crate) fn leading_to(peer: &Peer) -> Destination {
     destination(&peer.address().to_string())
 }
 
-/// Datagrams that the kernel has dropped for their UDP checksum.
+/// Returns the number of datagrams that the kernel has dropped for their UDP checksum.
 pub(crate) fn wrong_checksums() -> u64 {
     let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));

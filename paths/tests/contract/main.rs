@@ -60,8 +60,8 @@ fn is_asked_for(spec: &Spec) -> bool {
     std::env::var("ONLY").map_or(true, |names| names.split(',').any(|name| name == spec.name))
 }
 
-/// A path object, where the process may lock the memory it needs: many tests at once may need more
-/// than `RLIMIT_MEMLOCK`.
+/// Returns a path object, where the process may lock the memory it needs: many tests at once may
+/// need more than `RLIMIT_MEMLOCK`.
 fn opened<P>(spec: &Spec, path: Result<P, Error>) -> Option<P> {
     match path {
         Err(Error::Host { call, errno, object }) if errno.code() == NO_MEMORY => {

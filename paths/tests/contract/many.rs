@@ -70,7 +70,7 @@ fn a_closed_port_and_a_file_that_is_cut_trouble_no_other() {
     }
 }
 
-/// A destination at an address of loopback that no test listens at.
+/// Returns a destination at an address of loopback that no test listens at.
 fn nobody() -> Destination {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect("127.77.0.1:9").unwrap();

@@ -41,14 +41,14 @@ impl Peer {
         self.socket.local_addr().unwrap()
     }
 
-    /// Number of packets that surely fit the granted receive buffer, where each is charged with
-    /// more than its bytes.
+    /// Returns the number of packets that surely fit the granted receive buffer, where each is
+    /// charged with more than its bytes.
     pub(crate) fn room_packets(&self, segment_bytes: usize) -> u32 {
         let granted_bytes = socket_recv_buffer_size(&self.socket).unwrap();
         (granted_bytes / (2 * segment_bytes + 1024)).max(1) as u32
     }
 
-    /// A new destination that leads here.
+    /// Returns a new destination that leads here.
     pub(crate) fn destination(&self) -> Destination {
         let address = self.address();
         let socket = UdpSocket::bind(SocketAddr::new(address.ip(), 0)).unwrap();

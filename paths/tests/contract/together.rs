@@ -59,7 +59,7 @@ struct Session {
     to: Destination,
 }
 
-/// The packets of a session in a round: none to as many as two runs, none twice.
+/// Returns the packets of a session in a round: none to as many as two runs, none twice.
 fn packets(session: usize, round: u32) -> Range<u32> {
     let count = match session {
         FULL | FULL_ON_THE_WAY | CUT => PACKETS_MAX,

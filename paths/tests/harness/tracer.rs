@@ -40,7 +40,8 @@ pub(crate) fn counted(member: impl Display, calls: u64) {
     mark(&format!("{COUNTED} {member} {calls} "));
 }
 
-/// The trace of the ignored test `name`; skips where the host has no tracer or does not let it.
+/// Returns the trace of the ignored test `name`; skips where the host has no tracer or does not let
+/// it.
 pub(crate) fn trace_of(name: &str) -> Option<String> {
     let trace = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace");
@@ -65,12 +66,12 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
     Some(std::fs::read_to_string(trace.path()).unwrap())
 }
 
-/// The calls between each pair of marks, and the call after them that prints the count.
+/// Returns the calls between each pair of marks, and the call after them that prints the count.
 pub(crate) fn calls(trace: &str) -> Vec<Vec<&str>> {
     measured(trace).into_iter().map(|(calls, _)| calls).collect()
 }
 
-/// Each measurement's number of calls beside the test's own count.
+/// Returns each measurement's number of calls beside the test's own count.
 pub(crate) fn counts(trace: &str) -> Vec<Count> {
     let count = |(calls, said): (Vec<&str>, Option<&str>)| {
         let (_, said) = said?.split_once(COUNTED)?;
@@ -82,7 +83,7 @@ pub(crate) fn counts(trace: &str) -> Vec<Count> {
     counts.map(|count| count.expect("what was measured is followed by what was counted")).collect()
 }
 
-/// The calls between each pair of marks, and the call after them that prints the count.
+/// Returns the calls between each pair of marks, and the call after them that prints the count.
 fn measured(trace: &str) -> Vec<(Vec<&str>, Option<&str>)> {
     let mut measured = Vec::new();
     let mut begun: Option<(&str, Vec<&str>)> = None;

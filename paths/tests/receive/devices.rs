@@ -132,7 +132,7 @@ fn other_ports_are_left_to_others() {
     }
 }
 
-/// The program that is on the device, by number; none when there is none.
+/// Returns the program that is on the device, by number; none when there is none.
 fn program() -> Option<String> {
     let said = sh("ip -d link show right");
     let at = said.find("prog/xdp")?;

@@ -69,7 +69,7 @@ fn missed_runs_are_counted_as_runs_at_least() {
 }
 
 impl Receiver {
-    /// Datagrams that wait at a port now; loopback and pair deliver before a send returns.
+    /// Returns datagrams that wait at a port now; loopback and pair deliver before a send returns.
     fn all_there(&mut self, key: u32) -> Vec<Vec<u8>> {
         while self.receive(std::time::Duration::from_millis(50)).unwrap() > 0 {}
         let got = std::mem::take(&mut self.got);

@@ -17,12 +17,12 @@ use crate::pair::{ALSO_NEAR, ALSO_NEAR_6, NEAR, is_inside};
 use crate::sender::{Sender, shared};
 use crate::{Place, Receiver, datagrams, places};
 
-/// The places in the network of two devices; none elsewhere.
+/// Returns the places in the network of two devices; none elsewhere.
 fn group_places() -> Vec<Place> {
     if is_inside() { places() } else { Vec::new() }
 }
 
-/// A group of the place's family.
+/// Returns a group of the place's family.
 fn group(place: &Place, number: u8) -> IpAddr {
     if place.far.is_ipv4() {
         IpAddr::from([232, 1, 2, number])
@@ -31,7 +31,7 @@ fn group(place: &Place, number: u8) -> IpAddr {
     }
 }
 
-/// The other sender's address.
+/// Returns the other sender's address.
 fn also_near(place: &Place) -> IpAddr {
     if place.near.is_ipv4() { ALSO_NEAR.into() } else { ALSO_NEAR_6.into() }
 }

@@ -91,7 +91,7 @@ fn joins(spec: &ReceiveSpec) -> bool {
     spec.name.contains("gro") || spec.summary.contains("joined")
 }
 
-/// The members that this host can use.
+/// Returns the members that this host can use.
 fn usable() -> Vec<&'static ReceiveSpec> {
     let host = Host::here();
     let mut usable = Vec::new();
@@ -187,8 +187,8 @@ impl Receiver {
         }
     }
 
-    /// All that came to the port `key`, which is at `address`, so far: waits for `count`, then for
-    /// a last one of its own, behind which nothing else can be.
+    /// Returns all that came to the port `key`, which is at `address`, so far: waits for `count`,
+    /// then for a last one of its own, behind which nothing else can be.
     fn all(&mut self, key: u32, address: SocketAddr, count: usize) -> Vec<Got> {
         // Of its own: others' do not say that these are here, and the last one could overtake them.
         let is_its = |got: &&Got| got.key == key;

@@ -12,7 +12,7 @@ use crate::pair::is_inside;
 use crate::sender::Sender;
 use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, places};
 
-/// The places, each with a member that takes datagrams one by one at the target.
+/// Returns the places, each with a member that takes datagrams one by one at the target.
 fn ends() -> Vec<Place> {
     let by_socket = |place: &Place| place.spec.via == Via::Socket && place.spec.name == "recvmmsg";
     places().into_iter().filter(by_socket).collect()

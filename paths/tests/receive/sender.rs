@@ -54,7 +54,7 @@ impl Sender {
     }
 }
 
-/// A socket whose address another may have as well.
+/// Returns a socket whose address another may have as well.
 pub(crate) fn shared(address: SocketAddr) -> UdpSocket {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket(family, SocketType::DGRAM, None).unwrap();

@@ -5,7 +5,7 @@ use crate::harness::noise;
 use crate::sender::Sender;
 use crate::{Place, ROOM_BYTES, Receiver, datagrams, places};
 
-/// The longest payload of UDP over either IP, and over the pair's MTU of 1,500.
+/// Returns the longest payload of UDP over either IP, and over the pair's MTU of 1,500.
 fn longest(place: &Place) -> usize {
     match (place.interface, place.far.is_ipv4()) {
         (Some(_), true) => 1472,

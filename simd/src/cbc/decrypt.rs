@@ -75,7 +75,7 @@ pub(super) unsafe fn rest<R: Register<1>>(
     *iv = last;
 }
 
-/// The last block of ciphertext.
+/// Returns the last block of ciphertext.
 pub(super) fn last(bytes: &[u8]) -> Block {
     bytes.last_chunk().copied().unwrap_or_default()
 }

@@ -28,7 +28,7 @@ pub(super) trait Register<const W: usize>: Copy {
     /// `W` blocks can be written there, wherever it is.
     unsafe fn store(self, to: *mut u8);
 
-    /// One block, `W` times.
+    /// Returns one block, `W` times.
     ///
     /// # Safety
     /// A block can be read there.

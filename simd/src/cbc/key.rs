@@ -70,7 +70,7 @@ impl AesKey {
         self.bytes().len() * 8
     }
 
-    /// The key itself, with which its expansion begins.
+    /// Returns the key itself, with which its expansion begins.
     pub(super) fn bytes(&self) -> &[u8] {
         let bytes = (self.rounds - 6) * 4;
         &self.encrypt.0.as_flattened()[..bytes]

@@ -203,7 +203,7 @@ impl<const N: usize> Lanes<N> {
         }
     }
 
-    /// The key of the first so many lanes, if they have the same.
+    /// Returns the key of the first so many lanes, if they have the same.
     pub(super) fn shared_key(&self, taken: usize) -> Option<*const AesKey> {
         let first = self.key[0];
         self.key[..taken].iter().all(|key| *key == first).then_some(first)

@@ -181,8 +181,8 @@ impl<const N: usize> Panel<N> {
         }
     }
 
-    /// The first block and lane of a square: `W` blocks of `W` lanes. Those of the same lanes
-    /// follow each other.
+    /// Returns the first block and lane of a square: `W` blocks of `W` lanes. Those of the same
+    /// lanes follow each other.
     #[inline(always)]
     fn square<const W: usize>(square: usize) -> (usize, usize) {
         let squares_a_lane = PANEL_BLOCKS / W;

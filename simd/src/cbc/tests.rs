@@ -50,7 +50,7 @@ fn by_the_cbc_crate(key: &[u8], iv: &[u8; 16], bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A key of each size, and of the first a second one.
+/// Returns a key of each size, and of the first a second one.
 fn keys() -> [Vec<u8>; 4] {
     let noise = noise(100);
     [(0, 16), (16, 24), (40, 32), (72, 16)].map(|(at, bytes)| noise[at..][..bytes].to_vec())

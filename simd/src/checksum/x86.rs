@@ -57,7 +57,7 @@ impl Lanes for Xmm {
     }
 }
 
-/// The sum of both lanes.
+/// Returns the sum of both lanes.
 ///
 /// # Safety
 /// The processor has SSE2.

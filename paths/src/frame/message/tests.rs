@@ -7,7 +7,7 @@
 
 use super::*;
 
-/// The bytes of hexadecimal text.
+/// Returns the bytes of hexadecimal text.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> =
         text.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();

@@ -77,7 +77,7 @@ impl Wire {
     }
 }
 
-/// A frame to the far end: addresses, `between` and the packet.
+/// Returns a frame to the far end: addresses, `between` and the packet.
 fn framed(between: &[u8], packet: &[u8]) -> Vec<u8> {
     let to_from = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     [&to_from[..], between, packet].concat()
@@ -90,7 +90,7 @@ fn to(address: &str, payload: &[u8]) -> Vec<u8> {
     packet_to(address.parse().unwrap(), 0, payload)
 }
 
-/// A sound packet of IPv4, changed, its header's checksum right again.
+/// Returns a sound packet of IPv4, changed, its header's checksum right again.
 fn four(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let mut packet = to(FOUR, b"of no good");
     change(&mut packet);
