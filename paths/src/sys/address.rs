@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Internet addresses as the kernel has them.
+//! Internet addresses in the kernel's form.
 //!
-//! One record has room for either family, as both begin with the family. Costs a few moves.
+//! One record holds either family, as both begin with the family. Costs a few moves.
 //!
 //! Sources: `ip(7)`, `ipv6(7)` (`sockaddr_in`, `sockaddr_in6`).
 //!
@@ -43,8 +43,8 @@ pub(super) fn name(address: SocketAddr) -> (Name, libc::socklen_t) {
     }
 }
 
-/// Returns the address in a record that the kernel has filled to `bytes` bytes; none where it is of
-/// another family.
+/// Returns the address in a record that the kernel has filled to `bytes` bytes; `None` for another
+/// family.
 pub(super) fn address(name: &Name, bytes: usize) -> Option<SocketAddr> {
     match libc::c_int::from(name.sin6_family) {
         libc::AF_INET if bytes >= size_of::<libc::sockaddr_in>() => {

@@ -37,7 +37,7 @@ pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>, Errno> {
     Ok(all)
 }
 
-/// Returns the addresses that devices of this host have; none where the kernel does not tell.
+/// Returns the addresses that devices of this host have; none where the kernel returns none.
 pub fn host_addresses() -> Vec<IpAddr> {
     addresses().unwrap_or_default().into_iter().map(|(_, address)| address).collect()
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that is shared with the kernel: rings of frames and of descriptors.
 //!
-//! Words that both sides write are atomics. Everything else belongs to one side at a time, as the
-//! words tell the rings ([`super::PacketRing`], [`super::XdpRing`]).
+//! Words that both sides write are atomics. Other memory belongs to one side at a time; the rings
+//! read the owner from the words ([`super::PacketRing`], [`super::XdpRing`]).
 //!
 //! Sources: `mmap(2)`.
 //!
@@ -26,17 +26,17 @@ pub(super) struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// Memory of this process, there from the start.
+    /// Maps memory of this process, present from the start.
     pub(super) fn anonymous(bytes: usize) -> Result<Self, Errno> {
         Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
 
-    /// Memory of this process, each page of which is there once it has been touched.
+    /// Maps memory of this process; each page is allocated at its first access.
     pub(super) fn untouched(bytes: usize) -> Result<Self, Errno> {
         Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// Memory of the kernel behind a socket, from byte `offset` of it.
+    /// Maps memory of the kernel behind a socket, from its byte `offset` on.
     pub(super) fn of_socket(
         socket: BorrowedFd<'_>,
         offset: u64,
@@ -166,7 +166,7 @@ impl Drop for Area {
     }
 }
 
-/// Returns the at most two ranges of slots `first..first + count` of a ring of `slots` slots.
+/// Returns one or two ranges of slots `first..first + count` of a ring of `slots` slots.
 pub(super) fn ring_ranges(first: u32, count: u32, slots: u32, stride: usize) -> (Range, Range) {
     assert!(first < slots && count <= slots, "slots of the ring");
     let before_end = count.min(slots - first) as usize;

@@ -2,9 +2,8 @@
 //! UDP sockets for receiving (bound, in their groups, with room for a late reader), and the reach
 //! of those that relay.
 //!
-//! Covers the options that have to be set before a socket is bound, and those of receivers alone.
-//! Groups are joined by the calls that serve both families and take the device's number (RFC 3678
-//! §5.1).
+//! Sets the options that must be set before a socket is bound, and those of receivers alone. Groups
+//! are joined by the calls that serve both families and take the device's number (RFC 3678 §5.1).
 //!
 //! Sources: `socket(2)`, `bind(2)`, `ip(7)`, `ipv6(7)`, `udp(7)` (`UDP_GRO`, Linux 5.0),
 //! `socket(7)` (`SO_RCVBUFFORCE`, `SO_TIMESTAMPNS`); RFC 3678.
@@ -62,7 +61,7 @@ pub(crate) fn bind(
 /// Returns the number of the device of that name.
 pub(crate) fn device_index(device: &str, stats: &mut SendStats) -> Result<u32, Errno> {
     let device = CString::new(device).map_err(|_| Errno::new(libc::ENODEV))?;
-    // The call makes a socket, asks and closes it.
+    // The call opens a socket, queries it and closes it.
     stats.calls += 3;
     // SAFETY: a string that ends in a zero and outlives the call.
     match unsafe { libc::if_nametoindex(device.as_ptr()) } {
@@ -79,8 +78,8 @@ pub(crate) fn has_device(index: u32, stats: &mut SendStats) -> bool {
     !unsafe { libc::if_indextoname(index, device.as_mut_ptr()) }.is_null()
 }
 
-/// Joins a group on the device `device` (0: the route's), for datagrams from `source` or from
-/// anybody.
+/// Joins a group on the device `device` (0: the route's), for datagrams from `source` or from any
+/// sender.
 pub(crate) fn join_group(
     socket: BorrowedFd<'_>,
     group: IpAddr,
@@ -199,7 +198,7 @@ pub(crate) fn take_joined(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Resu
 
 /// Drops every datagram, before it is put into the socket's buffer.
 pub(crate) fn take_nothing(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
-    // Return 0 bytes of it.
+    // The filter accepts 0 bytes of a datagram.
     let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
     let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
     // The kernel reads the one instruction and keeps a copy.

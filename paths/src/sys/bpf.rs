@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs and maps in the kernel, and the link that holds a program to a device.
 //!
-//! Everything is a file descriptor: a map goes when its last descriptor does, a program when
-//! nothing holds it, and a link takes its program off the device when it is closed, which the
-//! kernel does for a process however it ends. So a crash leaves nothing behind.
+//! Everything is a file descriptor: a map ends with its last descriptor, a program with its last
+//! user, and a link removes its program from the device when it is closed. The kernel closes the
+//! link of a process that ends in any way, so a crash leaves no program behind.
 //!
-//! Raw calls: five commands of one call are less than the libraries for it are, which want a
+//! Uses raw calls: five commands of one call are less than the libraries for it, which need a
 //! compiler of their own at build time and an ELF file at run time.
 //!
 //! Sources: `bpf(2)`; Linux `include/uapi/linux/bpf.h` (`union bpf_attr`), `net/core/dev.c`
@@ -31,7 +31,7 @@ mod command {
 const PROGRAM_XDP: u32 = 6;
 /// `BPF_XDP`, of `enum bpf_attach_type`.
 const ATTACH_XDP: u32 = 37;
-/// None of the functions that the program calls asks for the GPL.
+/// The program calls no function that requires the GPL.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 /// Room for the verifier's log about a program of some 60 instructions.
 const LOG_BYTES: usize = 64 * 1024;
@@ -41,16 +41,16 @@ const LOG_BYTES: usize = 64 * 1024;
 pub(crate) enum MapKind {
     /// `BPF_MAP_TYPE_HASH`.
     Hash = 1,
-    /// `BPF_MAP_TYPE_XSKMAP`: by queue number, the XDP socket that takes its frames.
+    /// `BPF_MAP_TYPE_XSKMAP`: maps a queue number to the XDP socket that receives its frames.
     Sockets = 17,
 }
 
 /// Mode of a program on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum XdpMode {
-    /// By the driver, before there is a buffer of the kernel's (`XDP_FLAGS_DRV_MODE`).
+    /// Run by the driver, before the kernel allocates a buffer (`XDP_FLAGS_DRV_MODE`).
     Native = 4,
-    /// By the kernel, after the driver has made one (`XDP_FLAGS_SKB_MODE`).
+    /// Run by the kernel, after the driver has allocated a buffer (`XDP_FLAGS_SKB_MODE`).
     Generic = 2,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct KernelMap {
     value_bytes: usize,
 }
 
-/// For `BPF_MAP_CREATE`: the beginning of its part of `union bpf_attr`.
+/// Attributes of `BPF_MAP_CREATE`: the beginning of its part of `union bpf_attr`.
 #[repr(C)]
 #[derive(Default)]
 struct Create {
@@ -92,7 +92,7 @@ struct Create {
     flags: u32,
 }
 
-/// For `BPF_MAP_*_ELEM`.
+/// Attributes of `BPF_MAP_*_ELEM`.
 #[repr(C)]
 #[derive(Default)]
 struct Element {
@@ -127,14 +127,14 @@ impl KernelMap {
         self.descriptor.as_raw_fd()
     }
 
-    /// Puts an entry in, or another value for it.
+    /// Inserts an entry, or replaces its value.
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
         let sound = key.len() == self.key_bytes && value.len() == self.value_bytes;
         assert!(sound, "an entry as the map has them");
         self.change(command::MAP_UPDATE_ELEM, key, value.as_ptr() as u64)
     }
 
-    /// Puts in, for a queue, the socket that takes its frames.
+    /// Inserts the socket that receives a queue's frames.
     pub(crate) fn put_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         self.put(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
@@ -155,7 +155,7 @@ impl KernelMap {
     }
 }
 
-/// For `BPF_PROG_LOAD`.
+/// Attributes of `BPF_PROG_LOAD`.
 #[repr(C)]
 #[derive(Default)]
 struct PacketsPerCall {
@@ -173,12 +173,12 @@ struct PacketsPerCall {
     attach: u32,
 }
 
-/// A program of XDP that the verifier has found sound.
+/// An XDP program that the verifier has accepted.
 #[derive(Debug)]
 pub(crate) struct XdpProgram(OwnedFd);
 
 impl XdpProgram {
-    /// Loads a program; a refusal comes back with the verifier's log.
+    /// Loads a program; an error includes the verifier's log.
     pub(crate) fn load(instructions: &[Instruction]) -> Result<Self, (Errno, String)> {
         let refusal = match load(instructions, &mut []) {
             Ok(descriptor) => return Ok(Self(descriptor)),
@@ -205,7 +205,7 @@ impl XdpProgram {
     }
 }
 
-/// For `BPF_LINK_CREATE`.
+/// Attributes of `BPF_LINK_CREATE`.
 #[repr(C)]
 struct Link {
     program: u32,
@@ -241,7 +241,7 @@ pub(crate) fn may_load_xdp() -> Result<(), Errno> {
     load(&pass, &mut []).map(|_| ())
 }
 
-/// A command that makes something.
+/// Makes a command that creates an object; returns its descriptor.
 ///
 /// # Safety
 /// As for [`bpf`].

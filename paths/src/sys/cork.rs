@@ -17,7 +17,7 @@ use crate::sys::set_option;
 const UDP_CORK: libc::c_int = 1;
 
 /// Corks a UDP socket, or takes the cork out and thereby sends the corked bytes. A refusal by the
-/// network is not reported then: the kernel returns 0 whatever the datagram's fate.
+/// network is not reported then: the kernel returns 0 even for a lost datagram.
 pub(crate) fn set_cork(
     socket: BorrowedFd<'_>,
     corked: bool,
@@ -26,12 +26,12 @@ pub(crate) fn set_cork(
     set_option(socket, libc::SOL_UDP, UDP_CORK, corked.into(), stats)
 }
 
-/// Throws away bytes that an interrupted call left corked on a UDP socket, so that they are not
-/// sent in front of the next message; harmless when nothing is left.
+/// Discards bytes that an interrupted call left corked on a UDP socket, so that they are not sent
+/// in front of the next message; harmless without such bytes.
 ///
-/// The kernel has no call for it. `UDP_CORK` switched off would send the remainder, cut anywhere. A
-/// part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
-/// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be.
+/// The kernel has no call for it. Switching `UDP_CORK` off would send the remainder, cut anywhere.
+/// A part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
+/// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be appended.
 pub(crate) fn discard_corked(socket: BorrowedFd<'_>, stats: &mut SendStats) {
     let nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
     // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.

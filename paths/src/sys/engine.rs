@@ -25,16 +25,16 @@ pub(crate) const DEVICE: &str = "/dev/pagewire_rtp";
 /// Name of its call in errors.
 pub(crate) const ENGINE_CALL: &str = "ioctl PAGEWIRE_RTP_SEND";
 
-/// The most payload of a packet (`PAGEWIRE_RTP_PAYLOAD_BYTES_MAX`).
+/// Largest payload of a packet (`PAGEWIRE_RTP_PAYLOAD_BYTES_MAX`).
 pub(crate) const PAYLOAD_BYTES_MAX: u32 = 65_495;
 
 /// The longest header of the caller's (`PAGEWIRE_RTP_HEADER_BYTES_MAX`).
 pub(crate) const GIVEN_BYTES_MAX: usize = 128;
 
-/// The most packets of one call with a plan or headers (`PAGEWIRE_RTP_PACKETS_MAX`).
+/// Largest number of packets of one call with a plan or headers (`PAGEWIRE_RTP_PACKETS_MAX`).
 pub(crate) const PACKETS_MAX: u32 = 65_536;
 
-/// The most packets that are cut apart after they have passed the network stack
+/// Largest number of packets that pass the network stack as one and are then cut apart
 /// (`PAGEWIRE_RTP_SEGMENTS_MAX`).
 pub(crate) const SEGMENTS_MAX: u32 = 64;
 
@@ -201,7 +201,7 @@ pub(crate) struct EngineRequest<'data> {
     pub(crate) offset: u64,
     /// Bytes of payload in all.
     pub(crate) bytes: u64,
-    /// Of each packet; the last has the rest.
+    /// Payload bytes of each packet; the last has the rest.
     pub(crate) payload_bytes: u16,
     pub(crate) heads: EngineHeaders<'data>,
     /// Packets that pass the network stack as one.
@@ -212,7 +212,7 @@ pub(crate) struct EngineRequest<'data> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) packets: u32,
-    /// Of payload.
+    /// Payload bytes sent.
     pub(crate) bytes: u64,
 }
 
@@ -226,8 +226,8 @@ impl Engine {
         File::options().read(true).write(true).open(DEVICE).map(Self).map_err(|e| host(e.into()))
     }
 
-    /// Sends the packets of `order`, or as many as the socket takes and the file has; nothing of a
-    /// file that ends before the first packet does.
+    /// Sends the packets of `order`, or as many as the socket accepts and the file has; sends
+    /// nothing when the file ends within the first packet.
     ///
     /// # Panics
     /// When the map does not reach so far, or the headers or the plan are not of these packets: the
@@ -265,7 +265,7 @@ pub(crate) fn may_use_engine() -> Result<(), Errno> {
     let engine = Engine(File::options().read(true).write(true).open(DEVICE)?);
     match engine.call(&mut Request::nothing()) {
         Err(errno) if errno.code() == libc::ENOTTY => Err(errno),
-        // No socket: the module implements the call.
+        // The error concerns the missing socket: the module implements the call.
         _ => Ok(()),
     }
 }
@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// A C compiler gives the module's header the layout that stands above.
+    /// A C compiler lays out the module's header as the structures above.
     #[test]
     fn the_structures_are_those_of_the_header() {
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel/rtp/include/uapi");

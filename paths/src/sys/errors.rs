@@ -3,11 +3,11 @@
 //! the effect of ICMP on a socket.
 //!
 //! ICMP reaches a connected UDP socket in two ways. It sets the socket's pending error, which the
-//! next send returns instead of sending; without `IP_RECVERR` the fatal kinds alone do so (port and
+//! next send returns instead of sending; without `IP_RECVERR` only the fatal kinds do so (port and
 //! protocol unreachable, prohibited, fragmentation needed). With `IP_RECVERR` all kinds do, and
 //! each is queued with the payload that it quotes; besides, `ENOBUFS` of a full device queue is
-//! then returned where it was swallowed. So the queue is switched on at the first pending error,
-//! and a socket without ICMP pays nothing for it.
+//! then returned instead of hidden. So the queue is switched on at the first pending error, and a
+//! socket without ICMP has no cost.
 //!
 //! The other way is the path MTU: "fragmentation needed" lowers that of the route, also where it
 //! quotes a packet of another socket. [`ignore_path_mtu`] makes a socket use its device's MTU.
@@ -44,11 +44,12 @@ const ICMP6_UNREACHABLE: u8 = 1;
 const ICMP6_PORT: u8 = 4;
 const ICMP6_TOO_BIG: u8 = 2;
 
-/// Room for a report: 32 bytes of it and the address of a peer, and to spare.
+/// Buffer for a report: its 32 bytes, the address of a peer, and a reserve.
 const CONTROL_WORDS: usize = 32;
 
 /// Memory for reports that wait (the kernel doubles it): a dozen from a driver that charges 1 KiB
-/// each, three from one that charges 4 KiB. It is all that a flood of ICMP costs a session.
+/// each, three from one that charges 4 KiB. A flood of ICMP costs a session no more memory than
+/// this.
 const QUEUE_BYTES: libc::c_int = 8 << 10;
 
 /// Entry of the error queue.
@@ -56,7 +57,7 @@ const QUEUE_BYTES: libc::c_int = 8 << 10;
 pub(crate) enum ErrorQueueEntry {
     /// The kernel is done with zero-copy sends.
     Zerocopy(ZerocopyReport),
-    /// ICMP.
+    /// A report by ICMP.
     Path(PathReport),
     /// An error of this host, which the send returned as well.
     Local,
@@ -68,7 +69,7 @@ pub(crate) struct ZerocopyReport {
     pub(crate) first: u32,
     /// The last number, included.
     pub(crate) last: u32,
-    /// True when their bytes were copied after all.
+    /// True when their bytes were copied nevertheless.
     pub(crate) copied: bool,
 }
 

@@ -64,8 +64,8 @@ fn control_socket() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
-/// One question; `words` is the structure of its command, answered in place. It must be as long as
-/// the command and the counts in it say.
+/// Makes one query; `words` is the structure of its command, answered in place. Its length must
+/// agree with the command and the counts in it.
 fn ask(socket: &OwnedFd, device: &str, words: &mut [u32]) -> Result<(), Errno> {
     // SAFETY: ifreq is plain numbers, characters and pointers, for which all zeroes is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -22,7 +22,7 @@ const SYS_CACHESTAT: libc::c_long = 451;
 #[repr(C)]
 struct CachestatRange {
     offset: u64,
-    /// 0 is up to the end of the file.
+    /// Length; 0 extends to the end of the file.
     bytes: u64,
 }
 
@@ -56,8 +56,8 @@ pub(crate) fn size_now(file: &File, stats: &mut SendStats) -> Result<u64, Errno>
     Ok(file.metadata()?.len())
 }
 
-/// True when the byte at `offset` can be read without waiting for a device, as far as one can tell:
-/// also true past the end, where a read returns at once.
+/// True when the byte at `offset` can probably be read without waiting for a device; also true past
+/// the end, where a read returns at once.
 pub(crate) fn is_cached(file: &File, offset: u64) -> bool {
     let Ok(offset) = libc::off_t::try_from(offset) else { return true };
     let mut byte = 0_u8;

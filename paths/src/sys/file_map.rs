@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file mapped read-only and shared, whose bytes this program never looks at.
+//! A file mapped read-only and shared, whose bytes this program never reads.
 //!
 //! A mapping of a file that another program truncates kills the reader with SIGBUS. The kernel,
 //! copying from the same address on our behalf, returns `EFAULT` instead. So a [`FileMap`] gives
@@ -51,7 +51,7 @@ impl FileMap {
     }
 
     /// Returns the address of `bytes` bytes from `offset` on, for the kernel to read; `None` when
-    /// the map does not reach so far.
+    /// the map ends before.
     pub(crate) fn address(&self, offset: u64, bytes: u64) -> Option<*mut libc::c_void> {
         let end = offset.checked_add(bytes)?;
         if bytes == 0 || end > self.bytes as u64 {

@@ -10,7 +10,7 @@
 
 use crate::sys::pool::Pool;
 
-/// The most zero-copy sends whose notifications are still to come.
+/// Largest number of zero-copy sends with outstanding notifications.
 pub(super) const FLIGHTS_MAX: u16 = 1024;
 
 /// Record of a zero-copy send until its notification.
@@ -22,7 +22,7 @@ struct InFlight {
     buffer: u16,
 }
 
-/// The zero-copy sends whose notifications are still to come.
+/// Zero-copy sends with outstanding notifications.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     all: Vec<InFlight>,
@@ -30,13 +30,13 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    /// Room for [`FLIGHTS_MAX`].
+    /// Allocates records for [`FLIGHTS_MAX`] sends.
     pub(super) fn new() -> Self {
         let all = vec![InFlight { bytes: 0, buffer: 0 }; FLIGHTS_MAX.into()];
         Self { all, free: (0..FLIGHTS_MAX).rev().collect() }
     }
 
-    /// A send from `buffer` begins.
+    /// Starts a send from `buffer`; returns its number.
     pub(super) fn begin(&mut self, buffer: u16) -> u16 {
         let flight = self.free.pop().expect("the caller asked for a flight");
         self.all[usize::from(flight)] = InFlight { bytes: 0, buffer };
@@ -53,7 +53,7 @@ impl Flights {
         self.free.len()
     }
 
-    /// One has ended; returns the bytes it carried.
+    /// Ends a send; returns the bytes that it carried.
     pub(super) fn land(&mut self, flight: usize, pool: &mut Option<Pool>) -> u32 {
         let InFlight { bytes, buffer } = self.all[flight];
         pool.as_mut().expect("a ring with a pool").release(buffer);

@@ -2,9 +2,9 @@
 //! Write locks on whole files, which belong to an open file and not to a process.
 //!
 //! The kernel grants a write lock only on a descriptor that is open for writing, so a mere reader
-//! of a file can neither take one nor feign one; flock(2) it grants to readers too. The lock ends
-//! with the last descriptor of the open file, also when its process is killed. Asking for a lock
-//! takes none, so a query disturbs nobody.
+//! of a file can neither take one nor feign one; flock(2) grants them to readers too. The lock ends
+//! with the last descriptor of the open file, also when its process is killed. A query takes no
+//! lock, so it disturbs no other program.
 //!
 //! Sources: `fcntl_locking(2)`, "Open file description locks" (Linux 3.15).
 //!
@@ -36,7 +36,7 @@ pub fn lock_to_write(file: &File) -> Result<(), Errno> {
 /// # Errors
 /// The file system or the kernel has no such locks.
 pub fn is_locked_to_write(file: &File) -> Result<bool, Errno> {
-    // A read lock conflicts with write locks alone: those of readers are passed over.
+    // A read lock conflicts with write locks only, so the query ignores read locks.
     let mut found = whole_file(libc::F_RDLCK);
     // SAFETY: as above; the kernel writes what it found into the struct, which is alive and ours.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) } {

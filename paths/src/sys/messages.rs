@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many messages in one call.
 //!
-//! [`Outbox`] is a thread's room for them, kept so that no batch allocates; [`Messages`] borrows it
-//! together with everything that is put in, so the kernel reads only what is still there.
+//! [`Outbox`] holds a thread's buffers for them, kept so that no batch allocates; [`Messages`]
+//! borrows it together with all queued data, so the kernel reads only live memory.
 //!
 //! Sources: `sendmmsg(2)`: up to 1,024 messages a call, and the count of those sent when one is
 //! refused; its error is then lost.
@@ -16,13 +16,13 @@ use crate::error::Errno;
 use crate::send_stats::SendStats;
 use crate::sys::{FileMap, counted};
 
-/// The most messages a call takes: `UIO_MAXIOV` of Linux.
+/// Largest number of messages of a call: `UIO_MAXIOV` of Linux.
 pub(crate) const MESSAGES_MAX: usize = libc::UIO_MAXIOV as usize;
 
 /// Ranges of all messages together: a header and 7 pieces for each.
 const RANGES_MAX: usize = 8 * MESSAGES_MAX;
 
-/// Room for messages, reused from call to call.
+/// Buffers for messages, reused from call to call.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// The ranges of all messages, one after the other.

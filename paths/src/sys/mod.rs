@@ -2,8 +2,8 @@
 //! System calls behind safe functions: the only place of this crate with `unsafe`.
 //!
 //! Each function makes one call and adds it to the [`SendStats`] it is given, so a path cannot make
-//! an uncounted call. Refusals come back as [`Errno`], uninterpreted: they are interpreted where
-//! the destination is known.
+//! an uncounted call. Refusals are returned as [`Errno`]; the caller, who knows the destination,
+//! interprets them.
 //!
 //! Sources: section 2 of the manual, one page a function.
 //!
@@ -108,7 +108,7 @@ fn counted(returned: libc::ssize_t) -> Result<usize, Errno> {
     usize::try_from(returned).map_err(|_| last_errno())
 }
 
-/// Returns the kernel's release; empty when it does not say.
+/// Returns the kernel's release; empty when it is unknown.
 pub(crate) fn kernel_release() -> String {
     // SAFETY: utsname is plain arrays of characters, for which all zeroes is a value.
     let mut names: libc::utsname = unsafe { std::mem::zeroed() };
@@ -130,7 +130,7 @@ pub(crate) fn page_bytes() -> u64 {
 }
 
 /// Reading of `CLOCK_REALTIME` at the zero of `CLOCK_MONOTONIC`, since the Unix epoch: the number
-/// to add to a time of the latter. None where it was before the epoch.
+/// to add to a time of the latter. `None` where it was before the epoch.
 pub(crate) fn since_epoch_at_zero() -> Option<Duration> {
     time_of(libc::CLOCK_REALTIME)?.checked_sub(time_of(libc::CLOCK_MONOTONIC)?)
 }

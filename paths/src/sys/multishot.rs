@@ -3,8 +3,8 @@
 //!
 //! A socket is armed once. From then on the kernel puts each datagram (or joined run) of it into
 //! the next buffer of a list that it shares with this process, and reports it by a completion. It
-//! does so when this thread is in the kernel; the call that waits is the one that moves. A buffer
-//! is given back by writing its address into the list: no call.
+//! does so when this thread is in the kernel; so the waiting call moves the datagrams. A buffer is
+//! given back by writing its address into the list: no call.
 //!
 //! A buffer holds, in the kernel's order, a description (16 bytes), the sender, the control
 //! messages, and the datagram: the first three in 128 bytes, which also keeps the buffers'
@@ -14,8 +14,8 @@
 //! was cancelled, or the thread that armed it has ended: its last completion says that there are no
 //! more. Where there is no room for a completion the kernel keeps it and hands it over later.
 //!
-//! Ownership: a buffer is the kernel's from its entry in the list until a completion names it, and
-//! this process's until it is in the list again. After the list has been taken back
+//! A buffer belongs to the kernel from its entry in the list until a completion names it, and then
+//! to this process until it is in the list again. After the list has been taken back
 //! (`IORING_UNREGISTER_PBUF_RING`, under the lock that receives are made under) no receive finds a
 //! buffer any more, so the memory may be unmapped.
 //!
@@ -43,16 +43,16 @@ use crate::sys::area::{Area, Range};
 use crate::sys::receive::{Control, RecvMeta, meta_of};
 use crate::sys::uring::set_up;
 
-/// Receives that are armed by one call at most.
+/// Largest number of receives that one call arms.
 const ARMED_TOGETHER_MAX: u32 = 64;
 
-/// Completions before the kernel keeps them for later.
+/// Completions in the ring; the kernel keeps further ones for later.
 const COMPLETIONS_MAX: u32 = 1024;
 
 /// The only list of buffers of a ring.
 const GROUP: u16 = 0;
 
-/// Longer than cancelling takes; receives not cancelled then end with the ring.
+/// Seconds to wait for cancellation; receives not cancelled then end with the ring.
 const CANCEL_WAIT_S: u64 = 5;
 
 /// Linux `include/uapi/linux/io_uring.h`: io_uring_recvmsg_out.
@@ -66,7 +66,7 @@ struct Out {
 }
 
 const OUT_BYTES: usize = size_of::<Out>();
-/// As long as makes the control messages behind it aligned.
+/// Bytes of an address, padded so that the control messages behind it are aligned.
 const NAME_ROOM_BYTES: usize = 32;
 const CONTROL_BYTES: usize = size_of::<Control>();
 const HEAD_BYTES: usize = OUT_BYTES + NAME_ROOM_BYTES + CONTROL_BYTES;
@@ -83,9 +83,9 @@ const TAIL: usize = 14;
 
 /// A ring, the buffers that its receives fill, and the list of those that are free.
 pub(crate) struct Multishot {
-    // Before the memory that it writes to: dropped first.
+    // The ring stands before the memory that it writes to, so it is dropped first.
     uring: IoUring,
-    /// Given up by `drop`, when the kernel writes to neither any more.
+    /// Unmapped by `drop`, once the kernel writes to neither.
     list: ManuallyDrop<Area>,
     buffers: ManuallyDrop<Area>,
     /// Argument of each receive: the room before the datagram.
@@ -119,7 +119,8 @@ pub(crate) struct Completion {
 }
 
 impl Multishot {
-    /// Returns a ring with `count` buffers, a power of two, for datagrams of at most so many bytes.
+    /// Returns a ring with `count` buffers, a power of two, for datagrams of at most
+    /// `datagram_bytes_max` bytes.
     pub(crate) fn new(count: u16, datagram_bytes_max: usize) -> Result<Self, Errno> {
         assert!(count.is_power_of_two(), "the list goes round by a mask");
         let uring = set_up(ARMED_TOGETHER_MAX, COMPLETIONS_MAX)?;
@@ -168,7 +169,7 @@ impl Multishot {
         !self.uring.submission().is_empty()
     }
 
-    /// Arms the queued receives and waits at most so long for a completion.
+    /// Arms the queued receives and waits at most `wait` for a completion.
     pub(crate) fn wait(&mut self, wait: Duration, stats: &mut ReceiveStats) -> Result<(), Errno> {
         let time = Timespec::from(wait);
         stats.waits += 1;
@@ -176,9 +177,9 @@ impl Multishot {
         passing(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Ends the receive of this mark. Its datagrams arrive all the same, and its last completion.
+    /// Ends the receive of this mark. Its pending datagrams and its last completion still arrive.
     pub(crate) fn disarm(&mut self, mark: u64) {
-        // An ended receive is as good.
+        // An error means that the receive has already ended.
         let _ = self.cancel(CancelBuilder::user_data(mark));
     }
 
@@ -209,7 +210,7 @@ impl Multishot {
         }
     }
 
-    /// Content of a buffer: the datagram as far as there was room, the sender, and the metadata.
+    /// Content of a buffer: the datagram, cut at the buffer's end, the sender, and the metadata.
     ///
     /// # Panics
     /// When no completion has named the buffer since it was given back.
@@ -237,7 +238,7 @@ impl Multishot {
         (bytes, address(&name, out.name_bytes as usize), RecvMeta { is_cut, ..meta })
     }
 
-    /// Lets the kernel fill these buffers again.
+    /// Returns these buffers to the kernel.
     ///
     /// # Panics
     /// As [`Multishot::datagram`].
@@ -264,7 +265,7 @@ impl Multishot {
 impl Drop for Multishot {
     fn drop(&mut self) {
         let is_back = self.uring.submitter().unregister_buf_ring(GROUP).is_ok();
-        // The sockets are released now, not when a worker gets to it.
+        // The sockets are released now, not later by a worker.
         self.disarm_all();
         if is_back {
             // SAFETY: neither is used after this. No receive finds the list any more.
@@ -276,8 +277,8 @@ impl Drop for Multishot {
     }
 }
 
-/// Interprets the result of a call that submits and waits: an end of the wait is no error, and
-/// receives that could not be armed for want of memory or of room for completions are armed by the
+/// Interprets the result of a call that submits and waits: the end of the wait is no error, and
+/// receives that could not be armed for lack of memory or of completion entries are armed by the
 /// next call.
 fn passing(entered: std::io::Result<usize>) -> Result<(), Errno> {
     match entered.map_err(Errno::from) {

@@ -45,7 +45,7 @@ impl Netlink {
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the range is the slice's own.
         let got = unsafe { libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), flags) };
-        // With MSG_TRUNC the whole length is returned, even if it did not fit.
+        // MSG_TRUNC makes the call return the full length, even of a truncated answer.
         answer.get(..counted(got)?).ok_or(Errno::new(libc::EMSGSIZE))
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn ip_option(
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize, stats: &mut SendStats) {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     for name in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
-        // A smaller one will do.
+        // A smaller buffer suffices.
         let _ = set_option(socket, libc::SOL_SOCKET, name, value, stats);
     }
 }

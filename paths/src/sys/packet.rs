@@ -8,8 +8,8 @@
 //! headers.
 //!
 //! Frames go through the device's queue discipline, so the host's sharing and shaping apply, and
-//! the queue waits for a driver whose ring is full. `PACKET_QDISC_BYPASS` goes past it, for 0.47
-//! instead of 0.51 s/GB into an ifb with pfifo_fast; not worth the surprise.
+//! the queue waits for a driver whose ring is full. `PACKET_QDISC_BYPASS` avoids it, at 0.47
+//! instead of 0.51 s/GB into an ifb with pfifo_fast; the gain does not justify unshaped traffic.
 //!
 //! Sources: `packet(7)`; `Documentation/networking/packet_mmap.rst`; Linux 6.18
 //! `net/packet/af_packet.c` (`tpacket_snd`), commit 5cd8d46ea156 (4.20: a device that delivers on
@@ -43,7 +43,7 @@ mod header {
     pub(super) const BYTES: usize = 32;
 }
 
-/// Bits of the status that name a slot's owner; others are of time stamps.
+/// Bits of the status that name a slot's owner; other bits concern time stamps.
 const OWNER: u32 = libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | WRONG_FORMAT;
 const WRONG_FORMAT: u32 = libc::TP_STATUS_WRONG_FORMAT;
 
@@ -73,7 +73,7 @@ impl PacketRing {
 }
 
 impl Ring for PacketRing {
-    /// Room for the largest IP packet.
+    /// Largest frame: the largest IP packet and an Ethernet header.
     const FRAME_BYTES_MAX: u32 = 65_535 + 14;
 
     fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError> {
@@ -179,7 +179,8 @@ impl Ring for PacketRing {
         let taken =
             (0..count).take_while(|ahead| self.owner(*ahead) & not_taken == 0).count() as u32;
         for ahead in taken..count {
-            // The kernel looks at statuses in `sendto` alone, which is over: they are ours again.
+            // The kernel reads statuses in `sendto` only, which has returned: the slots are free
+            // again.
             self.area.word(self.status_at(ahead)).store(0, Ordering::Release);
         }
         self.next = (self.next + taken) % self.slots;

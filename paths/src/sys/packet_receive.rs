@@ -3,15 +3,14 @@
 //!
 //! The ring is the kernel's memory, mapped. It is made of blocks that the kernel fills with frames
 //! of any size, one behind the other, and hands over when a block is full or was begun a time-out
-//! ago; a store into the block's status hands it back. So frames cost no call, and no room but
-//! their own.
+//! ago; a store into the block's status hands it back. So a frame costs no call, and no memory
+//! beyond its own size.
 //!
 //! In front of each frame the kernel stores its metadata: the arrival time, the state of its
 //! checksum (verified, or left to a card by a sender on this host), its VLAN, and the segment size
 //! of a super-packet that it has joined (`PACKET_VNET_HDR`).
 //!
-//! A filter decides, before anything is copied, which frames are taken. Another one takes its place
-//! between two frames.
+//! A filter selects frames before they are copied. A new filter replaces it between two frames.
 //!
 //! Sources: `packet(7)`; `Documentation/networking/packet_mmap.rst`; Linux 6.18
 //! `net/packet/af_packet.c` (`tpacket_rcv`, `prb_retire_current_block`), commit 9840036786d9
@@ -31,7 +30,7 @@ use crate::sys::{last_errno, set_record};
 
 /// Bytes of a block: room for four super-packets.
 const BLOCK_BYTES: usize = 256 * 1024;
-/// Not used with blocks, but checked to be sound.
+/// The kernel does not use this size with blocks, but checks it.
 const SLOT_BYTES: usize = 2048;
 /// A frame waits this long at most for its block to be full.
 const RETIRE_MS: libc::c_uint = 4;
@@ -45,7 +44,7 @@ mod virtio {
     pub(super) const UDP: u8 = 5;
 }
 
-/// Where fields of a frame's header lie; `sockaddr_ll` follows it.
+/// Offsets of fields in a frame's header; `sockaddr_ll` follows it.
 mod header {
     use std::mem::offset_of;
 
@@ -61,7 +60,7 @@ mod header {
     pub(super) const PROTOCOL: usize = BYTES + offset_of!(libc::sockaddr_ll, sll_protocol);
 }
 
-/// Where fields of a block's header lie.
+/// Offsets of fields in a block's header.
 mod block {
     use std::mem::offset_of;
 
@@ -81,7 +80,7 @@ pub(crate) struct BlockRing {
 }
 
 impl BlockRing {
-    /// Opens a ring of about so many bytes on a device, for the frames that `filter` passes.
+    /// Opens a ring of about `bytes` bytes on a device, for the frames that `filter` passes.
     pub(crate) fn open(
         device: u32,
         bytes: usize,
@@ -143,7 +142,7 @@ impl BlockRing {
     /// Returns the next block, when the kernel has handed it over.
     pub(crate) fn block(&self) -> Option<Block<'_>> {
         let start = self.next * BLOCK_BYTES;
-        // Acquire: what the kernel wrote into the block comes before the word that hands it over.
+        // Acquire: the kernel writes the block before the word that hands it over.
         let status = self.area.word(start + block::STATUS).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
@@ -158,12 +157,12 @@ impl BlockRing {
     /// Hands the block that [`Self::block`] gave back to the kernel.
     pub(crate) fn release(&mut self) {
         let status = self.area.word(self.next * BLOCK_BYTES + block::STATUS);
-        // Release: what was read of the block comes before the word that hands it back.
+        // Release: the block is read before the word that hands it back is written.
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % self.blocks;
     }
 
-    /// Returns the number of frames dropped for want of a free block since the last call.
+    /// Returns the number of frames dropped for lack of a free block since the last call.
     pub(crate) fn drops(&self) -> Result<u32, Errno> {
         let mut figures = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut bytes = size_of::<libc::tpacket_stats_v3>() as libc::socklen_t;
@@ -231,7 +230,7 @@ fn bind(socket: BorrowedFd<'_>, device: u32) -> Result<(), Errno> {
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     bytes: &'a [u8],
-    /// Where the next frame's header lies.
+    /// Offset of the next frame's header.
     next: usize,
     /// Number of frames left.
     frames: u32,
@@ -240,17 +239,17 @@ pub(crate) struct Block<'a> {
 /// A received frame, from the network header on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    /// The packet of IP, and perhaps the padding of a short frame.
+    /// The IP packet, possibly with the padding of a short frame.
     pub(crate) packet: &'a [u8],
     /// `ETH_P_IP` and so on.
     pub(crate) protocol: u16,
-    /// The checksum was found right, or is not made yet because the sender is on this host.
+    /// True when the checksum is right, or not computed yet because the sender is on this host.
     pub(crate) has_good_checksum: bool,
-    /// The frame was longer.
+    /// True when the frame was longer.
     pub(crate) is_cut: bool,
-    /// Of a super-packet: the payload of each datagram in it but the last; else 0.
+    /// Payload bytes of each datagram of a super-packet except the last; 0 for a single datagram.
     pub(crate) segment_bytes: u16,
-    /// Since the Unix epoch.
+    /// Time of arrival since the Unix epoch.
     pub(crate) stamp: Duration,
 }
 

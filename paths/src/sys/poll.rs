@@ -55,8 +55,8 @@ impl Poll {
         if done == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// Waits at most so long for a socket to be ready; returns the number, at most [`READY_MAX`].
-    /// None after a signal.
+    /// Waits at most `wait` for a socket to be ready; returns the number, at most [`READY_MAX`]; 0
+    /// after a signal.
     pub(crate) fn wait(
         &mut self,
         wait: Duration,

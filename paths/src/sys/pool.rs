@@ -2,9 +2,9 @@
 //! Buffers that the kernel may still be reading when the call that named them has returned.
 //!
 //! A zero-copy send refers to its pages until the device, or the peer's acknowledgement, has let go
-//! of them. So those bytes may be written over only after the kernel's notification, and neither
-//! the caller nor Rust may own them: a [`Pool`] is a mapping of its own, which gives out no slice.
-//! Each buffer counts its users and is free at none.
+//! of them. So those bytes may be overwritten only after the kernel's notification, and neither the
+//! caller nor Rust may own them: a [`Pool`] is a mapping of its own, which lends no slice. Each
+//! buffer counts its users and is free at none.
 //!
 //! Dropping a pool needs no waiting. The kernel holds the pages themselves, not the mapping: after
 //! its removal only the packets hold them, unchanged, and free them.
@@ -75,14 +75,14 @@ impl Pool {
         Some(buffer)
     }
 
-    /// One more user of a buffer that has some.
+    /// Adds a user to a buffer that has some.
     pub(super) fn hold(&mut self, buffer: u16) {
         let users = &mut self.users[usize::from(buffer)];
         assert!(*users > 0, "a free buffer is not held");
         *users += 1;
     }
 
-    /// One user less.
+    /// Removes a user of a buffer.
     pub(super) fn release(&mut self, buffer: u16) {
         let users = &mut self.users[usize::from(buffer)];
         *users = users.checked_sub(1).expect("a buffer is released by its users");

@@ -5,7 +5,7 @@
 //! The kernel timestamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`,
 //! CLOCK_REALTIME), and attaches the number of datagrams that the socket had dropped before
 //! (`SO_RXQ_OVFL`) and the segment size of a run that it has joined (`UDP_GRO`): each where the
-//! socket's options ask for it.
+//! socket's options request it.
 //!
 //! A slot is a head of two cache lines (control messages, name) and the datagram behind it, so the
 //! slots' first lines do not all fall into one set of the cache, as those of buffers of 64 KiB
@@ -29,14 +29,14 @@ use crate::receive;
 use crate::sys::address::{NAME_BYTES, Name, address};
 use crate::sys::last_errno;
 
-/// Room for the datagrams of one call, reused from call to call.
+/// Buffers for the datagrams of one call, reused from call to call.
 pub(crate) struct Slots {
     start: NonNull<u8>,
     layout: Layout,
     bytes_each: usize,
     stride: usize,
     heads: Box<[libc::mmsghdr]>,
-    /// Targets of the addresses in `heads`; never looked at again.
+    /// Targets of the addresses in `heads`; never read again.
     _ranges: Box<[libc::iovec]>,
     /// Heads that the last call has written to.
     used: usize,
@@ -59,11 +59,11 @@ impl fmt::Debug for Slots {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecvMeta {
     pub(crate) is_cut: bool,
-    /// Since the Unix epoch; none where the kernel did not say.
+    /// Time of arrival since the Unix epoch; `None` where the kernel reported none.
     pub(crate) stamp: Option<Duration>,
-    /// Dropped by this socket before this datagram, since it was made.
+    /// Number of datagrams that this socket dropped before this one, since it was made.
     pub(crate) dropped: u32,
-    /// Bytes of each datagram of a run but the last; 0 where it is one.
+    /// Bytes of each datagram of a run except the last; 0 for a single datagram.
     pub(crate) segment_bytes: u16,
 }
 
@@ -75,7 +75,8 @@ struct Head {
 }
 
 /// Three control messages: the time (16 bytes), the drops (4) and the size of a run's datagrams
-/// (4), each behind a head of 16 bytes and padded to 8. As words, for `cmsghdr` is to be aligned.
+/// (4), each behind a head of 16 bytes and padded to 8. The type is of words because `cmsghdr` must
+/// be aligned.
 pub(super) type Control = [u64; CONTROL_WORDS];
 const CONTROL_WORDS: usize = 10;
 const _: () = assert!(
@@ -88,7 +89,7 @@ const fn space<T>() -> usize {
 }
 
 impl Slots {
-    /// Room for `count` datagrams of `bytes_each` bytes at most.
+    /// Allocates buffers for `count` datagrams of `bytes_each` bytes at most.
     pub(crate) fn new(count: usize, bytes_each: usize) -> Self {
         assert!(count > 0, "room for something");
         let stride = (size_of::<Head>() + bytes_each).next_multiple_of(align_of::<Head>());
@@ -166,7 +167,7 @@ impl Slots {
         unsafe { self.start.as_ptr().add(slot * self.stride).cast() }
     }
 
-    /// Gives the kernel all room again in the heads that it has written to.
+    /// Restores the full buffer sizes in the heads that the kernel has written to.
     fn empty(&mut self) {
         for head in &mut self.heads[..self.used] {
             head.msg_hdr.msg_namelen = NAME_BYTES as libc::socklen_t;

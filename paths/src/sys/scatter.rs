@@ -17,10 +17,10 @@ use crate::send_stats::SendStats;
 use crate::sys::counted;
 use crate::sys::send::RANGES_MAX;
 
-/// The most bytes in a row that are read to be dropped.
+/// Largest gap that is read and dropped.
 const DROPPED_BYTES_MAX: usize = 4096;
 
-/// Room for a list of places, reused from call to call, and for dropped gaps.
+/// Buffers for a list of places, reused from call to call, and for dropped gaps.
 #[derive(Debug)]
 pub(crate) struct ScatterScratch {
     places: Vec<libc::iovec>,
@@ -143,7 +143,7 @@ mod tests {
         let mut list = scratch.scatter();
         let places = data.chunks_mut(1).zip(0..);
         let added = places.map_while(|(place, number)| list.add(2 * number, place).ok()).count();
-        // Each but the first with a gap before it.
+        // Each place except the first has a gap before it.
         assert_eq!(added, RANGES_MAX / 2);
         let bytes = list.bytes();
         assert_eq!(list.read(&file, &mut SendStats::default()), Ok(bytes));

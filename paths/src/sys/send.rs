@@ -2,8 +2,7 @@
 //! Sending: a gathered list, a range of a file, or a buffer.
 //!
 //! [`Scratch`] is a thread's list of ranges, kept so that no batch allocates. A [`Gather`] borrows
-//! it together with everything that is put on the list, so the kernel reads only what is still
-//! there.
+//! it together with all listed data, so the kernel reads only live memory.
 //!
 //! Sources: `writev(2)`, `sendfile(2)`, `send(2)`; Linux 6.18 `net/ipv4/udp.c`.
 //!
@@ -17,10 +16,10 @@ use crate::error::Errno;
 use crate::send_stats::SendStats;
 use crate::sys::{FileMap, counted};
 
-/// The most ranges one call takes: `IOV_MAX` of Linux.
+/// Largest number of ranges of one call: `IOV_MAX` of Linux.
 pub(crate) const RANGES_MAX: usize = libc::UIO_MAXIOV as usize;
 
-/// Room for a list of ranges, reused from call to call.
+/// Memory for a list of ranges, reused from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch(Vec<libc::iovec>);
 
@@ -44,7 +43,7 @@ impl Scratch {
 #[derive(Debug)]
 pub(crate) struct Gather<'scratch, 'data> {
     ranges: &'scratch mut Vec<libc::iovec>,
-    /// Those of `ranges` before this one are not of the list.
+    /// Index in `ranges` at which the list begins.
     first: usize,
     data: PhantomData<&'data [u8]>,
 }
@@ -137,7 +136,7 @@ pub(crate) fn send(
     Ok(sent)
 }
 
-/// Sends `bytes` as the beginning of a datagram that the next call goes on with.
+/// Sends `bytes` as the beginning of a datagram that the next call continues.
 pub(crate) fn send_more(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -169,9 +168,9 @@ pub(crate) fn send_mapped(
     Ok(sent)
 }
 
-/// As [`send_mapped`], with references to the pages instead of a copy, where the socket is set up
-/// for it ([`crate::sys::set_zerocopy`]) and the device can; the kernel reports later whether it
-/// copied ([`crate::sys::next_error`]).
+/// Sends like [`send_mapped`], with references to the pages instead of a copy, where the socket is
+/// set up for it ([`crate::sys::set_zerocopy`]) and the device can; the kernel reports later
+/// whether it copied ([`crate::sys::next_error`]).
 ///
 /// # Panics
 /// As [`send_mapped`].
@@ -188,7 +187,7 @@ pub(crate) fn send_mapped_zerocopy(
     unsafe { send_range(socket, start, bytes as usize, libc::MSG_ZEROCOPY, stats) }
 }
 
-/// One `send`, which neither waits nor raises SIGPIPE.
+/// Makes one `send`, which neither waits nor raises SIGPIPE.
 ///
 /// # Safety
 /// `bytes` bytes from `start` on belong to a slice or a mapping that is there during the call.

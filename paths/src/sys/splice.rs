@@ -3,8 +3,8 @@
 //! which a socket's datagrams go to another, copied once within the kernel, into the pipe's pages.
 //!
 //! Bytes left in the pipe would be sent in front of the next message, so a [`Pipe`] counts its
-//! content and can throw it away: to `/dev/null`, one call that copies nothing either, and where
-//! that does not empty it, together with the pipe itself.
+//! content and can discard it: to `/dev/null` by one call without a copy, and where that does not
+//! empty the pipe, by replacing it.
 //!
 //! Sources: `splice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
 //! (`splice_to_socket`, `copy_splice_read`), `mm/filemap.c` (`filemap_splice_read`).
@@ -110,13 +110,13 @@ impl Pipe {
         Ok(sent)
     }
 
-    /// Throws its content away; no call when there is none.
+    /// Discards its content; makes no call for an empty pipe.
     pub(crate) fn clear(&mut self, stats: &mut SendStats) -> Result<(), Errno> {
         while self.bytes > 0 {
             match splice(self.read.as_fd(), None, self.nowhere.as_fd(), self.bytes, stats) {
                 Ok(gone) if gone > 0 => self.bytes = self.bytes.saturating_sub(gone),
                 Err(errno) if errno.code() == libc::EINTR => {}
-                // For example a page that cannot be confirmed any more: it goes with its pipe.
+                // The cause may be a page that is no longer valid: it is dropped with its pipe.
                 _ => {
                     let (read, write, pages) = make(self.wanted_pages, stats)?;
                     // The two ends that are replaced are closed.
@@ -147,7 +147,7 @@ fn make(pages: u64, stats: &mut SendStats) -> Result<(OwnedFd, OwnedFd, u64), Er
     let granted = if set >= 0 {
         set
     } else {
-        // More than this user may have; then it is as large as it was made.
+        // The size exceeds this user's limit; the pipe keeps its initial size.
         stats.calls += 1;
         // SAFETY: as above.
         unsafe { libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ) }

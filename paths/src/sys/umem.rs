@@ -3,8 +3,8 @@
 //! kernel (UMEM), and rings of descriptors or addresses.
 //!
 //! A ring has one producer and one consumer, this process and the kernel, and two words with the
-//! position of each. Costs no system call: a load and a store for each look, however many entries
-//! that moves.
+//! position of each. Costs no system call: a load and a store for each access, for any number of
+//! entries.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`,
 //! `net/xdp/xsk_queue.h`.
@@ -134,7 +134,7 @@ fn raise_locked_memory(stats: &mut SendStats) {
 pub(super) struct Queue {
     pub(super) area: Area,
     offsets: libc::xdp_ring_offset,
-    /// A power of two.
+    /// Number of entries, a power of two.
     pub(super) entries: u32,
 }
 

@@ -10,31 +10,31 @@
 //! Sends ask with `MSG_DONTWAIT`. The kernel then neither arms a poll nor hands the operation to a
 //! worker when the socket is full, but answers `EAGAIN`, so that all work is done on this thread
 //! within `io_uring_enter` and charged to it. Operations are issued in the order of the queue. A
-//! linked one is issued only if the one before did all it was asked for; otherwise its result is
+//! linked one is issued only if the one before completed in full; otherwise its result is
 //! `ECANCELED`.
 //!
 //! A zero-copy send has two completions: the result, and, when the result announces it
 //! (`IORING_CQE_F_MORE`), the notification that its pages are released and whether they were copied
-//! after all. Linux 6.18 does not announce it for a send that is cancelled with the chain before
-//! it, and notifies all the same (`io_fail_links` does not call `io_sendrecv_fail`), unless the
+//! nevertheless. Linux 6.18 does not announce it for a send that is cancelled with the chain before
+//! it, but notifies nevertheless (`io_fail_links` does not call `io_sendrecv_fail`), unless the
 //! kernel's memory for the notification was missing. A send in a chain that fails so (`ENOMEM`)
-//! cannot be told from the others and is counted as under way for as long as the ring lives; when
-//! all room for sends under way is used up so, paths copy. Each submission reads the notifications.
+//! cannot be distinguished from the others and counts as under way until the ring is closed; when
+//! such sends use up all records, paths copy. Each submission reads the notifications.
 //!
 //! Where the kernel has no memory for all of a queue, the accepted part is waited for and the rest
 //! is not handed over again: the chain that the shortage cut in two would be two. The ring with the
-//! rest on it is given up, and another made for the next queue ([`Ring::queue`]).
+//! rest on it is closed, and another made for the next queue ([`Ring::queue`]).
 //!
-//! The ring is set up with `IORING_SETUP_COOP_TASKRUN` (what is left to do waits for the thread's
-//! next system call instead of interrupting it) and without `SINGLE_ISSUER` and `DEFER_TASKRUN`:
-//! those bind it to the thread that enables it, and no difference was measured (64 to 1,024 sends a
-//! submission, 2.48 µs each in all four set-ups). Without `SQPOLL`, whose thread's time would be
-//! hidden.
+//! The ring is set up with `IORING_SETUP_COOP_TASKRUN` (remaining work waits for the thread's next
+//! system call instead of interrupting it) and without `SINGLE_ISSUER` and `DEFER_TASKRUN`: those
+//! bind it to the thread that enables it, and no difference was measured (64 to 1,024 sends a
+//! submission, 2.48 µs each in all four set-ups). It is set up without `SQPOLL`, whose thread's
+//! time would be hidden.
 //!
 //! Sources: `io_uring(7)`, `io_uring_enter(2)`, `io_uring_register(2)`; Linux 6.18
 //! `io_uring/net.c` (`io_sendmsg_prep`: `REQ_F_NOWAIT`), `io_uring/notif.c`.
 //!
-//! Does not interpret a result or repeat an operation that the kernel has taken.
+//! Does not interpret a result or repeat an operation that the kernel has accepted.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -52,13 +52,13 @@ use crate::sys::send::{Gather, RANGES_MAX};
 #[cfg(doc)]
 use crate::sys::FileMap;
 
-/// The most operations of a submission: more than the packets of any burst.
+/// Largest number of operations of a submission: more than the packets of any burst.
 pub(crate) const RING_OPERATIONS_MAX: usize = 512;
 
 /// Ranges of memory in one submission; bounds the ring's own memory, at 512 KiB.
 const RANGES_TOGETHER_MAX: usize = 32_768;
 
-/// Immediate repetitions of a submission of which the kernel has taken nothing, for want of memory:
+/// Immediate repetitions of a submission of which the kernel has taken nothing, for lack of memory:
 /// milliseconds, while the thread's other sessions wait.
 const RETRIES_MAX: u32 = 1000;
 
@@ -67,7 +67,7 @@ const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 /// `IORING_SEND_ZC_REPORT_USAGE`: notifications report whether bytes were copied (Linux 6.2).
 const REPORT_USAGE: u16 = 1 << 3;
 
-/// `IORING_NOTIF_USAGE_ZC_COPIED`, the top bit of a notification's result: they were.
+/// `IORING_NOTIF_USAGE_ZC_COPIED`, the top bit of a notification's result: set when they were.
 const COPIED: i32 = i32::MIN;
 
 /// Returns a set-up that all rings of this crate share.
@@ -111,7 +111,7 @@ enum Kind {
 
 /// A ring, its pool, and room for queued operations.
 pub(crate) struct Ring {
-    // Before the pool: dropped first.
+    // The ring stands before the pool, so it is dropped first.
     uring: IoUring,
     pool: Option<Pool>,
     /// True when the pool's buffers are registered with the ring.
@@ -123,8 +123,8 @@ pub(crate) struct Ring {
     messages: Vec<libc::msghdr>,
     operations: Vec<Operation>,
     results: Vec<Option<i32>>,
-    /// The reason why it is unusable: unsubmitted operations are still on it, so nothing may be
-    /// submitted again.
+    /// The reason why the ring is unusable: it still holds unsubmitted operations, so no other may
+    /// be submitted.
     broken: Option<Errno>,
 }
 
@@ -182,7 +182,7 @@ impl Ring {
             None => Self::new()?,
         };
         if self.registered {
-            // No more is locked at once than by one ring.
+            // The old ring's memory is unlocked first, so that only one ring's is locked at a time.
             let _ = self.uring.submitter().unregister_buffers();
             fresh.register()?;
         }
@@ -261,7 +261,7 @@ impl Ring {
         count
     }
 
-    /// Waits for so many completions of accepted operations; submits nothing.
+    /// Waits for `count` completions of accepted operations; submits nothing.
     fn wait(&self, count: usize) -> Result<(), Errno> {
         let (submitter, flags) = (self.uring.submitter(), EnterFlags::GETEVENTS.bits());
         // SAFETY: nothing is submitted, and no argument is given.
@@ -269,7 +269,8 @@ impl Ring {
         entered.map(|_| ()).map_err(Errno::from)
     }
 
-    /// The submission failed: operations without a result were never taken. Returns the reason.
+    /// Marks the ring unusable after a failed submission, whose operations without a result were
+    /// never accepted; returns the reason.
     fn give_up(&mut self, errno: Errno) -> Errno {
         self.release_taken();
         let Self { pool, flights, operations, results, .. } = self;
@@ -379,7 +380,7 @@ fn unlabel(label: u64) -> (usize, Option<usize>) {
 /// Operations to be submitted together; `'data` is the lifetime of the memory they name.
 pub(crate) struct Queue<'ring, 'data> {
     ring: &'ring mut Ring,
-    /// The ranges that belong to operations; those behind are of the message being gathered.
+    /// Number of ranges that belong to operations; later ones belong to the message being gathered.
     closed: usize,
     data: PhantomData<&'data [u8]>,
 }
@@ -406,7 +407,7 @@ impl<'data> Queue<'_, 'data> {
         Gather::behind(&mut self.ring.ranges, self.closed)
     }
 
-    /// Begins the message anew.
+    /// Discards the message being gathered.
     pub(crate) fn abandon(&mut self) {
         self.ring.ranges.truncate(self.closed);
     }
@@ -517,7 +518,7 @@ impl<'data> Queue<'_, 'data> {
                 _ => break (0, in_want_of_memory(errno)),
             }
         };
-        // Usually there is nothing to wait for.
+        // Usually all results are already there.
         while done < taken {
             stats.calls += 1;
             let waited = ring.wait(taken - done);
@@ -525,8 +526,8 @@ impl<'data> Queue<'_, 'data> {
             match waited.map_err(Errno::code) {
                 Ok(()) | Err(libc::EINTR) => {}
                 Err(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
-                // The kernel still holds borrowed memory, and cannot be asked to release it:
-                // somebody else has closed the ring's descriptor.
+                // The kernel still holds borrowed memory, and cannot be asked to release it: other
+                // code has closed the ring's descriptor.
                 Err(_) => std::process::abort(),
             }
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Resource usage of the process: all its threads, those that ended included.
 //!
-//! The figures of /proc forget the switches of threads that are gone; this call does not.
+//! The figures of /proc lack the switches of ended threads; this call includes them.
 //!
 //! Sources: getrusage(2). Does not tell user from system time exactly: the kernel splits the exact
 //! total in the proportion of clock ticks it found in each.
@@ -26,7 +26,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of this process, now: one call, less than a microsecond.
+    /// Reads the usage of this process: one call, less than a microsecond.
     pub fn now() -> Usage {
         let mut found = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the pointer is to a `rusage` of our own, which the call fills.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for any of a few descriptors, without a trace between waits.
+//! Waits for any of a few descriptors, without state in the kernel between waits.
 //!
-//! As [`super::Poll`], which is for many; but a descriptor in an epoll set makes the kernel call a
+//! [`super::Poll`] does the same for many; but a descriptor in an epoll set makes the kernel call a
 //! function at each arrival, even without a waiting thread: 0.15 µs a frame of an XDP socket.
 //! `ppoll` causes no call between waits.
 //!
@@ -19,24 +19,24 @@ use crate::error::Errno;
 use crate::receive::ReceiveStats;
 use crate::sys::last_errno;
 
-/// Room for the list, kept from wait to wait.
+/// Memory for the list, kept from wait to wait.
 #[derive(Default)]
 pub(crate) struct Waiting(Vec<libc::pollfd>);
 
 impl Waiting {
-    /// Begins a list with none in it.
+    /// Begins an empty list.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Adds a descriptor to the wait. It has to be open still when the wait begins; a number that
-    /// is another descriptor's by then would be waited for instead.
+    /// Adds a descriptor to the wait. It must still be open when the wait begins; otherwise the
+    /// wait may use another descriptor with its number.
     pub(crate) fn add(&mut self, descriptor: BorrowedFd<'_>) {
         let fd = descriptor.as_raw_fd();
         self.0.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     }
 
-    /// Waits at most so long for one to be ready, or a signal.
+    /// Waits at most `wait` for one to be ready, or for a signal.
     pub(crate) fn wait(&mut self, wait: Duration, stats: &mut ReceiveStats) -> Result<(), Errno> {
         let time = libc::timespec {
             tv_sec: libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX),

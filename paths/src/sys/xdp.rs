@@ -10,14 +10,14 @@
 //!
 //! Zero-copy is not used. A driver that sends a queue's frames from the UMEM receives that queue's
 //! into it too, so a socket that only transmits would take packets away from the host: its own
-//! control connections. That cannot be tried without such a card, so it is not asked for. In copy
+//! control connections. That cannot be tested without such a card, so it is not requested. In copy
 //! mode the kernel always has to be called, so `XDP_USE_NEED_WAKEUP` would change nothing.
 //!
-//! Frames that the kernel does not take at once (`EAGAIN`: a driver's queue is full) stay in the
+//! Frames that the kernel does not accept at once (`EAGAIN`: a driver's queue is full) stay in the
 //! ring and go first with the next batch of any session, or when the ring is closed: they cannot be
 //! taken back, and so count as sent. A full ring refuses more. After a call that fails for good,
 //! frames not taken are lost with the ring, which the caller closes. A frame that the driver drops
-//! (`EBUSY`: no carrier) is lost as any on a wire.
+//! (`EBUSY`: no carrier) is lost, as on a wire.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`
 //! (`__xsk_generic_xmit`), `net/xdp/xsk_queue.h`, commit 45e359be1ce8 (6.17: more than 32 frames a
@@ -41,7 +41,7 @@ const UMEM_BYTES: usize = 1 << 20;
 /// A slot (`chunk_size`) is a power of two, from this to a page.
 const SLOT_BYTES_MIN: usize = 2048;
 const SLOT_BYTES_MAX: usize = 4096;
-/// The fill ring has to be there and stays empty.
+/// Entries of the fill ring, which is required and stays empty.
 const FILL_ENTRIES: libc::c_int = 2;
 /// Frames that a call takes by default (`TX_BATCH_SIZE`).
 const BUDGET: u32 = 32;
@@ -49,7 +49,7 @@ const BUDGET: u32 = 32;
 const MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// Calls in a row without progress, after which pending frames are left for the next batch.
 const IDLE_KICKS_MAX: u32 = 64;
-/// More queues than any card has.
+/// Upper limit of a card's queues.
 const QUEUES_MAX: u32 = 4096;
 
 /// An XDP socket, its UMEM and its rings.
@@ -66,10 +66,10 @@ pub(crate) struct XdpRing {
     next: u32,
     /// Position of the next descriptor; the published producer.
     produced: u32,
-    /// A call failed for good: pending frames count as not sent, and their sender may send them
-    /// again by another ring.
+    /// True after a lasting failure: pending frames count as not sent, and their sender may send
+    /// them again by another ring.
     has_failed: bool,
-    /// Last, so that the rings are unmapped before it is closed.
+    /// The socket is the last field, so that the rings are unmapped before it is closed.
     socket: OwnedFd,
 }
 
@@ -277,7 +277,7 @@ impl Ring for XdpRing {
             Ok(()) => count,
             Err(_) => count.saturating_sub(self.pending()),
         };
-        // Datagrams, as all counters have it: without the headers below UDP's payload.
+        // Counters include UDP payload only, without the headers below.
         let short = if taken == count { frame_bytes - last_bytes } else { 0 };
         let frames_bytes = u64::from(taken) * u64::from(frame_bytes) - u64::from(short);
         stats.copied_bytes += frames_bytes - u64::from(taken) * FRONT_BYTES as u64;
@@ -318,7 +318,7 @@ mod tests {
         XdpRing::open(&device, &mut SendStats::default()).unwrap()
     }
 
-    /// Five frames of zeroes, which no device minds.
+    /// Sends five frames of zeroes, which do no harm on any device.
     fn send(ring: &mut XdpRing) -> Sent {
         let mut stats = SendStats::default();
         assert_eq!(ring.free(5, &mut stats), 5);

@@ -5,7 +5,7 @@
 //! back in the receive ring, as address and length, in the order of arrival. Bound without asking
 //! for either mode, a socket gets zero-copy where the driver has it, and else copy mode: there the
 //! kernel copies each frame into the UMEM. A frame costs no call: in zero-copy a driver that has
-//! run out of frames asks to be woken, once for all the frames it is then given.
+//! run out of frames requests one wake-up for all the frames that it is then given.
 //!
 //! The receive ring has as many entries as there are frames, so it cannot overflow before the fill
 //! ring has run empty; a frame that arrives then is dropped, and counted by the kernel.
@@ -23,7 +23,7 @@ use crate::sys::area::{Area, Range};
 use crate::sys::last_errno;
 use crate::sys::umem::{self, Queue, set};
 
-/// In front of each frame in its slot (`XDP_PACKET_HEADROOM`).
+/// Bytes in front of each frame in its slot (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: u32 = 256;
 /// A slot (`chunk_size`) is a power of two, from this to a page.
 const SLOT_BYTES_MIN: u32 = 2048;
@@ -42,7 +42,7 @@ pub(crate) struct XdpQueue {
     consumed: u32,
     filled: u32,
     is_zero_copy: bool,
-    /// Last, so that the rings are unmapped before it is closed.
+    /// The socket is the last field, so that the rings are unmapped before it is closed.
     socket: OwnedFd,
 }
 
@@ -50,8 +50,8 @@ impl XdpQueue {
     /// The longest frame that any socket takes.
     pub(crate) const FRAME_BYTES_MAX: u32 = SLOT_BYTES_MAX - HEADROOM_BYTES;
 
-    /// Opens one for a queue of a device, with room for about so many bytes of frames of at most
-    /// `frame_bytes`.
+    /// Opens one for a queue of a device, with memory for about the requested bytes of frames of at
+    /// most `frame_bytes`.
     pub(crate) fn open(
         (device, queue): (u32, u32),
         frame_bytes: u32,
@@ -70,7 +70,7 @@ impl XdpQueue {
             .map_err(refused("setsockopt XDP_UMEM_REG (RLIMIT_MEMLOCK)"))?;
         let options = [
             (libc::XDP_UMEM_FILL_RING, entries, "setsockopt XDP_UMEM_FILL_RING"),
-            // It has to be there, and stays empty.
+            // The completion ring is required, and stays empty.
             (libc::XDP_UMEM_COMPLETION_RING, 2, "setsockopt XDP_UMEM_COMPLETION_RING"),
             (libc::XDP_RX_RING, entries, "setsockopt XDP_RX_RING"),
         ];
@@ -156,7 +156,7 @@ impl XdpQueue {
         // SAFETY: xdp_statistics is plain numbers, for which all zeroes is a value.
         let mut figures: libc::xdp_statistics = unsafe { std::mem::zeroed() };
         self.ask(libc::XDP_STATISTICS, &mut figures)?;
-        // In copy mode the first also counts frames for which the fill ring was empty.
+        // The first counter includes, in copy mode, frames for which the fill ring was empty.
         Ok(figures.rx_dropped + figures.rx_ring_full)
     }
 
@@ -166,7 +166,7 @@ impl XdpQueue {
         asked.is_ok() && options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0
     }
 
-    /// Asks for an option whose value is a record of plain numbers.
+    /// Reads an option whose value is a record of plain numbers.
     fn ask<T: Copy>(&self, option: libc::c_int, record: &mut T) -> Result<(), Errno> {
         let mut bytes = size_of::<T>() as libc::socklen_t;
         // SAFETY: `record` and its length are alive; both records asked for are plain numbers.

@@ -2,7 +2,7 @@
 //! `MSG_ZEROCOPY`: switching it on for a socket.
 //!
 //! The kernel numbers a socket's zero-copy sends from 0 on and reports, on the socket's error
-//! queue, ranges of numbers that it is done with, and whether it copied them after all.
+//! queue, ranges of numbers that it is done with, and whether it copied them nevertheless.
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`, `socket(7)` (`SO_ZEROCOPY`, 4.14 for
 //! TCP and 5.0 for UDP), `SO_COOKIE` (4.6).
