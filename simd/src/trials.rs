@@ -12,7 +12,7 @@ pub(crate) const LENGTHS: &[usize] = &[
     65_507,
 ];
 
-/// Returns the bytes without a pattern that a mistake could repeat, the same in every run.
+/// Returns bytes without a pattern that a mistake could repeat, the same in every run.
 pub(crate) fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {

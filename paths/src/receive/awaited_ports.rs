@@ -2,12 +2,12 @@
 //! Awaited addresses and ports of a device, each with its owner.
 //!
 //! A port of any address is awaited at each address that the host has when it is added: datagrams
-//! that this host forwards to others must not be taken. Found by halving, some 10 ns among a
-//! hundred.
+//! that this host forwards to others must not be received. A binary search finds a port, in some 10
+//! ns among a hundred.
 //!
 //! Sources: RFC 1122 §3.3.4.2 (an address is the host's, whichever device brings it); RFC 4607.
 //!
-//! Does not ask for addresses that the host gets later.
+//! Does not notice addresses that the host gets later.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(super) struct AwaitedPort {
     pub(super) port: u16,
     pub(super) target: IpAddr,
     pub(super) key: u32,
-    /// Allowed senders; anybody when empty.
+    /// Allowed senders; empty for all.
     pub(super) sources: Vec<IpAddr>,
 }
 

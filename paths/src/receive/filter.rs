@@ -3,11 +3,11 @@
 //!
 //! A program of classic BPF, made anew for each set of ports. It checks that the frame is for this
 //! host, of no VLAN (a tagged frame is another network's, whose device sees it without its tag), of
-//! UDP by IPv4 or IPv6, and not a fragment without a UDP header; then port and address. Ports and
-//! addresses are found by halving, so a hundred cost seven comparisons more than one. Passed frames
-//! are looked at again ([`super::awaited_ports`]), so the filter may pass too much: all awaited
-//! addresses on all awaited ports, of an IPv6 address the last four bytes, and of more than
-//! [`RANGES_MAX`] numbers those that lie between the closest.
+//! UDP by IPv4 or IPv6, and not a fragment without a UDP header; then port and address. A binary
+//! search finds ports and addresses, so a hundred cost seven comparisons more than one.
+//! [`super::awaited_ports`] checks passed frames again, so the filter may pass too many: it accepts
+//! all awaited addresses on all awaited ports, compares the last four bytes of an IPv6 address, and
+//! of more than [`RANGES_MAX`] numbers also accepts those between the closest.
 //!
 //! Sources: the kernel's `Documentation/networking/filter.rst`; Linux `net/core/filter.c`
 //! (`bpf_convert_filter`), `include/uapi/linux/filter.h`. RFC 768, RFC 791, RFC 8200.
@@ -24,7 +24,7 @@ pub(super) type Filter = Vec<libc::sock_filter>;
 /// Numbers, or ranges of them, in one lookup of a program: four times this many fit.
 const RANGES_MAX: usize = 128;
 
-/// Instructions that the kernel takes (`BPF_MAXINSNS`).
+/// Largest number of instructions that the kernel accepts (`BPF_MAXINSNS`).
 const INSTRUCTIONS_MAX: usize = 4096;
 
 /// Codes, as the kernel's `filter.rst` names them.
@@ -32,7 +32,7 @@ mod code {
     pub(super) const LD: u16 = 0x20;
     pub(super) const LDH: u16 = 0x28;
     pub(super) const LDB: u16 = 0x30;
-    /// From X bytes further on.
+    /// Loads from X bytes further on.
     pub(super) const LDH_X: u16 = 0x48;
     /// X = 4 × (byte & 15): the length of an IPv4 header.
     pub(super) const LDX_HEADER: u16 = 0xb1;
@@ -58,7 +58,7 @@ const FRAGMENT_OFFSET: u32 = 0x1fff;
 const UDP: u32 = libc::IPPROTO_UDP as u32;
 const EVERYTHING: u32 = u32::MAX;
 
-/// A place in the program that is jumped to before it is known.
+/// A jump target whose place in the program is not known yet.
 #[derive(Clone, Copy, Debug)]
 struct Label(usize);
 
@@ -80,7 +80,7 @@ impl Writer {
         Label(self.marks.len() - 1)
     }
 
-    /// `mark` is here.
+    /// Sets `mark` to this place.
     fn here(&mut self, mark: Label) {
         self.marks[mark.0] = self.program.len();
     }
@@ -90,7 +90,8 @@ impl Writer {
         self.put(code::JUMP, 0);
     }
 
-    /// Conditional jumps reach 255 instructions far, so they jump over one that reaches further.
+    /// Adds a conditional jump. Those reach only 255 instructions, so it skips an unconditional
+    /// jump, which reaches further.
     fn jump_if(&mut self, code: u16, k: u32, to: Label) {
         self.program.push(libc::sock_filter { code, jt: 0, jf: 1, k });
         self.jump(to);
@@ -101,7 +102,8 @@ impl Writer {
         self.jump(to);
     }
 
-    /// Goes on behind this when the accumulator is in one of the ranges, else to `miss`.
+    /// Adds a search: continues behind it when the accumulator is in one of the ranges, else jumps
+    /// to `miss`.
     fn find(&mut self, ranges: &[(u32, u32)], miss: Label) {
         let hit = self.mark();
         self.halve(ranges, hit, miss);
@@ -129,7 +131,7 @@ impl Writer {
 
     fn done(mut self) -> Filter {
         for (at, mark) in self.jumps {
-            // Only forward, as classic BPF wants it: marks are set after the jumps to them.
+            // Classic BPF allows forward jumps only: marks are set after the jumps to them.
             self.program[at].k = (self.marks[mark.0] - at - 1) as u32;
         }
         assert!(self.program.len() <= INSTRUCTIONS_MAX, "a program as long as the ranges allow");
@@ -149,7 +151,7 @@ pub(super) fn filter(wanted: &AwaitedPorts) -> Filter {
         writer.put(code::LD, place::HAS_VLAN_TAG);
         writer.jump_if(code::IF_EQUAL, 0, untagged);
         writer.put(code::LD, place::VLAN_TAG);
-        // A tag of no VLAN is of a priority alone (IEEE 802.1Q §9.6).
+        // A tag without a VLAN number has a priority only (IEEE 802.1Q §9.6).
         writer.jump_if(code::IF_ANY_BIT, VLAN_NUMBER, nothing);
         writer.here(untagged);
         writer.put(code::LD, place::PROTOCOL);
@@ -199,12 +201,11 @@ fn by_ipv6(writer: &mut Writer, wanted: &AwaitedPorts, nothing: Label) {
     writer.put(code::RETURN, EVERYTHING);
 }
 
-/// Returns the numbers as at most [`RANGES_MAX`] ranges that have them all, and as few others as
-/// need be.
+/// Returns at most [`RANGES_MAX`] ranges that include all numbers, and as few others as possible.
 fn ranges(mut numbers: Vec<u32>) -> Vec<(u32, u32)> {
     numbers.sort_unstable();
     numbers.dedup();
-    // The widest gaps stay.
+    // The widest gaps stay excluded.
     let mut gaps: Vec<u32> = numbers.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort_unstable_by(|one, other| other.cmp(one));
     let widest_joined = gaps.get(RANGES_MAX - 1).copied().unwrap_or(1).max(1);

@@ -3,9 +3,9 @@
 //!
 //! A path by device does the work of the kernel's IP and UDP: versions, lengths, the IPv4 header's
 //! checksum, fragments, UDP's length and checksum. It works in two steps, because most frames of a
-//! busy device are for nobody here: [`UdpPacket::of`] reads address and port,
-//! [`UdpPacket::payload`] checks the rest. Costs some 10 ns, and where nobody has verified the
-//! checksum, the sum of the payload (25 ns of 1,316 bytes).
+//! busy device are for no port here: [`UdpPacket::of`] reads address and port,
+//! [`UdpPacket::payload`] checks the rest. Costs some 10 ns, and for an unverified checksum the sum
+//! of the payload (25 ns for 1,316 bytes).
 //!
 //! Sources: RFC 768; RFC 791 §3.1; RFC 1071; RFC 8200 §3, §8.1; Linux `net/ipv4/udp.c`
 //! (`__udp4_lib_rcv`: a datagram shorter than its packet is one).
@@ -32,8 +32,8 @@ pub(super) enum ChecksumStatus {
     Verified,
     /// Not verified yet: it is verified here.
     Unverified,
-    /// As `Unverified`, but the sender may be on this host, and then the field holds the sum of the
-    /// pseudo-header alone, for a card to go on from (`CHECKSUM_PARTIAL`).
+    /// Unverified, but the sender may be on this host, and then the field holds the sum of the
+    /// pseudo-header only, for a card to complete (`CHECKSUM_PARTIAL`).
     MayBePartial,
 }
 
@@ -54,7 +54,7 @@ impl IpVersion {
     }
 }
 
-/// Returns the IP packet in an Ethernet frame; none for a frame of a VLAN, which is another
+/// Returns the IP packet in an Ethernet frame; `None` for a frame of a VLAN, which is another
 /// network.
 pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(IpVersion, &[u8])> {
     let (addresses_and_type, rest) = frame.split_first_chunk::<14>()?;
@@ -66,7 +66,7 @@ pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(IpVersion, &[u8])> {
     }
 }
 
-/// A packet of IP with the beginning, at least, of a datagram of UDP.
+/// An IP packet with at least the beginning of a UDP datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UdpPacket<'a> {
     bytes: &'a [u8],
@@ -105,7 +105,7 @@ impl<'a> UdpPacket<'a> {
         is_there.then_some(Self { bytes, network, udp_at, source, target })
     }
 
-    /// Returns the port that it is for.
+    /// Returns its target port.
     pub(super) fn port(&self) -> u16 {
         number(self.bytes, self.udp_at + 2)
     }
@@ -122,7 +122,7 @@ impl<'a> UdpPacket<'a> {
         }
     }
 
-    /// Returns the datagram's payload; none where it is not sound.
+    /// Returns the datagram's payload; `None` where it is not sound.
     pub(super) fn payload(&self, status: ChecksumStatus, checksum: Checksum) -> Option<&'a [u8]> {
         let end = self.end()?;
         let length = usize::from(number(self.bytes, self.udp_at + 4));
@@ -135,7 +135,7 @@ impl<'a> UdpPacket<'a> {
             .then_some(&datagram[UDP_BYTES..])
     }
 
-    /// Returns the packet's end by its own length; none where it is cut, a fragment or damaged.
+    /// Returns the packet's end by its own length; `None` where it is cut, a fragment or damaged.
     fn end(&self) -> Option<usize> {
         let end = match self.network {
             IpVersion::V4 => {
@@ -152,7 +152,7 @@ impl<'a> UdpPacket<'a> {
     fn is_intact(&self, datagram: &[u8], status: ChecksumStatus, checksum: Checksum) -> bool {
         let field = number(datagram, 6);
         if field == 0 {
-            // None was made, which IPv6 does not allow.
+            // The datagram has no checksum, which IPv6 does not allow.
             return self.network == IpVersion::V4;
         }
         let addresses = match self.network {
@@ -195,8 +195,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Returns a packet from port 5004 of 10.0.0.1 (or an address of IPv6), whole and right, with
-    /// so many words of options.
+    /// Returns a packet from port 5004 of 10.0.0.1 (or an address of IPv6), complete and correct,
+    /// with the given words of options.
     pub(in crate::receive) fn packet_to(
         target: SocketAddr,
         options: usize,
@@ -238,7 +238,7 @@ pub(super) mod tests {
         packet
     }
 
-    /// Makes the checksum of an IPv4 header right.
+    /// Corrects the checksum of an IPv4 header.
     pub(in crate::receive) fn seal(head: &mut [u8]) {
         head[10..12].fill(0);
         let sum = !folded(words(head));
@@ -254,7 +254,7 @@ pub(super) mod tests {
         packet_to(target.parse().unwrap(), options, &payload)
     }
 
-    /// By bytes, as RFC 768 has it.
+    /// Computes the sum by bytes, as in RFC 768.
     fn sum_of(network: IpVersion, packet: &[u8], udp_at: usize) -> u16 {
         let mut bytes = match network {
             IpVersion::V4 => packet[12..20].to_vec(),
@@ -316,7 +316,7 @@ pub(super) mod tests {
         assert_eq!(sender, "[fe80::9%3]:5004".parse().unwrap());
     }
 
-    /// Anything may come.
+    /// Arbitrary bytes cause no panic.
     #[test]
     fn noise_is_looked_at_and_never_read_past_its_end() {
         let mut state = 1_u64;
@@ -326,7 +326,7 @@ pub(super) mod tests {
         };
         for _ in 0..20_000 {
             let mut noise: Vec<u8> = (0..next() % 120).map(|_| next() as u8).collect();
-            // Mostly values that pass the first checks.
+            // Most values pass the first checks.
             for (at, value) in [(0, 0x45), (9, UDP), (6, 0), (7, 0), (2, 0), (4, 0), (24, 0)] {
                 if let Some(byte) = noise.get_mut(at)
                     && next() % 4 > 0
@@ -358,7 +358,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Any single bit, but those that no checksum covers: an IPv6 header's class, label and hops.
+    /// Any single wrong bit is detected, except in fields without a checksum: an IPv6 header's
+    /// class, label and hops.
     #[test]
     fn changed_anywhere_it_is_not() {
         for (network, options) in SHAPES {

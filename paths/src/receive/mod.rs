@@ -45,8 +45,8 @@ pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[
     &xdp::SPEC,
 ];
 
-/// A call of [`ReceivePath::receive`] that returned fewer datagrams has emptied every port. Some
-/// milliseconds' worth of work for a reader, which can look at other things between two calls.
+/// A call of [`ReceivePath::receive`] that returned fewer datagrams has emptied every port. The
+/// number is some milliseconds of work for a reader, which can do other work between two calls.
 pub const FULL_CALL_PACKETS: usize = 4096;
 
 /// Returns the path of that name.
@@ -73,7 +73,7 @@ pub struct ReceiveSpec {
     pub sources: &'static [&'static str],
     /// Checks that this host can use it.
     pub probe: fn(&Host) -> Result<(), Unavailable>,
-    /// Makes the path object for one receiving thread.
+    /// Opens the path object for one receiving thread.
     pub open: fn() -> Result<Box<dyn ReceivePath>, Error>,
 }
 
@@ -88,15 +88,16 @@ impl fmt::Display for ReceiveSpec {
 pub struct Port {
     /// The local address, or the group's, and the UDP port; unspecified: any address of the host.
     pub address: SocketAddr,
-    /// Allowed senders to the group (RFC 4607); anybody when empty.
+    /// Allowed senders to the group (RFC 4607); empty for all.
     pub sources: Vec<IpAddr>,
-    /// The device's name: where a group is joined and a device path looks; the route's when none.
+    /// Name of the device on which a group is joined and a path by device receives; the route's
+    /// when `None`.
     pub interface: Option<String>,
     /// Bytes that the kernel keeps for a late reader, as `SO_RCVBUF` counts them.
     pub buffer_bytes: u32,
 }
 
-/// Receives datagrams, for the thread that owns it.
+/// One way to receive datagrams; belongs to one receiving thread.
 pub trait ReceivePath: fmt::Debug + Send {
     /// Adds a port; its datagrams carry `key`, which no other port of this path has.
     ///
@@ -110,10 +111,10 @@ pub trait ReceivePath: fmt::Debug + Send {
     /// Returns the bound address, for a port requested as 0.
     fn address(&self, key: u32) -> Option<SocketAddr>;
 
-    /// Waits at most so long for datagrams, then hands over all that are there, a burst at a time.
-    /// Returns the number of datagrams; none when there was nothing, or a signal ended the wait.
-    /// Busy ports take turns. When fewer than [`FULL_CALL_PACKETS`] arrived, every port was found
-    /// empty; otherwise there may be more.
+    /// Waits at most `wait` for datagrams, then hands over all waiting ones, a burst at a time.
+    /// Returns the number of datagrams; 0 after a wait in vain or a signal. Busy ports take turns.
+    /// When fewer than [`FULL_CALL_PACKETS`] arrived, every port was found empty; otherwise there
+    /// may be more.
     ///
     /// # Errors
     /// The device is gone or down, or the kernel refuses; a single bad datagram is counted and no
@@ -125,15 +126,15 @@ pub trait ReceivePath: fmt::Debug + Send {
     ) -> Result<usize, Error>;
 
     /// Returns the longest time that a reader may stay away from emptied ports without loss, when
-    /// 500,000 datagrams a second begin to arrive at one of them meanwhile. No pause is too long
-    /// where there are no ports.
+    /// 500,000 datagrams a second begin to arrive at one of them meanwhile. Without ports it is
+    /// unlimited.
     fn pause_max(&self) -> Duration;
 
     /// Returns counters of received datagrams and of the work they took.
     fn stats(&self) -> ReceiveStats;
 
     /// Returns the number of datagrams for this port that reached the host and were dropped for
-    /// want of room, since it was added; asks the kernel for its count. The count includes
+    /// lack of memory, since it was added; asks the kernel for its count. The count includes
     /// datagrams with a wrong checksum, and a joined run counts as one. A path by device has one
     /// ring for all ports of a device: it counts for all of them together.
     fn dropped(&self, key: u32) -> u64;
@@ -148,14 +149,14 @@ pub struct ReceivedRun<'a> {
     pub source: SocketAddr,
     /// The payload of UDP.
     pub bytes: &'a [u8],
-    /// Bytes of each datagram in it but the last, which may be shorter; 0: it is one.
+    /// Bytes of each datagram in it except the last, which may be shorter; 0 for a single datagram.
     pub segment_bytes: u16,
-    /// Time at which the kernel took it from the device, where the path can tell.
+    /// Time at which the kernel received it from the device, where the path reports it.
     pub time: Option<SystemTime>,
 }
 
 impl<'a> ReceivedRun<'a> {
-    /// Returns the datagrams in it, in the order of arrival. An empty datagram is one.
+    /// Returns the datagrams in it, in the order of arrival. An empty datagram counts as one.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let each = match self.segment_bytes {
             0 => self.bytes.len().max(1),
@@ -181,13 +182,13 @@ pub struct ReceiveStats {
     pub packets: u64,
     /// Their bytes, headers of UDP and below not included.
     pub bytes: u64,
-    /// System calls that moved datagrams or gave buffers back, those that found nothing included.
+    /// System calls that moved datagrams or returned buffers, including those that found none.
     pub calls: u64,
     /// System calls that waited.
     pub waits: u64,
     /// Bytes copied between kernel and user memory.
     pub copied_bytes: u64,
-    /// Datagrams longer than there was room for, not handed over.
+    /// Datagrams longer than the buffer, not handed over.
     pub truncated: u64,
     /// Frames for an added port without a sound UDP datagram (lengths, checksums, fragments), not
     /// handed over. With a socket the kernel drops them itself, uncounted here.

@@ -2,9 +2,9 @@
 //! Longest pause of a reader between two visits to emptied ports without loss.
 //!
 //! A socket's buffer is charged with a datagram's memory in the kernel (its true size), not with
-//! its bytes. On loopback that is 768 bytes for a datagram of 20 bytes and 2304 for one of 1328; a
-//! driver that receives into halves of pages charges 2304 for either. At the rate below a buffer
-//! fills evenly; half of it is left for a reader that the scheduler wakes late.
+//! its bytes. On loopback the true size is 768 bytes for a datagram of 20 bytes and 2304 for one of
+//! 1328; a driver that receives into halves of pages charges 2304 for either. At the rate below a
+//! buffer fills evenly; half of it is left for a reader that the scheduler wakes late.
 //!
 //! Sources: Linux 6.18 `include/linux/skbuff.h` (`SKB_TRUESIZE`), `net/ipv4/udp.c`
 //! (`__udp_enqueue_schedule_skb`); `socket(7)` (`SO_RCVBUF`). Does not measure the rate: a flood
@@ -12,31 +12,31 @@
 
 use std::time::Duration;
 
-/// Datagrams a second that one port takes without loss: a core's worth of small ones, and 5.3 Gb/s
-/// of those of 1328 bytes.
+/// Datagrams a second that one port takes without loss: the load of one core with small ones, and
+/// 5.3 Gb/s with those of 1328 bytes.
 pub(super) const PACKETS_PER_S: u64 = 500_000;
 
-/// The most that the kernel charges a socket for a datagram of up to 1500 bytes.
+/// Largest memory that the kernel charges a socket for a datagram of up to 1500 bytes.
 const TRUE_BYTES: u64 = 2304;
 
-/// Room that a frame of up to 1500 bytes takes in a ring, headers included.
+/// Bytes that a frame of up to 1500 bytes takes in a ring, headers included.
 const FRAME_BYTES: u64 = 1664;
 
 /// Bytes of frames a second that one device brings without loss: [`PACKETS_PER_S`] of any size.
 const RING_BYTES_PER_S: u64 = PACKETS_PER_S * FRAME_BYTES;
 
-/// For a socket whose buffer has `granted_bytes` (`SO_RCVBUF` as the kernel has it: twice the
-/// requested size).
+/// Returns the pause for a socket whose buffer has `granted_bytes` (`SO_RCVBUF` as the kernel
+/// reports it: twice the requested size).
 pub(super) fn of_socket(granted_bytes: usize) -> Duration {
     half_of(granted_bytes as u64, PACKETS_PER_S * TRUE_BYTES)
 }
 
-/// For a ring of so many bytes, filled without gaps.
+/// Returns the pause for a ring of `bytes` bytes, filled without gaps.
 pub(super) fn of_ring(bytes: usize) -> Duration {
     half_of(bytes as u64, RING_BYTES_PER_S)
 }
 
-/// For so many slots of a frame each.
+/// Returns the pause for `slots` slots of a frame each.
 pub(super) fn of_slots(slots: u64) -> Duration {
     half_of(slots, PACKETS_PER_S)
 }

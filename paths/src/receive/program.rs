@@ -3,15 +3,15 @@
 //! their queue, all others on to the kernel as if the program were absent.
 //!
 //! Written as the instructions that the kernel runs, some 80 of them, so building needs no compiler
-//! for eBPF and running none of its files. The awaited addresses and ports lie in a map, which
-//! changes while the program runs. A frame costs one lookup in the map and one reading of the
-//! clock, 0.14 µs with all else: an XDP socket has no other time of a frame than the one that the
-//! program puts in front of it (as metadata; some drivers have no room for it, and then there is no
+//! for eBPF, and running needs none of its files. The awaited addresses and ports lie in a map,
+//! which changes while the program runs. A frame costs one lookup in the map and one reading of the
+//! clock, 0.14 µs in all: an XDP socket gets no time of a frame except the one that the program
+//! puts in front of it (as metadata; some drivers have no room for it, and such frames have no
 //! time).
 //!
-//! Passed on: everything but UDP; frames of a VLAN (its own device has them); fragments except the
-//! first, which have no port; IPv6 with extension headers; frames cut before the port. The first
-//! fragment goes to the socket, where it is counted as malformed.
+//! Passes on to the kernel: packets other than UDP; frames of a VLAN (its own device has them);
+//! fragments except the first, which have no port; IPv6 with extension headers; frames cut before
+//! the port. The first fragment goes to the socket, where it is counted as malformed.
 //!
 //! Sources: the kernel's `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669),
 //! `Documentation/bpf/map_xskmap.rst`; Linux `include/uapi/linux/bpf.h` (`struct xdp_md`, helpers
@@ -29,7 +29,7 @@ pub(super) const KEY_BYTES: usize = 20;
 /// Bytes of a value, which is unused.
 pub(super) const VALUE_BYTES: usize = 4;
 
-/// In front of each frame for a socket: the time of the program's run, in nanoseconds of
+/// Bytes in front of each frame for a socket: the time of the program's run, in nanoseconds of
 /// `CLOCK_MONOTONIC`.
 pub(super) const TIME_BYTES: usize = 8;
 
@@ -97,7 +97,8 @@ mod code {
     pub(super) const IF_ANY_BIT: u8 = 0x45;
     pub(super) const CALL: u8 = 0x85;
     pub(super) const EXIT: u8 = 0x95;
-    /// As the source of `LOAD_IMMEDIATE`: the number is a map's descriptor (`BPF_PSEUDO_MAP_FD`).
+    /// Source register of a `LOAD_IMMEDIATE` whose number is a map's descriptor
+    /// (`BPF_PSEUDO_MAP_FD`).
     pub(super) const OF_MAP: u8 = 1;
 }
 
@@ -108,7 +109,7 @@ const XDP_ADJUST_META: i32 = 54;
 const XDP_PASS: i32 = 2;
 const UDP: i32 = libc::IPPROTO_UDP;
 
-/// Places in the program that are jumped to.
+/// Jump targets in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Untagged,
@@ -141,7 +142,7 @@ impl Writer {
         self.put(code, one, other, 0, immediate);
     }
 
-    /// Passes the frame on unless it has so many bytes behind the current header's start.
+    /// Passes the frame on unless it has `bytes` bytes from the current header's start on.
     fn need(&mut self, bytes: i32) {
         self.put(code::MOVE, VALUE, HEAD, 0, 0);
         self.put(code::ADD_IMMEDIATE, VALUE, 0, 0, bytes);
@@ -169,7 +170,7 @@ impl Writer {
     }
 }
 
-/// Returns a 16-bit number of the network as a load finds it.
+/// Returns a 16-bit number as a load reads it from the frame.
 fn wire(number: u16) -> i32 {
     i32::from(u16::from_be_bytes(number.to_ne_bytes()))
 }
@@ -190,14 +191,14 @@ pub(super) fn program(wanted: &KernelMap, sockets: &KernelMap) -> Vec<Instructio
     w.read(code::LOAD_HALF, 2);
     w.put(code::STORE_HALF, STACK, VALUE, KEY_AT + 16, 0);
     w.put(code::STORE_IMMEDIATE_HALF, STACK, 0, KEY_AT + 18, 0);
-    // Is it awaited?
+    // Looks the key up among the awaited ones.
     w.map(FIRST, wanted);
     w.put(code::MOVE, SECOND, STACK, 0, 0);
     w.put(code::ADD_IMMEDIATE, SECOND, 0, 0, KEY_AT.into());
     w.put(code::CALL, 0, 0, 0, MAP_LOOKUP_ELEM);
     w.jump(code::IF_EQUAL, (RESULT, 0), 0, Place::Pass);
     stamp(&mut w);
-    // To the socket of this queue; where it has none, on to the kernel.
+    // Redirects to the socket of this queue; where it has none, to the kernel.
     w.here(Place::Redirect);
     w.put(code::LOAD_WORD, SECOND, CONTEXT, context::QUEUE, 0);
     w.map(FIRST, sockets);
@@ -211,7 +212,7 @@ pub(super) fn program(wanted: &KernelMap, sockets: &KernelMap) -> Vec<Instructio
     w.done()
 }
 
-/// From the frame's beginning to that of its packet of IP; a tag of no VLAN is stepped over.
+/// Steps from the frame's beginning to its IP packet, over a tag without a VLAN number.
 fn ethernet(w: &mut Writer) {
     w.put(code::MOVE, CONTEXT, FIRST, 0, 0);
     w.put(code::LOAD_WORD, HEAD, CONTEXT, context::DATA, 0);
@@ -258,7 +259,7 @@ fn ipv4(w: &mut Writer) {
     w.jump(code::JUMP, (0, 0), 0, Place::Udp);
 }
 
-/// As [`ipv4`]; falls through to UDP's header.
+/// Does the same as [`ipv4`] for IPv6; falls through to UDP's header.
 fn ipv6(w: &mut Writer) {
     w.here(Place::Ipv6);
     w.need(40);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `recvfrom`: one call a datagram, the reference.
 //!
-//! The way of a plain program. Costs a system call and a copy for each datagram, and one call more,
-//! in vain, to learn that a socket is empty. The kernel's time of a datagram does not come with
-//! this call.
+//! The way of a plain program. Costs a system call and a copy for each datagram, and one more call
+//! that finds the socket empty. This call does not return the kernel's time of a datagram.
 //!
 //! Sources: `recvfrom(2)`.
 //!
-//! Does not try to be fast.
+//! Is not optimised.
 
 use std::net::SocketAddr;
 use std::time::Duration;

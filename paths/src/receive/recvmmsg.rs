@@ -2,7 +2,7 @@
 //! `recvmmsg`: up to 64 datagrams a call, each with the kernel's time of it.
 //!
 //! Saves system calls; the kernel's work for each datagram remains. Costs a copy a byte and a call
-//! for up to 64 datagrams of a port: a call that brings fewer has emptied it.
+//! for up to 64 datagrams of a port: a call that returns fewer has emptied it.
 //!
 //! Sources: `recvmmsg(2)`, `socket(7)` (`SO_TIMESTAMPNS`).
 //!
@@ -30,7 +30,8 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     },
 };
 
-/// Datagrams, or runs, a call takes at most: 4 MiB of address space, touched as far as they come.
+/// Largest number of datagrams or runs of a call: 4 MiB of address space, touched as far as they
+/// are used.
 const SLOTS: usize = 64;
 
 /// Receives many datagrams, or runs of them, a call.

@@ -5,17 +5,17 @@
 //! and each has its own buffer. A group's socket is bound to the group's address and receives for
 //! its own memberships alone (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL` off), from the named sources
 //! (RFC 4607) or from any; other sockets may be bound to the same group and receive the same
-//! datagrams. A host's address is bound exclusively: a second socket would take the first one's
-//! datagrams away. A socket of IPv6 receives no IPv4.
+//! datagrams. A host's address is bound exclusively: a second socket would get the first one's
+//! datagrams. A socket of IPv6 receives no IPv4.
 //!
 //! One `epoll_wait` waits for all sockets. Each ready socket then has a turn of a fixed number of
-//! datagrams, and those that a turn has not emptied have another, round after round, up to
-//! [`FULL_CALL_PACKETS`]. So a busy port delays another by a turn, and starves none, and a reader
-//! that sleeps after a call leaves nothing behind.
+//! datagrams, and those that a turn has not emptied have further turns, up to
+//! [`FULL_CALL_PACKETS`]. So a busy port delays another by one turn only, and a reader that sleeps
+//! after a call leaves no datagram waiting.
 //!
-//! ICMP errors about packets that others sent from the same address end nothing. A device that goes
-//! away takes the groups joined on it along silently: after a wait in vain, one of the ports in a
-//! group is asked whether its device is still there.
+//! ICMP errors about packets that others sent from the same address end nothing. A removed device
+//! silently ends the memberships of groups joined on it: after a wait in vain, the path checks the
+//! device of one of the ports in a group.
 //!
 //! Sources: `ip(7)`, `ipv6(7)`, `epoll(7)`, `udp(7)`; RFC 3678, RFC 4607.
 //!
@@ -34,18 +34,18 @@ use crate::receive::{FULL_CALL_PACKETS, Port, ReceiveStats, ReceivedRun, pause};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Poll, READY_MAX, RecvMeta, Slots};
 
-/// The longest datagram that UDP's length can express. Joined runs are no longer either.
+/// The longest datagram that UDP's length can express. Joined runs have the same limit.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_535;
 
 /// Socket options of a receive path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SocketOptions {
-    /// Timestamp each datagram.
+    /// True to timestamp each datagram.
     pub(crate) time: bool,
-    /// Receive runs that the kernel has joined as one.
+    /// True to receive runs that the kernel has joined.
     pub(crate) joined: bool,
-    /// Drop all: frames are taken from the device, and the socket only holds the port and the
-    /// group's membership.
+    /// True to drop all: frames are received from the device, and the socket only holds the port
+    /// and the group's membership.
     pub(crate) discard: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct PortSocket {
     device: Option<u32>,
     /// Longest pause while it is empty.
     pause_max: Duration,
-    /// The kernel's count when it was last asked.
+    /// The kernel's count at the last query.
     dropped: Cell<u64>,
 }
 
@@ -85,7 +85,7 @@ impl PortSocket {
         let ip = port.address.ip();
         let socket = sys::udp_socket(port.address, send_stats).map_err(host("socket"))?;
         let fd = socket.as_fd();
-        // Before the first datagram can arrive.
+        // Options are set before the first datagram can arrive.
         if options.time {
             sys::report_time(fd, send_stats).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
         }
@@ -127,7 +127,7 @@ impl PortSocket {
     }
 
     /// Returns the number of datagrams that the kernel dropped there. It counts modulo 2³²; the
-    /// total is right as long as somebody asks before the count wraps.
+    /// total is right if it is queried before the count wraps.
     pub(crate) fn dropped(&self) -> u64 {
         if let Ok(now) = sys::drops(self.as_fd()) {
             let before = self.dropped.get();
@@ -136,7 +136,7 @@ impl PortSocket {
         self.dropped.get()
     }
 
-    /// True when the device that its group was joined on has gone.
+    /// True when the device that its group was joined on has been removed.
     pub(crate) fn is_orphan(&self, send_stats: &mut SendStats) -> bool {
         self.device.is_some_and(|device| !sys::has_device(device, send_stats))
     }
@@ -157,7 +157,7 @@ fn join(
         return sys::join_group(socket, group, None, device, send_stats);
     }
     for source in sources {
-        // One of the other family sends nothing to this group.
+        // A sender of the other family cannot send to this group.
         if source.is_ipv4() != group.is_ipv4() {
             return Err(Errno::new(libc::EAFNOSUPPORT));
         }
@@ -192,7 +192,7 @@ pub(super) struct Ports {
     bound: Vec<Option<PortSocket>>,
     free: Vec<u32>,
     places: HashMap<u32, u32>,
-    /// The port whose device is checked next.
+    /// Place of the port whose device is checked next.
     asked: usize,
 }
 
@@ -206,7 +206,7 @@ impl Ports {
         Err(Error::Host { call: "adding a port", object, errno: Errno::new(libc::EEXIST) })
     }
 
-    /// Returns the place that the next one gets.
+    /// Returns the place that the next port gets.
     pub(super) fn next(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.bound.len() as u32)
     }
@@ -240,7 +240,7 @@ impl Ports {
         self.bound.iter().flatten().map(|bound| bound.pause_max).min().unwrap_or(Duration::MAX)
     }
 
-    /// Asks one of those in a group whether its device is there: another each time.
+    /// Checks the device of a port in a group: another port each time.
     pub(super) fn ask_after_device(&mut self) -> Result<(), Error> {
         let count = self.bound.len();
         let with_device = |bound: &Option<PortSocket>| bound.as_ref()?.device;
@@ -270,11 +270,11 @@ pub(crate) struct Sockets {
     pub(crate) stats: ReceiveStats,
 }
 
-/// The yield of a port's turn.
+/// Result of a port's turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) packets: usize,
-    /// There may be more: the turn was used up.
+    /// True when the turn was used up, so that more may wait.
     pub(crate) is_full: bool,
 }
 
@@ -298,12 +298,12 @@ impl Sockets {
     }
 
     pub(crate) fn remove(&mut self, key: u32) {
-        // Closing it ends the wait for it.
+        // Closing the socket ends the wait for it.
         drop(self.ports.remove(key));
         self.pause_max = self.ports.pause_max();
     }
 
-    /// As [`crate::ReceivePath::pause_max`].
+    /// Returns the longest pause, as [`crate::ReceivePath::pause_max`].
     pub(crate) fn pause_max(&self) -> Duration {
         self.pause_max
     }
@@ -316,9 +316,9 @@ impl Sockets {
         self.ports.of(key).map_or(0, PortSocket::dropped)
     }
 
-    /// Waits, and has `turn` receive from each ready port, and again from those that were not
-    /// emptied, until all are empty or [`FULL_CALL_PACKETS`] is reached. Each ready port has its
-    /// turn, whatever the result of another.
+    /// Waits, then calls `turn` for each ready port, and again for those that were not emptied,
+    /// until all are empty or [`FULL_CALL_PACKETS`] is reached. Each ready port has its turn, even
+    /// after an error of another.
     pub(crate) fn receive(
         &mut self,
         wait: Duration,
@@ -344,14 +344,14 @@ impl Sockets {
                 false
             });
             if ready == READY_MAX {
-                // There may be others, which are named first.
+                // Other ports may be ready; the next wait reports them first.
                 ready = self.find_ready(Duration::ZERO)?;
             }
         }
         refusal.map_or(Ok(packets), Err)
     }
 
-    /// Waits at most so long for ports to be ready, and lists them as unread; returns their number.
+    /// Waits at most `wait` for ports to be ready, and lists them as unread; returns their number.
     fn find_ready(&mut self, wait: Duration) -> Result<usize, Error> {
         let ready = self.poll.wait(wait, &mut self.stats);
         let object = || "a path's ports".into();
@@ -365,7 +365,7 @@ impl Sockets {
 }
 
 /// Hands over the first `count` slots, filled by the last call; returns the number of datagrams.
-/// `burst` is room for the list, empty again afterwards.
+/// `burst` is the memory for the list, empty again afterwards.
 pub(super) fn hand_over(
     (slots, count): (&Slots, usize),
     key: u32,
@@ -406,7 +406,7 @@ impl<'a> ReceivedMessage<'a> {
             stats.truncated += 1;
             return None;
         };
-        // By `CLOCK_REALTIME`.
+        // The time is by `CLOCK_REALTIME`.
         let time = meta.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
         let segment_bytes = meta.segment_bytes;
         let run = ReceivedRun { key, source, bytes, segment_bytes, time };
@@ -419,7 +419,8 @@ impl<'a> ReceivedMessage<'a> {
 /// Reuses the memory of a list for runs that lie elsewhere.
 pub(super) fn emptied<'to>(mut list: Vec<ReceivedRun<'_>>) -> Vec<ReceivedRun<'to>> {
     list.clear();
-    // In place: the standard library uses the allocation again, as the types are as large.
+    // The collection is in place: the standard library reuses the allocation, as the types have the
+    // same size.
     list.into_iter().map_while(|_| None).collect()
 }
 

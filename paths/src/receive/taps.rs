@@ -4,13 +4,12 @@
 //! A path has a tap on each device that receives for one of its ports, and for each port a socket
 //! that drops everything: it holds the port, so that no other program gets it and the kernel sends
 //! no ICMP errors, and it is a member of the group, so that network and device deliver its
-//! datagrams. Tapped frames are looked at one by one ([`super::frames`]) for their owner and their
-//! soundness.
+//! datagrams. Each tapped frame is checked ([`super::frames`]) for its owner and its soundness.
 //!
 //! An unnamed device is the one that has the address, or to which the route to the group leads.
 //! Packets that this host sends to an address of its own arrive by loopback and by no other device.
 //!
-//! A device that goes away or is switched off does not wake a reader. So one of the taps' devices,
+//! A device that is removed or switched off does not wake a reader. So one of the taps' devices,
 //! another each time, is checked after a tenth of a second of waiting in vain, and every 256 calls:
 //! two calls, counted with the others.
 //!
@@ -37,10 +36,10 @@ use crate::receive::{Port, ReceivePath, ReceiveStats, ReceivedRun};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Netlink, Waiting};
 
-/// The most devices of a path: each ring is some MiB of memory.
+/// Largest number of devices of a path: each ring is some MiB of memory.
 const DEVICES_MAX: usize = 8;
 
-/// Datagrams in a burst at most.
+/// Largest number of datagrams in a burst.
 const BURST: usize = 64;
 
 /// The longest wait in one piece; the devices are checked after it.
@@ -52,7 +51,7 @@ const VAIN_MAX: Duration = Duration::from_millis(100);
 /// Calls after which a device is checked although frames arrive.
 const CALLS_A_QUESTION: u32 = 256;
 
-/// Tried and chosen once for all threads.
+/// The checksum variant, tried and chosen once for all threads.
 static CHECKSUM: LazyLock<Checksum> = LazyLock::new(|| Kernels::here().checksum);
 
 /// A device with a tap.
@@ -61,7 +60,7 @@ pub(super) struct Device {
     pub(super) index: u32,
     pub(super) name: Arc<str>,
     pub(super) mtu: u32,
-    /// Made by software: a sender may be on this host.
+    /// True when the device is made by software, so that a sender may be on this host.
     pub(super) is_virtual: bool,
 }
 
@@ -83,7 +82,7 @@ impl Device {
         Error::Host { call, object: self.name.clone(), errno }
     }
 
-    /// Checks that it is there and up.
+    /// Checks that the device exists and is up.
     fn ask_after(&self, kernel: &Netlink, send_stats: &mut SendStats) -> Result<(), Error> {
         match frame::link(kernel, self.index, send_stats) {
             Ok(link) if link.is_up => Ok(()),
@@ -94,16 +93,16 @@ impl Device {
     }
 }
 
-/// Takes frames from a device.
+/// One way to take frames from a device.
 pub(super) trait Tap: Debug + Send + Sized {
     /// Options of the sockets that hold the ports.
     const OPTIONS: SocketOptions;
 
-    /// Sleep before the next look while each look finds frames, instead of a wait; none where the
-    /// kernel wakes nobody for a few frames.
+    /// Sleep between polls, instead of a wait, while each poll finds frames; `None` where the
+    /// kernel wakes no reader for a few frames.
     const NAP: Option<Duration>;
 
-    /// Opens one; it takes nothing yet.
+    /// Opens a tap, which takes no frames yet.
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error>;
 
     /// Changes the awaited ports from `before` to `now`.
@@ -114,7 +113,7 @@ pub(super) trait Tap: Debug + Send + Sized {
         now: &AwaitedPorts,
     ) -> Result<(), Error>;
 
-    /// Adds it to the wait.
+    /// Adds the tap to the wait.
     fn wait_for(&self, waiting: &mut Waiting);
 
     /// Hands over the waiting frames, up to a bound.
@@ -126,7 +125,7 @@ pub(super) trait Tap: Debug + Send + Sized {
     /// Returns the longest pause while it is empty.
     fn pause_max(&self) -> Duration;
 
-    /// Returns the number of frames dropped since it was opened for want of room.
+    /// Returns the number of frames dropped since it was opened for lack of memory.
     fn drops(&self) -> u64;
 }
 
@@ -162,7 +161,7 @@ pub(super) struct Taps<T> {
     /// Number of calls, and time waited in vain since the last check of a device.
     calls: u32,
     vain: Duration,
-    /// The last wait was not in vain.
+    /// True when the last wait found frames.
     is_flowing: bool,
 }
 
@@ -237,7 +236,7 @@ impl<T: Tap> Taps<T> {
         })
     }
 
-    /// Asks whether a tap's device is there and up: another each time.
+    /// Checks that a tap's device exists and is up: another each time.
     fn ask_after_device(&mut self) -> Result<(), Error> {
         self.taps.iter().for_each(|open| open.tap.settle());
         self.asked = self.asked.wrapping_add(1);
@@ -248,7 +247,7 @@ impl<T: Tap> Taps<T> {
         answer
     }
 
-    /// Has each tap hand over its frames; returns the number of datagrams.
+    /// Calls each tap to hand over its frames; returns the number of datagrams.
     fn take(&mut self, each: &mut dyn FnMut(&[ReceivedRun<'_>])) -> usize {
         let Self { taps, checksum, burst, stats, .. } = self;
         let before = stats.packets;
@@ -360,15 +359,14 @@ fn device_of(port: &Port, kernel: &Netlink) -> Result<Device, Error> {
     }
 }
 
-/// Returns the address that this host has towards another, on the device that the route to it leads
-/// to.
+/// Returns this host's address on the device of the route to `target`.
 fn near(target: IpAddr) -> Result<IpAddr, Errno> {
     let any: SocketAddr = match target {
         IpAddr::V4(_) => ([0; 4], 0).into(),
         IpAddr::V6(_) => ([0_u16; 8], 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    // Any port: nothing is sent.
+    // The port is arbitrary: no datagram is sent.
     socket.connect((target, 9))?;
     Ok(socket.local_addr()?.ip())
 }
@@ -386,16 +384,16 @@ fn targets(address: IpAddr, bound: &PortSocket) -> Result<Vec<IpAddr>, Error> {
     Ok(targets)
 }
 
-/// A frame that a tap has taken, from its packet of IP on.
+/// A frame that a tap has taken, from its IP packet on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CapturedFrame<'a> {
     pub(super) network: IpVersion,
     pub(super) packet: &'a [u8],
     pub(super) status: ChecksumStatus,
-    /// As [`ReceivedRun::segment_bytes`].
+    /// Bytes of each datagram, as [`ReceivedRun::segment_bytes`].
     pub(super) segment_bytes: u16,
     pub(super) time: Option<SystemTime>,
-    /// The frame was longer.
+    /// True when the frame was longer.
     pub(super) is_cut: bool,
 }
 
@@ -410,13 +408,13 @@ pub(super) struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// A call was made to give room back.
+    /// Counts a call that returned memory to the kernel.
     pub(super) fn called(&mut self) {
         self.stats.calls += 1;
     }
 
-    /// Hands over the sound datagrams of frames for awaited ports. `copies` is how often the kernel
-    /// has copied each byte into this process's memory.
+    /// Hands over the sound datagrams of frames for awaited ports. `copies` is the number of times
+    /// that the kernel has copied each byte into this process's memory.
     pub(super) fn over<'a>(
         &mut self,
         wanted: &AwaitedPorts,

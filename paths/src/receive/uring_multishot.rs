@@ -6,7 +6,7 @@
 //! ports also moves the datagrams. Costs a copy a byte, and no call besides the wait except for
 //! ports that are added, removed, or had an error.
 //!
-//! Joined runs are received as such (`UDP_GRO`), which costs no more where there are none.
+//! Joined runs are received as such (`UDP_GRO`), at no cost where there are none.
 //!
 //! A receive ends when all buffers are full or its port has had an error; the next wait arms it
 //! again, at no further call. A path that moves to another thread is armed anew there, because the
@@ -41,8 +41,8 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     open: || Ok(Box::new(UringMultishot::new()?)),
 };
 
-/// Buffers: 4 MiB of address space, touched as far as they are filled. The kernel cycles through
-/// all of them: with 256, lone datagrams cost half as much again, and runs a third.
+/// Number of buffers: 4 MiB of address space, touched as far as they are filled. The kernel cycles
+/// through all of them: with 256, lone datagrams cost half as much again, and runs a third more.
 const BUFFERS: u16 = 64;
 
 /// Runs that are handed over together.
@@ -50,10 +50,11 @@ const BURST: usize = 64;
 
 #[derive(Debug)]
 struct UringMultishot {
-    // Before the ports: operations in the kernel are ended before the sockets are closed.
+    // The ring stands before the ports, so that operations in the kernel end before the sockets are
+    // closed.
     ring: Multishot,
     ports: Ports,
-    /// For each place, the number of ports it has had: the mark of its receive.
+    /// Number of ports that each place has had, used as the mark of its receive.
     rounds: Vec<u32>,
     /// Places that the next wait arms.
     unarmed: Vec<u32>,
@@ -103,7 +104,7 @@ impl UringMultishot {
             let submitted = self.ring.submit(&mut self.stats);
             submitted.map_err(|errno| Self::refused("io_uring_enter", errno))?;
             if self.ring.is_pending() {
-                // No memory for them now; the next time, perhaps.
+                // The kernel lacks memory for them now; a later call tries again.
                 break;
             }
         }
@@ -193,7 +194,7 @@ impl ReceivePath for UringMultishot {
         let Some((place, bound)) = self.ports.remove(key) else { return };
         self.unarmed.retain(|unarmed| *unarmed != place);
         if self.ring.is_pending() {
-            // No entry may refer to a descriptor that may soon be another's.
+            // No entry may refer to a descriptor whose number another file may get.
             let _ = self.ring.submit(&mut self.stats);
         }
         self.ring.disarm(mark(&self.rounds, place));
@@ -223,7 +224,7 @@ impl ReceivePath for UringMultishot {
             waited.map_err(|errno| Self::refused("io_uring_enter", errno))?;
             let (more, may_be_more) = self.take_in(each)?;
             packets += more;
-            // Ended receives may have left datagrams behind: armed again, they find them, even for
+            // Ended receives may have left datagrams behind: armed again, they return them, even to
             // a caller that does not wait.
             let is_vain = more == 0 && left.is_zero() && is_second;
             if !may_be_more || is_vain || packets >= FULL_CALL_PACKETS {

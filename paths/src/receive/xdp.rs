@@ -6,25 +6,25 @@
 //! on. The frames lie in memory of this process, and arrive without a call. In copy mode the kernel
 //! copies each into it; a driver with zero-copy writes them there.
 //!
-//! A link holds the program; the kernel closes the link with this process, however that ends, and
-//! the device is then as it was. The program is tried in the driver first (native), then in the
-//! kernel (generic), which has allocated a buffer by then, so less is saved. A program that is
-//! attached already stays, so a device serves one path object at a time.
+//! A link holds the program; the kernel closes the link when this process ends in any way, which
+//! removes the program from the device. The program is attached in the driver (native) if possible,
+//! else in the kernel (generic), which has allocated a buffer by then, so less is saved. A program
+//! that is already attached stays, so a device serves one path object at a time.
 //!
 //! Frames taken here are invisible to the rest of the host: to a second member of a group, and to
 //! packet sockets. Frames of a VLAN are passed on to the VLAN's device if their tag is in the
-//! frame; a card that strips tags (`ethtool -k`, rx-vlan-offload) has to be told not to where VLANs
-//! matter. There are no joined runs: a device with XDP does not join, and a veth's peer cuts
-//! super-packets up before it sends.
+//! frame; on a card that strips tags, switch that off where VLANs matter (`ethtool -k`,
+//! rx-vlan-offload). There are no joined runs: a device with XDP does not join, and a veth's peer
+//! cuts super-packets up before it sends.
 //!
-//! While frames arrive, the ring is polled once a millisecond, and nobody is woken for a frame: a
-//! datagram may be late by that much.
+//! While frames arrive, the ring is polled once a millisecond, and no reader is woken for a frame:
+//! a datagram may be late by a millisecond.
 //!
 //! A datagram by veth, in copy mode, costs 1.5 µs of receiving (64 bytes) to 1.7 (1,328), softirq
 //! included, where `recvmmsg` takes 2.2 to 2.3 (`pagewire lab receive`). Of 1.7 a third is copying:
 //! the sender's buffer into a page that XDP can have, and that into the ring; two fifths are making
-//! the page and freeing both; the program is a tenth. A card's driver has no use for the first and
-//! the freeing, and one with zero-copy none for any copy (docs/measuring.md has the profile).
+//! the page and freeing both; the program is a tenth. A card's driver needs neither the first copy
+//! nor the freeing, and one with zero-copy needs no copy (docs/measuring.md has the profile).
 //!
 //! Checksums are verified here, because no card reports its verification to an XDP socket. A sender
 //! on this host leaves them unfinished on devices without a wire (veth): the field then holds the
@@ -35,7 +35,7 @@
 //! [`crate::sys`]'s `bpf` and `xdp_receive`.
 //!
 //! Does not take frames of more than a page. Does not keep the order between queues; a card brings
-//! each flow by one. Frames dropped for want of room are counted for all ports of a device
+//! each flow by one. Frames dropped for lack of memory are counted for all ports of a device
 //! together; frames that a driver drops before its program runs (veth: 256 frames a queue) are
 //! counted by the device (`ip -s link`).
 
@@ -65,7 +65,7 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     open: || Ok(Box::new(Taps::<XdpTap>::new()?)),
 };
 
-/// Links of programs are of 5.9.
+/// Links of programs need Linux 5.9.
 fn probe(host: &Host) -> Result<(), Unavailable> {
     host.needs_kernel(5, 9)?;
     host.needs_xdp_sockets()?;
@@ -83,7 +83,7 @@ const BUFFER_BYTES_A_SLOT: u32 = 512;
 /// Slots of a queue's memory at least and at most: 4 and 64 MiB, pinned.
 const SLOTS_MIN: u32 = 2048;
 const SLOTS_MAX: u32 = 32 * 1024;
-/// Frames looked at between giving slots back; half of the smallest ring would do.
+/// Frames looked at between giving slots back; half of the smallest ring would suffice.
 const FRAMES_A_TURN: u32 = 256;
 /// Interval of polls while frames arrive. Waking costs 20 µs, a poll some ten nanoseconds, and the
 /// smallest ring is full after 20 ms of 100,000 frames a second.
@@ -97,7 +97,7 @@ const QUEUE_TRIES: u32 = 200;
 
 #[derive(Debug)]
 struct XdpTap {
-    /// First, so that no frame is sent to sockets that are being closed.
+    /// The link is the first field, so that no frame is sent to sockets that are being closed.
     _link: OwnedFd,
     _program: XdpProgram,
     _sockets: KernelMap,
@@ -152,7 +152,7 @@ impl Tap for XdpTap {
             put.map_err(|errno| device.host("bpf BPF_MAP_UPDATE_ELEM of a port", errno))?;
         }
         for awaited in before.iter().filter(|old| !now.has(old.target, old.port)) {
-            // One that was awaited twice is gone by then.
+            // An address that was awaited twice is already removed.
             let _ = self.wanted.remove(&key(awaited.target, awaited.port));
         }
         Ok(())
@@ -220,7 +220,7 @@ fn attach(program: &XdpProgram, device: &Device) -> Result<(OwnedFd, XdpMode), E
     for mode in [XdpMode::Native, XdpMode::Generic] {
         match program.attach(device.index, mode) {
             Ok(link) => return Ok((link, mode)),
-            // EEXIST: one of the other mode.
+            // EEXIST: a program of the other mode is attached.
             Err(errno) if matches!(errno.code(), libc::EBUSY | libc::EEXIST) => {
                 return Err(device.untapped(Untapped::OtherProgram));
             }
@@ -242,7 +242,7 @@ fn open_queues(device: &Device, frame_bytes: u32, slots: u32) -> Result<Vec<XdpQ
                 return Err(device.untapped(Untapped::TooManyQueues { most: QUEUES_MAX }));
             }
             Ok(queue) => queues.push(queue),
-            // There are no more.
+            // There are no more queues.
             Err((_, errno)) if errno.code() == libc::EINVAL && number > 0 => return Ok(queues),
             Err((_, errno)) if errno.code() == libc::EBUSY => {
                 tries += 1;

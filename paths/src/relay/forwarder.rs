@@ -6,7 +6,7 @@
 //!
 //! Datagrams of one size that wait behind each other, alone or in runs, leave as one run, because
 //! the send is most of their cost. Limits are the size of any Ethernet frame, the pipe's pages, and
-//! the room of a call.
+//! the buffers of a call.
 //!
 //! Sources: `splice(2)`, `udp(7)`; [`crate::relay`] says how the pieces fit.
 //!
@@ -32,11 +32,11 @@ const TURN: usize = 64;
 /// bit for each.
 const SLOTS: usize = 64;
 
-/// The longest lone datagram that is joined to a run: every route takes it so. A run that the route
-/// refuses makes all later ones shorter.
+/// The longest lone datagram that is joined to a run: every route accepts such runs. A run that the
+/// route refuses makes all later ones shorter.
 const ALONE_BYTES_MAX: usize = 1452;
 
-/// The most bytes of a run that is made of several.
+/// Largest number of bytes of a run that is made of several.
 const RUN_BYTES_MAX: usize = 65_507;
 
 /// State shared by all routes of a relay.
@@ -45,8 +45,8 @@ pub(super) struct RelayForwarder {
     method: RelayMethod,
     pipe: Pipe,
     room_bytes: u64,
-    /// For datagrams that are received and sent, and for the pipe's content when it has to be read
-    /// back.
+    /// Buffers for datagrams that are received and sent, and for the pipe's content when it has to
+    /// be read back.
     slots: Slots,
     room: Box<[u8]>,
     scratch: Scratch,
@@ -54,7 +54,7 @@ pub(super) struct RelayForwarder {
     run: JoinedRun,
     pages: u64,
     pending: Vec<PendingRun>,
-    /// The next datagram at the port has been admitted, and is not yet read.
+    /// True when the next datagram at the port has been admitted, and is not yet read.
     is_admitted: bool,
     send_stats: SendStats,
 }
@@ -160,7 +160,8 @@ impl RelayForwarder {
             }
         };
         match self.pipe.take(from, bytes as u64, &mut self.send_stats) {
-            // Nobody else reads from this socket, so the peeked datagram is the one that was moved.
+            // No other code reads from this socket, so the peeked datagram is the one that was
+            // moved.
             Ok(piped) => debug_assert_eq!(piped, bytes as u64, "all of it"),
             Err(errno) if errno.code() == libc::EINVAL => {
                 self.flush(key, route, calls.note);
@@ -188,9 +189,9 @@ impl RelayForwarder {
         let run = std::mem::take(&mut self.run);
         self.pages = 0;
         let mut left = self.empty(run, &mut route.to);
-        // Unsent bytes are thrown away; no call when there are none.
+        // Unsent bytes are discarded; there is no call without such bytes.
         if let Err(errno) = self.pipe.clear(&mut self.send_stats) {
-            // Neither emptied nor replaced, for want of descriptors.
+            // The pipe could neither be emptied nor replaced, for lack of descriptors.
             let found = format!("{errno} for pipe2");
             self.method = RelayMethod::Copy(Unavailable { need: "a pipe".into(), found });
         }
@@ -279,7 +280,7 @@ impl RelayForwarder {
         Ok(count)
     }
 
-    /// Asks whether a slot's datagram is to be sent. A datagram without room or without a sender is
+    /// Asks whether a slot's datagram is to be sent. A datagram that was cut or has no sender is
     /// not sent, and counted later.
     fn admits(&mut self, slot: usize, key: u32, calls: &mut RelayCallbacks<'_>) -> bool {
         if std::mem::take(&mut self.is_admitted) {
@@ -296,7 +297,7 @@ impl RelayForwarder {
         (calls.admit)(&relayed((key, source), (run, 0), head, meta))
     }
 
-    /// Returns a slot's datagram or run; empty where there was no room for it.
+    /// Returns a slot's datagram or run; empty where it did not fit.
     fn in_slot(&self, slot: usize) -> JoinedRun {
         let meta = self.slots.meta(slot);
         if meta.is_cut {
@@ -307,7 +308,7 @@ impl RelayForwarder {
 }
 
 impl Route {
-    /// Reports a run and the number of its datagrams that went.
+    /// Reports a run and the number of its datagrams that were sent.
     fn tell(
         &mut self,
         (key, source): (u32, SocketAddr),
@@ -322,7 +323,7 @@ impl Route {
     }
 }
 
-/// Returns the description of a run for the callbacks; `sent` of its datagrams went.
+/// Returns the description of a run for the callbacks; `sent` of its datagrams were sent.
 fn relayed(
     (key, source): (u32, SocketAddr),
     (run, sent): (JoinedRun, u32),
@@ -345,7 +346,7 @@ fn relayed(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct JoinedRun {
     bytes: usize,
-    /// 0: it is one.
+    /// Bytes of each datagram; 0 for a single datagram.
     segment_bytes: u16,
 }
 
@@ -365,8 +366,7 @@ impl JoinedRun {
         }
     }
 
-    /// Returns this and `next` behind it as one run, where the kernel cuts the result into the same
-    /// datagrams.
+    /// Joins `next` to this run, where the kernel cuts the result into the same datagrams.
     fn with(self, next: Self) -> Option<Self> {
         let each = match self.segment_bytes {
             0 => self.bytes,
@@ -384,7 +384,7 @@ impl JoinedRun {
         (is_full && is_alike && fits).then_some(joined)
     }
 
-    /// The socket took all of it; returns the number of datagrams.
+    /// Notes that the socket accepted the whole run; returns the number of datagrams.
     fn went(self, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
         to.accepted();
         send_stats.packets += u64::from(self.packets());
@@ -393,7 +393,7 @@ impl JoinedRun {
     }
 }
 
-/// Readies a socket for a run; returns the number of bytes that a call may carry.
+/// Prepares a socket for a run; returns the number of bytes that a call may carry.
 fn ready(
     run: JoinedRun,
     to: &mut Destination,
@@ -409,7 +409,7 @@ fn ready(
 }
 
 /// Sends the content of some slots, together `run`, by one call if possible; returns the number of
-/// datagrams that went.
+/// datagrams sent.
 fn send_slots(
     (slots, range): (&Slots, Range<usize>),
     run: JoinedRun,
@@ -448,11 +448,10 @@ fn send_slots(
     sent
 }
 
-/// Sends a run from memory, in as many calls as it takes; returns the number of datagrams that
-/// went.
+/// Sends a run from memory, in as many calls as needed; returns the number of datagrams sent.
 fn send(bytes: &[u8], run: JoinedRun, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
     let (mut at, mut sent) = (0, 0);
-    // An empty datagram is one.
+    // An empty datagram counts as one.
     while sent < run.packets() {
         let Ok(most) = ready(run, to, send_stats) else { return sent };
         let part = &bytes[at..bytes.len().min(at + most)];

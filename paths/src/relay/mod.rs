@@ -22,10 +22,10 @@
 //! and the pipe's pages have to be allocated. At 1,328 bytes over loopback, delivery included,
 //! seconds of processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that arrived
 //! one by one spliced 2.4, as each is peeked at and moved by itself, copied 1.1. So
-//! [`Relay::copying`] is not only for old kernels.
+//! [`Relay::copying`] is useful on new kernels too.
 //!
-//! Datagrams that the target's socket or route does not take are lost, as on a wire, and counted:
-//! waiting for one target would delay the others.
+//! Datagrams that the target's socket or route refuses are lost, as on a wire, and counted: waiting
+//! for one target would delay the others.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_GRO`, `UDP_SEGMENT`), `recvmsg(2)` (`MSG_PEEK`); Linux 6.18
 //! `fs/splice.c` (`copy_splice_read`, since 6.5 for UDP sockets; `splice_to_socket`).
@@ -56,9 +56,9 @@ pub const HEAD_BYTES_MAX: usize = 64;
 pub struct RelayTarget {
     /// A host's or a group's address, and the port there.
     pub address: SocketAddr,
-    /// The device that a group's datagrams leave by; the route's when none.
+    /// The device that a group's datagrams leave by; the route's when `None`.
     pub interface: Option<String>,
-    /// Hops (TTL) that they may pass; the host's default when none, which for a group is 1.
+    /// Hops (TTL) that they may pass; the host's default when `None`, which for a group is 1.
     pub hops: Option<u8>,
 }
 
@@ -91,13 +91,13 @@ pub struct RelayedRun<'a> {
     pub head: &'a [u8],
     /// Bytes of all datagrams.
     pub bytes: u32,
-    /// Bytes of each but the last, which may be shorter; 0: it is one.
+    /// Bytes of each datagram except the last, which may be shorter; 0 for a single datagram.
     pub segment_bytes: u16,
     /// Datagrams in it.
     pub packets: u32,
     /// Number of datagrams that the target's socket has taken, the first ones.
     pub sent: u32,
-    /// Time at which the kernel took it from the device.
+    /// Time at which the kernel received it from the device.
     pub time: Option<SystemTime>,
 }
 
@@ -115,15 +115,15 @@ struct Route {
     to: Destination,
     port: RouteEnd,
     target: RouteEnd,
-    /// Datagrams that the target's socket did not take.
+    /// Number of datagrams that the target's socket refused.
     lost: u64,
 }
 
-/// An end of a route, as loop detection needs it.
+/// An end of a route, for loop detection.
 #[derive(Clone, Copy, Debug)]
 struct RouteEnd {
     address: SocketAddr,
-    /// An address of this host; of a port.
+    /// True for an address of this host and for the address of a port.
     is_ours: bool,
     device: Option<u32>,
 }
@@ -239,10 +239,9 @@ impl Relay {
         self.sockets.address(key)
     }
 
-    /// Waits at most so long for datagrams, then forwards all that are there, in turns of 64
-    /// datagrams or runs of a port, and reports each of them. Returns the number of received
-    /// datagrams, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] arrived, every port was
-    /// found empty.
+    /// Waits at most `wait` for datagrams, then forwards all waiting ones, in turns of 64 datagrams
+    /// or runs of a port, and reports each of them. Returns the number of received datagrams, sent
+    /// or not; when fewer than [`crate::FULL_CALL_PACKETS`] arrived, every port was found empty.
     ///
     /// # Errors
     /// A device is gone, or the kernel refuses to receive. The call may be repeated.
@@ -254,9 +253,9 @@ impl Relay {
         self.forward_if(wait, &mut |_| true, each)
     }
 
-    /// As [`Relay::forward`]; only datagrams that `admit` accepts are sent and reported. It is
-    /// asked once for each datagram or run, in their order, before any of it is sent (`sent` is 0).
-    /// Each rejected one is dropped by a call of its own.
+    /// Does the same as [`Relay::forward`], but sends and reports only datagrams that `admit`
+    /// accepts. It is called once for each datagram or run, in their order, before any of it is
+    /// sent (`sent` is 0). Each rejected one is dropped by a call of its own.
     ///
     /// # Errors
     /// As [`Relay::forward`].
@@ -286,7 +285,7 @@ impl Relay {
         })
     }
 
-    /// Returns the way of datagrams, with the reason.
+    /// Returns the method, with its reason.
     pub fn method(&self) -> &RelayMethod {
         self.forwarder.method()
     }
@@ -302,17 +301,17 @@ impl Relay {
         self.forwarder.send_stats()
     }
 
-    /// Returns the number of datagrams of this port that the target's socket or route did not take.
+    /// Returns the number of datagrams of this port that the target's socket or route refused.
     pub fn lost(&self, key: u32) -> u64 {
         self.routes.get(&key).map_or(0, |route| route.lost)
     }
 
-    /// As [`crate::ReceivePath::pause_max`].
+    /// Returns the longest pause, as [`crate::ReceivePath::pause_max`].
     pub fn pause_max(&self) -> Duration {
         self.sockets.pause_max()
     }
 
-    /// As [`crate::ReceivePath::dropped`].
+    /// Returns the drops, as [`crate::ReceivePath::dropped`].
     pub fn dropped(&self, key: u32) -> u64 {
         self.sockets.dropped(key)
     }
@@ -388,7 +387,7 @@ mod tests {
             let asked =
                 connected(&RelayTarget { address, interface: None, hops: Some(hops) }, None);
             let left = connected(&RelayTarget { address, interface: None, hops: None }, None);
-            // A host without a route to groups cannot be asked.
+            // The test cannot query a host without a route to groups.
             let (Ok(asked), Ok(left)) = (asked, left) else {
                 eprintln!("skip: {address}: no route");
                 continue;

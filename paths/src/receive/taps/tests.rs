@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The members by device and frames of every kind, put onto the other end of a pair of devices.
+//! Tests the paths by device with frames of every kind, sent from the other end of a pair of
+//! devices.
 //!
 //! Malformed frames can only be made here; `tests/receive` shows the sound ones. Each test runs
-//! itself in a network of its own: real root's where there is one, because only there the kernel
-//! takes XDP programs.
+//! itself in a network of its own: real root's where possible, because the kernel accepts XDP
+//! programs only there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ fn port(address: &str) -> Port {
     Port { address, sources: vec![], interface: Some("right".to_string()), buffer_bytes: 0 }
 }
 
-/// The other end.
+/// The other end of the pair.
 struct Wire(PacketRing);
 
 impl Wire {
@@ -177,7 +178,7 @@ fn inside_a_pair_with_frames() {
         path.add(&port(SIX), 6).unwrap();
         let mut wire = Wire::new();
         let mut stats_before = path.stats();
-        // Each between two sound ones.
+        // Each frame is sent between two sound ones.
         let (bad, passed) = (malformed(), for_nobody());
         let all = sound().into_iter().map(|frame| (frame, 1, 0));
         let all = all.chain(bad.into_iter().map(|frame| (frame, 0, 1)));
@@ -220,7 +221,7 @@ fn many_ports_come_and_go_and_each_has_its_own() {
 #[ignore = "run by many_ports_come_and_go_and_each_has_its_own"]
 fn inside_a_pair_with_many_ports() {
     const PORTS: u32 = 300;
-    // Apart, so that ranges do not hold them all exactly.
+    // The ports have gaps, so that the ranges do not match them exactly.
     let number = |key: u32| (10_000 + 37 * key + key % 5) as u16;
     let address = |key: u32| SocketAddr::new(IpAddr::from([10, 99, 0, 2]), number(key));
     for (spec, mut path) in members() {
