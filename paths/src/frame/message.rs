@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of rtnetlink: three questions, and the parsing of their answers.
 //!
-//! Made and read by hand: three questions of 28 to 60 bytes are less than any crate for them is,
-//! and the answers are read here like anything from outside, every length checked.
+//! Written and parsed by hand: three questions of 28 to 60 bytes are less code than any crate for
+//! them, and the answers are parsed like all input, with every length checked.
 //!
 //! Sources: `netlink(7)`, `rtnetlink(7)`; Linux `include/uapi/linux/{netlink,rtnetlink,if_link,
 //! neighbour}.h`.
@@ -45,7 +45,7 @@ mod rta {
     pub(super) const IP_PROTOCOL: u16 = 27;
     pub(super) const SOURCE_PORT: u16 = 28;
     pub(super) const DESTINATION_PORT: u16 = 29;
-    /// In METRICS: `RTAX_MTU`.
+    /// Attribute in METRICS: `RTAX_MTU`.
     pub(super) const METRIC_MTU: u16 = 2;
 }
 
@@ -113,7 +113,7 @@ pub(super) fn ask_link(device: u32) -> Vec<u8> {
     Question::new(GET_LINK, &body).done()
 }
 
-/// The Ethernet address of a neighbour.
+/// Asks for the Ethernet address of a neighbour.
 pub(super) fn ask_neighbour(device: u32, hop: Ipv4Addr) -> Vec<u8> {
     let mut body = [0; NEIGHBOUR_BYTES];
     body[0] = INET;
@@ -128,7 +128,7 @@ pub(super) struct Route {
     pub(super) kind: u8,
     pub(super) device: u32,
     pub(super) gateway: Option<Ipv4Addr>,
-    /// A gateway of IPv6, or a tunnel: not a plain frame.
+    /// True for an IPv6 gateway or a tunnel, which plain frames cannot use.
     pub(super) is_wrapped: bool,
     /// The route's own MTU.
     pub(super) mtu: Option<u32>,
@@ -141,9 +141,9 @@ pub(crate) struct Link {
     /// `ARPHRD_ETHER` and so on.
     pub(crate) kind: u16,
     pub(crate) is_up: bool,
-    /// It does not resolve addresses (`IFF_NOARP`): it has one neighbour at most.
+    /// True when it does not resolve addresses (`IFF_NOARP`): it has one neighbour at most.
     pub(crate) is_silent: bool,
-    /// It was made by software (`IFLA_LINKINFO`), or is loopback: no wire behind it.
+    /// True when it was made by software (`IFLA_LINKINFO`) or is loopback, without a wire.
     pub(crate) is_virtual: bool,
     pub(crate) address: Option<[u8; 6]>,
     pub(crate) mtu: u32,
@@ -215,7 +215,7 @@ pub(super) fn neighbour(answer: &[u8]) -> Result<Neighbour, Errno> {
     Ok(Neighbour { state, address: address.and_then(|(_, value)| value.try_into().ok()) })
 }
 
-/// Returns the body and attributes of an answer of that kind, or the error it is.
+/// Returns the body and attributes of an answer of that kind, or its error.
 fn open(answer: &[u8], kind: u16, body_bytes: usize) -> Result<(&[u8], Attributes<'_>), Errno> {
     let (header, _) = answer.split_first_chunk::<HEADER_BYTES>().ok_or(MALFORMED)?;
     let bytes = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;

@@ -14,8 +14,8 @@
 //! (`inet_rtm_getroute`).
 //!
 //! Does not ask the network for an address (ARP). The kernel does, for anything sent by a socket;
-//! here an address that is being resolved is waited for ([`SendError::Blocked`]) and an unknown one
-//! is a refusal.
+//! here an address that is being resolved gives [`SendError::Blocked`], and an unknown one is a
+//! refusal.
 
 mod message;
 pub(crate) mod ring;
@@ -33,7 +33,7 @@ use crate::sys::{Netlink, ip_option};
 pub(crate) use message::Link;
 use message::Neighbour;
 
-/// Batches after which route and neighbour are asked for again.
+/// Batches after which route and neighbour are queried again.
 const FRESH_BATCHES: u32 = 1024;
 
 /// Name of the questions in errors.
@@ -42,7 +42,7 @@ const CALL: &str = "rtnetlink";
 /// Bytes of the IPv4 and UDP headers, which count in an MTU.
 const IP_UDP_BYTES: u32 = 28;
 
-/// Room for an answer about one device, which are of about 1 KiB.
+/// Bytes for an answer about one device, which has about 1 KiB.
 const ANSWER_BYTES: usize = 16 * 1024;
 
 /// `ARPHRD_ETHER`.
@@ -72,10 +72,10 @@ pub(crate) struct Device {
 pub(crate) struct Framing {
     pub(crate) template: Template,
     pub(crate) device: Device,
-    /// The most UDP payload of a datagram that needs no fragments.
+    /// Largest UDP payload of a datagram that needs no fragments.
     most_bytes: u32,
     /// The next datagram's IP identification. It has no meaning in a datagram that may not be
-    /// fragmented (RFC 6864 §4.1); different ones are kinder to software that reads it.
+    /// fragmented (RFC 6864 §4.1); different ones help software that reads it.
     identification: u16,
     batches: u32,
 }
@@ -108,7 +108,7 @@ impl Framing {
         }
 
         let hop = route.gateway.unwrap_or(*target.ip());
-        // As the kernel's own frames on such a device (`arp_constructor`).
+        // The kernel's own frames on such a device have this address (`arp_constructor`).
         let target_mac = if link.is_silent {
             source_mac
         } else {
@@ -226,7 +226,7 @@ mod tests {
         Destination::new(socket, to).unwrap()
     }
 
-    /// Every host has loopback and no frames for it.
+    /// Every host has loopback, which takes no frames.
     #[test]
     fn this_hosts_own_address_is_refused_by_name() {
         let to = destination("127.0.0.1:0", "127.0.0.1:9");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of frames, as the paths by frames fill it.
+//! A ring of frames, filled by the paths by frames.
 //!
-//! Slots of equal size go round. Those that are free belong to this program and are next in turn;
-//! from [`Ring::send`] on they belong to the kernel until it has done with them.
+//! Slots of equal size are used in turn. Free slots belong to this program; from [`Ring::send`] on
+//! they belong to the kernel until it has finished with them.
 //!
 //! Sources: `packet(7)`, the kernel's `Documentation/networking/{packet_mmap,af_xdp}.rst`.
 //!
@@ -17,7 +17,7 @@ pub(crate) trait Ring: Send + Sized {
     /// The largest frame that any ring of this kind has slots for.
     const FRAME_BYTES_MAX: u32;
 
-    /// Opens one for a device.
+    /// Opens a ring for a device.
     fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError>;
 
     /// Returns the device's index.
@@ -38,14 +38,14 @@ pub(crate) trait Ring: Send + Sized {
     /// Returns the number of free slots, `wanted` at most.
     fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32;
 
-    /// Returns the memory of the next `count` slots, which `free` said are: in two parts, for the
-    /// ring may end between them.
+    /// Returns the memory of the next `count` slots, which `free` has counted: in two parts,
+    /// because the ring may end between them.
     fn slots(&mut self, count: u32) -> [&mut [u8]; 2];
 
-    /// `head_bytes` of headers were written into slots: counts them, if that was to the kernel.
+    /// Counts `head_bytes` of headers written into slots, if the slots are the kernel's memory.
     fn filled(head_bytes: u64, stats: &mut SendStats);
 
-    /// Sends the frames in the next `count` slots: all of `frame_bytes` but the last.
+    /// Sends the frames in the next `count` slots: all of `frame_bytes` except the last.
     fn send(
         &mut self,
         count: u32,
@@ -59,8 +59,8 @@ pub(crate) trait Ring: Send + Sized {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) taken: u32,
-    /// The reason why not all. `EAGAIN` and `ENOBUFS`: later more; the others' slots are free
-    /// again. Anything else: the ring is to be closed.
+    /// The reason why not all were sent. After `EAGAIN` and `ENOBUFS` the caller sends the rest
+    /// later, whose slots are free again. After any other error it closes the ring.
     pub(crate) errno: Option<Errno>,
 }
 
@@ -69,6 +69,6 @@ pub(crate) struct Sent {
 pub(crate) enum RingError {
     /// A call failed.
     Refused(&'static str, Errno),
-    /// The device does not do it.
+    /// The device does not support it.
     Unframed(Unframed),
 }

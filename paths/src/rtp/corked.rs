@@ -4,8 +4,8 @@
 //!
 //! While a socket is corked, the kernel collects the bytes of all sends and sends them as one
 //! datagram when the cork is taken out. A call in the middle may be refused, and then no byte may
-//! stay behind to which the next packet would be appended: after every refusal the corked bytes are
-//! thrown away before the cork is taken out.
+//! remain, because the next packet would be appended to it: after every refusal the corked bytes
+//! are discarded before the cork is taken out.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`); Linux 6.18 `net/ipv4/ip_output.c` (`__ip_append_data`).
 //!
@@ -48,11 +48,11 @@ pub(super) fn send_head(
     sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "send", errno })
 }
 
-/// True when the packet can be sent by a copy, or at least be refused for a better reason.
+/// True when a copied send may succeed, or return a more exact error.
 pub(super) fn is_for_a_copy(failure: &SendFailure) -> bool {
     match failure {
         SendFailure::InPieces => true,
-        // More fragments than a datagram may have.
+        // EMSGSIZE: more fragments than a datagram may have.
         SendFailure::Refused { errno, .. } => errno.code() == libc::EMSGSIZE,
         SendFailure::Cut { .. } => false,
     }

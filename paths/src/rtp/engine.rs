@@ -145,9 +145,8 @@ pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
 };
 
 /// `krtpmsend` of table 1-C of the data-paths paper (no copy, 1 call): `krtpsendfile` for a program
-/// that has the file in its memory anyway. Costs no copy and one call per batch whose payload lies
-/// in one stretch of the file; the kernel looks the pages up in the page tables instead of the
-/// file.
+/// that has already mapped the file. Costs no copy and one call per batch whose payload lies in one
+/// stretch of the file; the kernel looks the pages up in the page tables instead of the file.
 pub(crate) static KRTPMSEND: Spec = Spec {
     name: "krtpmsend",
     transport: Transport::Rtp,
@@ -173,9 +172,9 @@ pub(crate) static KRTPMSEND: Spec = Spec {
 /// The mode of a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// Payload by the addresses of a map instead of from the file.
+    /// True to send the payload by the addresses of a map instead of from the file.
     pub(super) mapped: bool,
-    /// Headers made by the engine, where it would make the same.
+    /// True to let the engine make the headers, where it makes the same ones.
     pub(super) made: bool,
     pub(super) per_call: PacketsPerCall,
 }
@@ -186,7 +185,7 @@ pub(super) struct EngineSender {
     engine: Engine,
     page_bytes: u64,
     plan: Vec<PlanEntry>,
-    /// For packets that the engine does not take.
+    /// Buffer for packets that the engine does not send.
     reader: PayloadBuffer,
 }
 
@@ -267,7 +266,7 @@ impl EngineSender {
             payload,
             offset: stretch.offset,
             bytes: stretch.bytes,
-            // Within PAYLOAD_BYTES_MAX.
+            // The value is within PAYLOAD_BYTES_MAX.
             payload_bytes: packets.payload_bytes(run.first) as u16,
             heads: heads_of(packets, run, self.way.made, &mut self.plan),
             segments,
@@ -288,7 +287,7 @@ impl EngineSender {
         Ok((sent.packets, cursor))
     }
 
-    /// Packets that pass the network stack as one.
+    /// Returns the number of packets that pass the network stack as one.
     fn segments(&self, packets: &GatheredPackets<'_>, to: &Destination) -> u32 {
         if self.way.per_call == PacketsPerCall::BatchInRuns {
             to.fit(packets.segment_bytes())
@@ -333,7 +332,7 @@ fn within_map(
     Err(SendFailure::Cut { at: packets.source.bytes(), whole })
 }
 
-/// Returns the headers of `run`, as the engine takes them.
+/// Returns the headers of `run` in the engine's form.
 fn heads_of<'a>(
     packets: &GatheredPackets<'a>,
     run: SegmentRun,
@@ -346,7 +345,7 @@ fn heads_of<'a>(
     }
     let of_rtp = made && packets.head_bytes() == HEADER_BYTES;
     match of_rtp.then(|| header_series::recognise(heads)).flatten() {
-        // Both within GIVEN_BYTES_MAX.
+        // Both values are within GIVEN_BYTES_MAX.
         None => EngineHeaders::Given { heads, each: packets.head_bytes() as u16 },
         Some(found) if !found.needs_plan => EngineHeaders::Made(found.series, None),
         Some(found) => {
@@ -369,13 +368,13 @@ fn ended(
         Ok(at) => at,
         Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
-    // One that the file ended in.
+    // The engine counts a packet in which the file ended.
     stats.packets += u64::from(sent.packets);
     stats.bytes += sent.bytes + u64::from(sent.packets) * packets.head_bytes() as u64;
     if at < stretch.offset.saturating_add(stretch.bytes) {
         return SendFailure::Cut { at, whole: 0 };
     }
-    // Neither bytes nor the end: the file cannot be read this way.
+    // The call returned neither bytes nor the end: the file cannot be read this way.
     SendFailure::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
 }
 
@@ -447,7 +446,7 @@ mod tests {
     fn payloads_behind_each_other_are_one_stretch() {
         assert_eq!(stretches(10, 12, &[(78, 9880)]), [(10, 78, 9880)]);
         assert_eq!(stretches(10, 12, &[(78, 9000)]), [(10, 78, 9000)]);
-        // Also where they are given in pieces.
+        // The same holds for payloads in pieces.
         assert_eq!(stretches(10, 12, &[(78, 500), (578, 0), (578, 9380)]), [(10, 78, 9880)]);
         assert_eq!(stretches(10, 0, &[(0, 9001)]), [(10, 0, 9001)]);
     }
@@ -511,7 +510,7 @@ mod tests {
             }
         };
         let all = SegmentRun { first: 0, packets: 3 };
-        // The third has the number of the second.
+        // The third header has the number of the second.
         assert_eq!(told(&heads, true, all), "36 given of 12");
         assert_eq!(told(&heads, true, SegmentRun { first: 0, packets: 2 }), "from 65534");
         (heads[2 * 12 + 2], heads[2 * 12 + 3]) = (0, 0);

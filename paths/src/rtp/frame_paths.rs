@@ -6,8 +6,8 @@
 //! and one call to send. The file is read, not mapped, so a file that is cut is a short read and no
 //! zeroes are sent for the missing bytes.
 //!
-//! A ring with too few free slots takes the packets that fit, and the caller sends the rest again:
-//! nothing is waited for. A device that went away is looked up anew, once a batch.
+//! A ring with too few free slots takes the packets that fit, and the caller sends the rest again,
+//! without a wait. A removed device is looked up anew, once a batch.
 //!
 //! Sources: `preadv(2)`; RFC 768, RFC 791; `packet(7)`, Linux `Documentation/networking/`
 //! `packet_mmap.rst` and `af_xdp.rst`; [`crate::sys`]'s `packet` and `xdp` (which says why not
@@ -52,7 +52,7 @@ pub(crate) static PACKET_RING: Spec = Spec {
     header_copies: 1,
     system_calls: SystemCalls::PerBatch(2),
     sources: &["packet(7) PACKET_TX_RING", "preadv(2)", "linux packet_mmap.rst"],
-    // rtnetlink's answer about one neighbour.
+    // Linux 5.0 answers rtnetlink queries about one neighbour.
     probe: |host| host.needs_kernel(5, 0).and_then(|()| host.needs_raw_frames()),
     open: Open::Stream {
         feed: Feed::Gathered,
@@ -61,15 +61,15 @@ pub(crate) static PACKET_RING: Spec = Spec {
     },
 };
 
-/// Whole frames through an XDP socket, in copy mode, one call a batch. As `packet_ring`, but from
-/// memory of this process and past the queue discipline. The payload is read into it (one copy) and
-/// the kernel copies each frame into a buffer of its own (the second). Costs two calls a batch of
-/// up to 512 packets from Linux 6.17 on, before that one more for each 32 packets; 0.41 s/GB in
-/// batches of 44 (0.55 in batches of 10) where `packet_ring` cost 0.51 and `read_writev` 2.19: the
-/// copy by the kernel costs less than attaching pages does.
+/// Whole frames through an XDP socket, in copy mode, one call a batch. Works like `packet_ring`,
+/// but from memory of this process and without the queue discipline. The payload is read into it
+/// (one copy) and the kernel copies each frame into a buffer of its own (the second). Costs two
+/// calls a batch of up to 512 packets from Linux 6.17 on, before that one more for each 32 packets;
+/// 0.41 s/GB in batches of 44 (0.55 in batches of 10) where `packet_ring` cost 0.51 and
+/// `read_writev` 2.19: the copy by the kernel costs less than attaching pages does.
 ///
 /// A driver that takes pages instead (virtio_net) saves the second copy without reporting it: the
-/// copy is counted all the same. An XDP socket has a queue of the device to itself, so a device
+/// copy is counted nevertheless. An XDP socket has a queue of the device to itself, so a device
 /// serves as many sending threads as it has queues. Frames have at most a page: no jumbo datagrams.
 pub(crate) static XDP: Spec = Spec {
     name: "xdp",
@@ -87,7 +87,7 @@ pub(crate) static XDP: Spec = Spec {
     },
 };
 
-/// Rings with flags are of 5.4.
+/// Rings with flags need Linux 5.4.
 fn probe_xdp(host: &Host) -> Result<(), Unavailable> {
     host.needs_kernel(5, 4)?;
     host.needs_xdp_sockets()?;
@@ -100,12 +100,12 @@ const _: () = assert!(HEAD_BYTES == HEADER_BYTES);
 /// Devices that a thread keeps a ring for; with more, the oldest ring is closed.
 const RINGS_MAX: usize = 8;
 
-/// Tried and chosen once for all threads.
+/// The kernels of `simd`, tried and chosen once for all threads.
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::here);
 
 /// Returns the variants of kernels that gave a wrong answer on this processor and are not used;
-/// paths by device are slower without them. To be logged as errors: the fault is the kernel's of
-/// `simd` or the processor's.
+/// paths by device are slower without them. The caller logs them as errors: the kernel of `simd` or
+/// the processor is faulty.
 pub fn dropped_kernels() -> Vec<Dropped> {
     KERNELS.dropped().collect()
 }
@@ -117,7 +117,7 @@ pub(super) struct FrameSender<R> {
     scratch: ScatterScratch,
     /// The sum of each frame's payload.
     sums: Vec<u16>,
-    /// For each packet of a read, the byte count at which it is complete.
+    /// Byte count of a read at which each of its packets is complete.
     ends: Vec<u64>,
     /// The call that sends, for errors.
     call: &'static str,
@@ -145,7 +145,7 @@ impl BatchProgress<'_> {
         [self.taken, last].map(|packet| self.batch.run_bytes(packet, 1) as u32)
     }
 
-    /// The next `count` packets have been sent.
+    /// Notes that the next `count` packets have been sent.
     fn advance(&mut self, count: u32, stats: &mut SendStats) {
         let bytes = self.batch.run_bytes(self.taken, count);
         let head_bytes = self.head_bytes as u64 * u64::from(count);
@@ -205,7 +205,7 @@ impl<R: Ring> FrameSender<R> {
                 continue;
             };
             return Err(match errno.code() {
-                // Gone, down, or of another MTU than before.
+                // The device is removed, down, or has another MTU than before.
                 libc::ENXIO | libc::ENETDOWN | libc::ENODEV | libc::EMSGSIZE => Stop::Device(errno),
                 _ => match to.judge(self.call, errno, 1, stats) {
                     RefusalAction::Retry => continue,
@@ -349,7 +349,7 @@ impl<R: Ring> FrameSender<R> {
                 stride,
                 at: frame_at,
                 heads: if stamped_bytes > 0 { heads } else { &[] },
-                // Datagrams are at most an IPv4 packet's payload: `Framing::fits` was asked.
+                // `Framing::fits` has limited datagrams to an IPv4 packet's payload.
                 datagram_bytes: first_bytes as u16,
                 last_bytes: last_bytes as u16,
                 identification,
@@ -390,7 +390,7 @@ impl<R: Ring + Send> StreamPath for FrameSender<R> {
                 self.close(&framing);
                 return Err(SendError::Gone { errno });
             }
-            // Asked for anew next time: the MTU may have changed by then.
+            // The next batch asks the kernel again: the MTU may have changed by then.
             Err(Stop::Error(error @ SendError::Unframed { .. })) => return Err(error),
             Ok(()) | Err(Stop::Error(_)) => to.keep_framing(framing),
         }
@@ -417,7 +417,7 @@ fn stop(failure: SendFailure, source: &MappedFile) -> Stop {
     })
 }
 
-/// Reads the next packet by itself, to find why it could not be read with the others.
+/// Reads the next packet by itself, to find the reason why the joint read failed.
 fn fill_first(
     ring: &mut impl Ring,
     progress: &BatchProgress<'_>,

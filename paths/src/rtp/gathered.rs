@@ -4,13 +4,13 @@
 //!
 //! The list holds addresses of the map; the kernel reads the file's pages straight into the
 //! socket's buffers, so each byte is copied once and never by this program. Where the file has been
-//! cut the kernel answers `EFAULT`; the size is then asked for and the packets before the cut are
-//! sent.
+//! cut the kernel answers `EFAULT`; the path then queries the size and sends the packets before the
+//! cut.
 //!
 //! Sources: `writev(2)`, `mmap(2)`.
 //!
-//! Does not look at a mapped byte. [`crate::MappedFile`] describes the consequence for a file that
-//! is cut.
+//! Does not read mapped bytes. [`crate::MappedFile`] describes the consequence for a file that is
+//! cut.
 
 use crate::batch::{Batch, BatchForm, Cursor, CursorPosition, Piece};
 use crate::error::{Errno, SendError};
@@ -87,8 +87,8 @@ impl<'a> GatheredPackets<'a> {
         self.source.mapped().map_err(|errno| self.source.host("mmap", errno))
     }
 
-    /// Calls `each` with the ranges of the next payload until it returns false; returns whether it
-    /// never did. A range beyond the file's size at mapping is [`SendFailure::Cut`] with `whole`
+    /// Calls `each` with the ranges of the next payload until it returns false; returns true when
+    /// it never did. A range beyond the file's size at mapping is [`SendFailure::Cut`] with `whole`
     /// packets before it.
     pub(super) fn take_mapped(
         &self,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTP headers that the in-kernel engine can make itself: recognised, and described to it.
 //!
-//! A batch brings its headers ready made. The engine can make the same bytes from the first header
-//! where all are fixed headers of one source and one payload type, numbered without a gap; then no
-//! header has to be copied. Timestamps with a constant step and no marker take four fields. Others
-//! take a plan of 8 bytes a packet, which the engine reads like any list of ranges and does not
-//! send. Costs a look at 12 bytes a packet.
+//! A batch includes its headers. The engine can make the same bytes from the first header where all
+//! are fixed headers of one source and one payload type, numbered without a gap; then no header has
+//! to be copied. Timestamps with a constant step and no marker take four fields. Others take a plan
+//! of 8 bytes a packet, which the engine reads like any list of ranges and does not send. Costs a
+//! comparison of 12 bytes a packet.
 //!
 //! Sources: RFC 3550 §5.1; [`wire::rtp`] parses the headers.
 //!
@@ -42,7 +42,7 @@ pub(super) fn recognise(headers: &[u8]) -> Option<Recognised> {
         needs_plan |= header.marker || *step.get_or_insert(this_step) != this_step;
         before = header;
     }
-    // Markers are the plan's.
+    // The plan holds the markers.
     let first = Header { marker: false, ..first };
     let series = HeaderSeries { first, timestamp_step: step.unwrap_or(0) };
     Some(Recognised { series, needs_plan })
@@ -75,7 +75,7 @@ mod tests {
         ssrc: 0x1234_5678,
     };
 
-    /// Four headers, over the end of sequence and timestamp.
+    /// Returns four headers across the wrap of sequence and timestamp.
     fn four() -> [Header; 4] {
         let mut heads = [FIRST; 4];
         for (number, head) in (0_u16..).zip(&mut heads) {
@@ -141,7 +141,7 @@ mod tests {
                 assert_eq!(recognised(&heads), None, "{at}");
             }
             let mut heads = four().map(|head| head.write());
-            // Version 1, padding, an extension, a contributor.
+            // The bits set version 1, padding, an extension, a contributor.
             for first in [0x40, 0xa0, 0x90, 0x81] {
                 heads[at][0] = first;
                 assert_eq!(recognise(heads.as_flattened()), None, "{at}: {first}");

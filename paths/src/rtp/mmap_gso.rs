@@ -9,7 +9,7 @@
 //!
 //! Sources: `udp(7)` (`UDP_SEGMENT`, Linux 4.18), `writev(2)`, `mmap(2)`.
 //!
-//! Does not avoid the copy: `MSG_ZEROCOPY` was measured and not worth it: it is limited to 17 page
+//! Does not avoid the copy: `MSG_ZEROCOPY` was measured without a gain; it is limited to 17 page
 //! fragments and copies on loopback.
 
 use std::os::fd::AsFd;
@@ -39,10 +39,10 @@ pub(crate) static SPEC: Spec = Spec {
     },
 };
 
-/// One `writev` of header and payload per packet. It exists to tell two savings apart: against
-/// `read_writev` it saves the read and its copy, and `mmap_gso` saves the system calls as well.
-/// Costs one copy per byte and one call per packet (753 calls per megabyte at 1,328 bytes); 1.73
-/// s/GB where `read_writev` cost 2.42 (software segmentation). Works on any kernel and device.
+/// One `writev` of header and payload per packet. It separates two savings: against `read_writev`
+/// it saves the read and its copy, and `mmap_gso` saves the system calls as well. Costs one copy
+/// per byte and one call per packet (753 calls per megabyte at 1,328 bytes); 1.73 s/GB where
+/// `read_writev` cost 2.42 (software segmentation). Works on any kernel and device.
 pub(crate) static MMAP_WRITEV: Spec = Spec {
     name: "mmap_writev",
     transport: Transport::Rtp,

@@ -7,13 +7,13 @@
 //! copy of the header and four calls per packet; a payload in several pieces takes a call for each.
 //!
 //! Copied packets, and the handling of the cork: [`crate::rtp::corked`]. A packet that the engine
-//! does not take for its length or its fragments is copied as well.
+//! refuses for its length or its fragments is copied as well.
 //!
 //! Sources: the data-paths paper, section 4; `udp(7)` (`UDP_CORK`), `mmap(2)`;
 //! `kernel/rtp/include/uapi/linux/pagewire_rtp.h`.
 //!
 //! Does not work without the module `pagewire_rtp`. Does not learn the fate of the datagram once
-//! the cork is out, and does not look at a mapped byte ([`crate::MappedFile`]).
+//! the cork is out, and does not read mapped bytes ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;
 
@@ -51,7 +51,7 @@ pub(crate) static SPEC: Spec = Spec {
 struct MmapSendMsend {
     engine: Engine,
     page_bytes: u64,
-    /// For packets that have to be copied.
+    /// Buffer for packets that have to be copied.
     reader: PayloadBuffer,
 }
 
@@ -105,7 +105,7 @@ impl MmapSendMsend {
             payload: PayloadSource::Mapped(map),
             offset,
             bytes,
-            // Within PAYLOAD_BYTES_MAX.
+            // The value is within PAYLOAD_BYTES_MAX.
             payload_bytes: bytes as u16,
             heads: EngineHeaders::None,
             segments: 1,

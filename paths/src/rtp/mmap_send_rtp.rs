@@ -8,8 +8,8 @@
 //! Sources: `udp(7)` (`UDP_CORK`), `mmap(2)`, `send(2)`; a payload in several pieces is gathered by
 //! `writev(2)`, as is one in one piece: the call is the same to the kernel.
 //!
-//! Does not learn the fate of the datagram once the cork is out, and does not look at a mapped
-//! byte: see [`crate::MappedFile`].
+//! Does not learn the fate of the datagram once the cork is out, and does not read mapped bytes:
+//! see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 

@@ -2,15 +2,14 @@
 //! `mmap_sendmmsg`: the mapped file, all packets of a batch as messages of one call, each of a
 //! header and a payload.
 //!
-//! It exists to tell the cost of system calls from the work per packet: against `mmap_writev` it
-//! saves the calls and nothing else, for each message still makes its way through the kernel alone.
-//! Costs one copy per byte and one call per batch of up to 1,024 packets (and 8,192 pieces, headers
-//! included).
+//! It separates the cost of system calls from the work per packet: against `mmap_writev` it saves
+//! only the calls, because each message still passes through the kernel alone. Costs one copy per
+//! byte and one call per batch of up to 1,024 packets (and 8,192 pieces, headers included).
 //!
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
 //! Does not use UDP segmentation, and does not report why a message in the middle was refused: the
-//! kernel forgets that, and the rest is handed to it again.
+//! kernel does not return that reason, and gets the rest again.
 
 use std::os::fd::AsFd;
 
@@ -75,7 +74,7 @@ impl MmapSendmmsg {
             return Err(SendFailure::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
         }
         match messages.send(to.as_fd(), stats) {
-            // No more messages than packets, of which there are a u32.
+            // There are no more messages than packets, whose number is a u32.
             Ok(sent) => Ok(sent as u32),
             Err(errno) => Err(packets.refused((CALL, errno), run, start, stats)),
         }

@@ -20,7 +20,8 @@ use crate::send_stats::SendStats;
 use crate::stream_path::{SendFailure, fill};
 use crate::sys::{self, Scratch};
 
-/// Room for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and to spare.
+/// Bytes for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and a
+/// reserve.
 const BUFFER_BYTES: usize = 2 * DATAGRAM_BYTES_MAX as usize;
 
 /// A buffer and the payload read into it.

@@ -79,7 +79,7 @@ pub(super) struct HeaderAndFile {
     /// True when the header's call announces more (`MSG_MORE`), where that is enough, instead of a
     /// cork.
     by_flag: bool,
-    /// For packets that have to be copied.
+    /// Buffer for packets that have to be copied.
     reader: PayloadBuffer,
 }
 
@@ -191,7 +191,7 @@ fn sendfile(
     };
     let failure = match source.size_now(stats) {
         Ok(at) if at < offset.saturating_add(bytes) => SendFailure::Cut { at, whole: 0 },
-        // Neither bytes nor the end: the file cannot be read this way.
+        // The call returned neither bytes nor the end: the file cannot be read this way.
         Ok(_) if sent == 0 => SendFailure::Refused { call, errno: Errno::new(libc::EIO) },
         Ok(_) => SendFailure::InPieces,
         Err(errno) => SendFailure::Refused { call: "statx", errno },

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `uring`: the gathered runs of many sessions in one submission to `io_uring`.
 //!
-//! As `mmap_gso`, headers and payloads of a run are gathered from memory and the mapped file into
-//! one segmented send; but a pacer's whole burst, all sessions that are due, goes to the kernel in
-//! one call. Costs one copy per byte and one call per burst. With 8 to 256 sessions of 10 packets
-//! each a session costs 0.5 to 0.7 µs less than by `mmap_gso` (3.8 instead of 4.4 µs where the
-//! device segments, 6.5 instead of 7.1 where it does not); with one session 0.5 µs more, and with
-//! several runs a session, which are linked, nothing is gained or lost.
+//! Headers and payloads of a run are gathered, as by `mmap_gso`, from memory and the mapped file
+//! into one segmented send; but a pacer's whole burst, all sessions that are due, goes to the
+//! kernel in one call. Costs one copy per byte and one call per burst. With 8 to 256 sessions of 10
+//! packets each a session costs 0.5 to 0.7 µs less than by `mmap_gso` (3.8 instead of 4.4 µs where
+//! the device segments, 6.5 instead of 7.1 where it does not); with one session 0.5 µs more, and
+//! with several runs a session, which are linked, the cost is equal.
 //!
 //! Sources: `io_uring_enter(2)`, `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
 //!
-//! Does not have the kernel poll for the submission (`SQPOLL`): the time of that thread would be
-//! spent all the same, hidden from the measurement.
+//! Does not have the kernel poll for the submission (`SQPOLL`): that thread would use the same
+//! time, hidden from the measurement.
 
 use std::os::fd::AsFd;
 

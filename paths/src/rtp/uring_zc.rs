@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_zc`: as `uring`, with the pages of the mapped file referred to instead of copied.
+//! `uring_zc`: `uring` with references to the pages of the mapped file instead of a copy.
 //!
 //! Costs no copy and one call per burst. Headers are copied within the program, into buffers that
 //! stay as they are until the kernel's notification; the pages of the file are the page cache's
@@ -11,10 +11,10 @@
 //! costs more than the copies it saves: 64 sessions of 10 packets 6.1 µs each where the device
 //! segments (`uring` 4.0), 9.3 where it does not (6.6).
 //!
-//! Copied all the same, and counted: a packet that alone needs more than 17 ranges; runs for which
-//! the kernel may hold no more memory (`RLIMIT_MEMLOCK`); and all while over 1,000 runs are still
-//! held. The kernel reports its own copies, for a device without scatter-gather or checksums and on
-//! loopback always.
+//! Some bytes are copied, and counted: a packet that alone needs more than 17 ranges; runs for
+//! which the kernel may hold no more memory (`RLIMIT_MEMLOCK`); and all while over 1,000 runs are
+//! still held. The kernel reports its own copies, for a device without scatter-gather or checksums
+//! and on loopback always.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SENDMSG_ZC`, Linux 6.1); Linux 6.18
 //! `net/core/datagram.c` (`zerocopy_fill_skb_from_iter`), `io_uring/notif.c`.
@@ -56,7 +56,7 @@ pub(crate) static SPEC: Spec = Spec {
 /// Runs whose headers are kept until the kernel has released them.
 const RUNS_HELD_MAX: u16 = 1024;
 
-/// Room for the headers of a run: RTP's, with extensions, of 8 packets and more. A power of two
+/// Bytes for the headers of a run: RTP's, with extensions, of 8 packets and more. A power of two
 /// below a page, so that no header lies in two pages.
 const HEADS_BYTES_MAX: usize = 256;
 
@@ -81,8 +81,8 @@ impl Referred {
         fragments
     }
 
-    /// Gathers as much of `run` as one message can refer to, its headers in `buffer`; the number of
-    /// packets, and where the payload after them begins.
+    /// Gathers as much of `run` as one message can refer to, its headers in `buffer`; returns the
+    /// number of packets, and the position of the payload after them.
     fn gather<'data>(
         &self,
         queue: &mut Queue<'_, 'data>,

@@ -15,7 +15,7 @@
 //! therefore never touches more than 16 pages: it is one step, sent whole or not at all. The pipe
 //! is shorter for an unprivileged user who has more than 64 MiB of pipes open
 //! (`pipe-user-pages-soft`), and some file systems read less at a time. A short count shows both:
-//! the corked part is thrown away, runs become shorter until they fit, and nothing is sent twice.
+//! the corked part is discarded, runs become shorter until they fit, and nothing is sent twice.
 //!
 //! After the file was cut, the kernel sends the bytes that are left (`splice_eof`): whole packets,
 //! and the start of the packet at the cut as a short datagram. Holding that one back would cost a
@@ -63,7 +63,7 @@ pub(crate) static SPEC: Spec = Spec {
 pub(crate) struct Sendfile {
     page_bytes: u64,
     per_call: PacketsPerCall,
-    /// For a datagram that the kernel would sum wrongly.
+    /// Sender of datagrams that the kernel would sum wrongly.
     copy_sender: CopySender,
 }
 
@@ -115,13 +115,13 @@ fn short(range: RunRange<'_>, sent: u64, to: &Destination, stats: &mut SendStats
         Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
     if at < range.end() {
-        // The end of the file: the kernel has sent the rest of it.
+        // The file ended: the kernel has sent the rest of it.
         stats.packets += sent.div_ceil(range.segment_bytes);
         stats.bytes += sent;
         return SendFailure::Cut { at, whole: 0 };
     }
     if sent == 0 {
-        // Neither bytes nor the end: the file cannot be read this way.
+        // The call returned neither bytes nor the end: the file cannot be read this way.
         return SendFailure::Refused { call: "sendfile", errno: Errno::new(libc::EIO) };
     }
     SendFailure::InPieces

@@ -50,8 +50,7 @@ impl XdpQueue {
     /// The longest frame that any socket takes.
     pub(crate) const FRAME_BYTES_MAX: u32 = SLOT_BYTES_MAX - HEADROOM_BYTES;
 
-    /// Opens one for a queue of a device, with memory for about the requested bytes of frames of at
-    /// most `frame_bytes`.
+    /// Opens one for a queue of a device, with `slots` slots for frames of at most `frame_bytes`.
     pub(crate) fn open(
         (device, queue): (u32, u32),
         frame_bytes: u32,

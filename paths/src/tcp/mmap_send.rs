@@ -12,7 +12,7 @@
 //!
 //! Sources: `mmap(2)`, `send(2)` (`MSG_NOSIGNAL`).
 //!
-//! Does not look at a mapped byte; the kernel answers `EFAULT` for a page that was cut off.
+//! Does not read mapped bytes; the kernel answers `EFAULT` for a page that was cut off.
 
 use std::os::fd::BorrowedFd;
 

@@ -37,7 +37,7 @@ pub(crate) const PATHS: &[&Spec] = &[
     &uring_send_zc::SPEC,
 ];
 
-/// The most bytes a step moves, so that a fast peer does not keep a thread to itself.
+/// Largest number of bytes of a step, so that a fast peer does not occupy a thread alone.
 pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One way to send a file's range over TCP; belongs to one thread and serves all its connections.

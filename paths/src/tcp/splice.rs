@@ -6,8 +6,8 @@
 //! pipes open).
 //!
 //! The pipe serves all connections of a thread in turn, so nothing stays in it: bytes that a socket
-//! does not take are thrown away, at one call more, and read again when its connection has its next
-//! turn. Keeping them would save that, and tie the pipe to one connection.
+//! refuses are discarded, at one call more, and read again when its connection has its next turn.
+//! Keeping them would save that cost but tie the pipe to one connection.
 //!
 //! A peer that has closed gives `EPIPE` and SIGPIPE, as with `sendfile`; Rust's runtime ignores the
 //! signal.
@@ -48,7 +48,7 @@ struct Splice {
 }
 
 impl Splice {
-    /// A step; bytes that the socket does not take stay in the pipe.
+    /// Makes a step; bytes that the socket refuses stay in the pipe.
     fn step(
         &mut self,
         source: &MappedFile,
@@ -63,7 +63,7 @@ impl Splice {
                 Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(filled) => break filled,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                // The pipe is empty: it is not for lack of room.
+                // The pipe is empty, so the cause is no lack of space.
                 Err(errno) if errno.code() == libc::EAGAIN => {
                     return Err(source.host("splice", errno));
                 }
@@ -72,7 +72,7 @@ impl Splice {
         };
         loop {
             match self.pipe.send(socket, filled, stats) {
-                // A page that was cut off since it was put in.
+                // The file was cut after the page entered the pipe.
                 Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(sent) => return Ok(sent),
                 Err(errno) if errno.code() == libc::EINTR => {}
@@ -95,7 +95,7 @@ impl DownloadPath for Splice {
             return Ok(0);
         }
         let no_pipe = |errno: Errno| source.host("pipe2", errno);
-        // Left by a step after which it could neither be emptied nor replaced.
+        // An earlier step may have left bytes in a pipe that could neither be emptied nor replaced.
         self.pipe.clear(stats).map_err(no_pipe)?;
         let sent = self.step(source, offset, bytes.min(STEP_BYTES_MAX), socket, stats);
         stats.bytes += *sent.as_ref().unwrap_or(&0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `uring_send`: the mapped file, sent by `io_uring`.
 //!
-//! As `mmap_send` in every respect, by another entrance to the kernel. Costs one copy per byte and
-//! one call per step of at most 1 MiB or the room in the socket's buffer. For one connection a ring
-//! is a longer way to `send`; it is here to be measured against it.
+//! Does the same as `mmap_send` by another entrance to the kernel. Costs one copy per byte and one
+//! call per step of at most 1 MiB or the room in the socket's buffer. For one connection a ring is
+//! a longer way to `send`; it is here for that comparison.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `mmap(2)`.
 //!

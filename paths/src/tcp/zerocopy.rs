@@ -11,13 +11,13 @@
 //! Reports name sends by number, and a path object serves many connections, whose descriptors are
 //! used again; so it remembers the last [`SOCKETS_MAX`] sockets by their cookies. `SO_ZEROCOPY` is
 //! already set on a socket that it has forgotten, or that another thread has used this way: the
-//! numbers of such a socket are not known any more, and it is sent to by a copy, counted as one. So
-//! is a step while 128 reports are outstanding or the kernel has no more memory to account for
-//! (`ENOBUFS`).
+//! numbers of such a socket are unknown, and its bytes are sent by a copy, counted as one. The same
+//! holds for a step while 128 reports are outstanding or the kernel has no more memory to account
+//! for (`ENOBUFS`).
 //!
-//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: all of them
-//! on loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those of
-//! the last steps may never be asked for, and go with the socket.
+//! Bytes that the kernel copied nevertheless are in [`SendStats::zerocopy_copied_bytes`]: all of
+//! them on loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those
+//! of the last steps may never be read, and end with the socket.
 //!
 //! When the file has been cut, a step may end with the zeroes of the last page, as `mmap_send`'s
 //! may.
@@ -61,7 +61,7 @@ struct Known {
 }
 
 struct Zerocopy {
-    /// The one used last is last.
+    /// Known sockets, the last used one last.
     sockets: Vec<Known>,
 }
 
@@ -105,7 +105,7 @@ impl DownloadPath for Zerocopy {
                 }
                 Known { unreported: None, .. } => {
                     let sent = sys::send_mapped(socket, map, offset, bytes, stats);
-                    // Reports that nobody else takes.
+                    // No other code reads these reports.
                     let _ = sys::next_error(socket, stats);
                     sent
                 }
@@ -136,7 +136,7 @@ fn send(
         // TCP uses a number for bytes that it takes, and none when it takes nothing.
         Err(_) => {}
     }
-    // None may have come yet.
+    // The report may not have arrived yet.
     let _ = unreported.reap(socket, stats);
     sent
 }

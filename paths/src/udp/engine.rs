@@ -89,12 +89,12 @@ pub(crate) static KSENDFILE: Spec = Spec {
 
 /// Sends by the engine.
 pub(super) struct EngineSender {
-    /// By the addresses of a map instead of from the file.
+    /// True to send by the addresses of a map instead of from the file.
     mapped: bool,
     per_call: PacketsPerCall,
     engine: Engine,
     page_bytes: u64,
-    /// For datagrams that the engine does not take.
+    /// Sender of datagrams that the engine does not send.
     copy_sender: CopySender,
 }
 
@@ -127,7 +127,7 @@ impl EngineSender {
             payload,
             offset: range.offset,
             bytes: range.bytes,
-            // Within PAYLOAD_BYTES_MAX.
+            // The value is within PAYLOAD_BYTES_MAX.
             payload_bytes: first.bytes as u16,
             heads: EngineHeaders::None,
             segments: 1,
@@ -158,7 +158,7 @@ fn taken_together(
     (run.first..end).find(is_for_a_copy).unwrap_or(end) - run.first
 }
 
-/// True when `sent` are packets of `run` and not a byte less.
+/// True when `sent` is whole packets of `run`.
 fn is_whole(batch: &Batch<'_>, run: SegmentRun, sent: Sent) -> bool {
     sent.packets > 0 && sent.bytes == batch.run_bytes(run.first, sent.packets)
 }
@@ -170,13 +170,13 @@ fn ended(range: RunRange<'_>, sent: Sent, stats: &mut SendStats) -> SendFailure 
         Ok(at) => at,
         Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
-    // One that the file ended in.
+    // The engine counts a packet in which the file ended.
     stats.packets += u64::from(sent.packets);
     stats.bytes += sent.bytes;
     if at < range.offset.saturating_add(range.bytes) {
         return SendFailure::Cut { at, whole: 0 };
     }
-    // Neither bytes nor the end: the file cannot be read this way.
+    // The call returned neither bytes nor the end: the file cannot be read this way.
     SendFailure::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Sources: `mmap(2)`, `send(2)`.
 //!
-//! Does not look at a mapped byte. [`crate::MappedFile`] describes the consequence for a file that
-//! is cut.
+//! Does not read mapped bytes. [`crate::MappedFile`] describes the consequence for a file that is
+//! cut.
 
 use std::os::fd::AsFd;
 

@@ -6,7 +6,7 @@
 //!
 //! Sources: table 1-A of the data-paths paper.
 //!
-//! Does not add a protocol; nothing is acknowledged or repeated.
+//! Does not add a protocol: no acknowledgements, no repetitions.
 
 pub(crate) mod engine;
 pub(crate) mod mmap_send;

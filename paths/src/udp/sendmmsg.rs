@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sendmmsg`: the mapped file, all packets of a batch as messages of one call.
 //!
-//! It exists to tell the cost of system calls from the work per packet: against `mmap_send` it
-//! saves the calls and nothing else, for each message still makes its way through the kernel alone.
-//! Costs one copy per byte and one call per batch of up to 1,024 packets.
+//! It separates the cost of system calls from the work per packet: against `mmap_send` it saves
+//! only the calls, because each message still passes through the kernel alone. Costs one copy per
+//! byte and one call per batch of up to 1,024 packets.
 //!
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
 //! Does not use UDP segmentation, and does not report why a message in the middle was refused: the
-//! kernel forgets that, and the rest is handed to it again.
+//! kernel does not return that reason, and gets the rest again.
 
 use std::os::fd::AsFd;
 
@@ -60,7 +60,7 @@ impl StreamPath for Sendmmsg {
                 }
             }
             let sent = messages.send(to.as_fd(), stats);
-            // No more messages than packets, of which there are a u32.
+            // There are no more messages than packets, whose number is a u32.
             sent.map(|sent| sent as u32).map_err(|errno| range.refused("sendmmsg", errno, stats))
         })
     }

@@ -6,11 +6,11 @@
 //! the kernel cuts into datagrams.
 //!
 //! A run stays whole because it touches no more pages than the pipe has room for (16, as
-//! `splice_to_socket` hands on no more at once), so the socket is given all of it in one message.
-//! When the file ends within a run, the pipe is emptied and the packets before the end are sent as
-//! a run of their own, so no short datagram leaves. After a refusal the pipe is emptied too:
-//! nothing is left in it for the next destination. A lone datagram that crosses a page border at an
-//! odd byte is read and sent (reason: [`crate::file_datagrams`]), as is one that exceeds the pipe.
+//! `splice_to_socket` hands on no more at once), so the socket gets all of it in one message. When
+//! the file ends within a run, the pipe is emptied and the packets before the end are sent as a run
+//! of their own, so no short datagram leaves. After a refusal the pipe is emptied too, so that no
+//! byte reaches the next destination. A lone datagram that crosses a page border at an odd byte is
+//! read and sent (reason: [`crate::file_datagrams`]), as is one that exceeds the pipe.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c` (`splice_to_socket`).
 //!
@@ -77,8 +77,8 @@ impl Splice {
         stats: &mut SendStats,
     ) -> Result<(), SendFailure> {
         let refused = |errno| SendFailure::Refused { call: "splice", errno };
-        // Left by a run after which the pipe could neither be emptied nor replaced, for lack of
-        // descriptors.
+        // An earlier run may have left bytes: its pipe could neither be emptied nor replaced, for
+        // lack of descriptors.
         self.pipe.clear(stats).map_err(|errno| SendFailure::Refused { call: "pipe2", errno })?;
         let mut filled = 0;
         while filled < range.bytes {
@@ -87,7 +87,7 @@ impl Splice {
                 Ok(0) => return Err(self.ended(range, stats)),
                 Ok(bytes) => filled += bytes,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                // A file system that fills less than a page at a time.
+                // The file system fills less than a page at a time.
                 Err(errno) if errno.code() == libc::EAGAIN => return Err(SendFailure::InPieces),
                 Err(errno) => return Err(refused(errno)),
             }
@@ -102,7 +102,7 @@ impl Splice {
         }
     }
 
-    /// The file gave no more.
+    /// Returns the failure for a file that has ended.
     fn ended(&self, range: RunRange<'_>, stats: &mut SendStats) -> SendFailure {
         match range.source.size_now(stats) {
             Ok(at) if at < range.offset.saturating_add(range.bytes) => range.cut(at),

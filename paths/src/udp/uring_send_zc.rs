@@ -8,8 +8,9 @@
 //! buffers; this path copies from the page cache to its own buffers, to which the socket then
 //! refers.
 //!
-//! Why not from the mapped file: the kernel registers only memory it may write to (`FOLL_WRITE`;
-//! Linux 6.18 answers `EFAULT` for a file mapped to be read, shared or private).
+//! It does not send from the mapped file, because the kernel registers only memory that it may
+//! write to (`FOLL_WRITE`; Linux 6.18 answers `EFAULT` for a file mapped to be read, shared or
+//! private).
 //!
 //! A buffer is in use until the kernel's notification. When all but one are, runs are copied from
 //! the last (two copies per byte), so that a network that holds packets delays no other; these
@@ -54,7 +55,7 @@ pub(crate) static SPEC: Spec = Spec {
     },
 };
 
-/// As long as a run may be, so that one is at most 16 fragments.
+/// Bytes of a buffer: those of the longest run, so that a run has at most 16 fragments.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// 1 MiB in flight, and one to copy from.
@@ -86,7 +87,7 @@ struct Room {
 }
 
 impl Registered {
-    /// Room for `bytes` bytes: behind what was read before, or in a new buffer.
+    /// Finds space for `bytes` bytes: behind earlier reads, or in a new buffer.
     fn room(&mut self, bytes: usize, queue: &mut Queue<'_, '_>, copy: bool) -> Option<Room> {
         let zero_copy = !copy && queue.can_fly();
         let fits = |room: &Room| room.at + bytes <= BUFFER_BYTES && room.zero_copy == zero_copy;
@@ -96,7 +97,7 @@ impl Registered {
         let referred = if zero_copy { queue.take(1) } else { None };
         match referred {
             Some(buffer) => Some(Room { buffer, at: 0, zero_copy }),
-            // Those of this submission may be free after it.
+            // The buffers of this submission may be free after it.
             None if zero_copy && !queue.is_empty() => None,
             None => Some(Room { buffer: queue.take(0)?, at: 0, zero_copy: false }),
         }
@@ -112,7 +113,7 @@ impl Registered {
         let RunToQueue { batch, run: SegmentRun { first, .. }, .. } = *part;
         let fit = BUFFER_BYTES as u32 / batch.segment_bytes;
         let end = part.end.min(first.saturating_add(fit));
-        // No more than the buffer's.
+        // The value is no more than the buffer's size.
         let bytes = batch.run_bytes(first, end - first) as u32;
         let room = self.room(bytes as usize, queue, part.copy)?;
         let RunRange { source, offset, .. } =

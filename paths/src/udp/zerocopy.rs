@@ -5,13 +5,13 @@
 //! each page is looked up and pinned, and the kernel reports when it has let go of them. Costs no
 //! copy and two calls per run: the send, and taking one report off the socket's error queue, so
 //! that no more than a few are ever in it. A device that is slow to send makes reports late; those
-//! of a stream's last runs may never be asked for, and go with the socket.
+//! of a stream's last runs may never be read, and end with the socket.
 //!
-//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: on loopback
-//! and into a veth peer all of them, without checksum offload too, and datagrams above the MTU,
-//! which are sent in fragments. One send refers to at most 17 page fragments (`MAX_SKB_FRAGS`);
-//! 65,507 bytes of a file in one range never touch more, which is why this path is for files and
-//! not for payloads with headers between them.
+//! Bytes that the kernel copied nevertheless are in [`SendStats::zerocopy_copied_bytes`]: on
+//! loopback and into a veth peer all of them, without checksum offload too, and datagrams above the
+//! MTU, which are sent in fragments. One send refers to at most 17 page fragments
+//! (`MAX_SKB_FRAGS`); 65,507 bytes of a file in one range never touch more, which is why this path
+//! is for files and not for payloads with headers between them.
 //!
 //! The kernel accounts for sends under way with the socket's option memory (`optmem_max`) and the
 //! user's locked memory (`RLIMIT_MEMLOCK`); when either is used up (`ENOBUFS`), or 128 reports are
@@ -21,7 +21,7 @@
 //! (`__ip_append_data`), `net/core/skbuff.c` (`msg_zerocopy_realloc`, `skb_orphan_frags_rx`).
 //!
 //! Does not protect the file's content: bytes overwritten in place before the device has sent them
-//! are sent as they then are. Does not look at a mapped byte: see [`crate::MappedFile`].
+//! are sent as they then are. Does not read mapped bytes: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 
@@ -82,7 +82,7 @@ fn send(
         match sys::send_mapped_zerocopy(to.as_fd(), map, offset, bytes, stats) {
             Ok(_) => {
                 unreported.sent(bytes);
-                // None may have come yet.
+                // The report may not have arrived yet.
                 let _ = unreported.reap(to.as_fd(), stats);
                 return Ok(());
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Questions and answers as Linux 6.18 has them, and answers that are cut or wrong.
+//! Questions and answers of Linux 6.18, and answers that are cut or wrong.
 //!
 //! Sources: captured in a network namespace with a veth pair and a route with a gateway and an MTU.
 //!
-//! Does not ask. The contract tests do, with devices.
+//! Does not ask the kernel. The contract tests do, with devices.
 
 use super::*;
 
@@ -17,13 +17,13 @@ fn hex(text: &str) -> Vec<u8> {
 const ROUTE_QUESTION: &str = "44000000 1a000100 01000000 00000000 02202000 00000000 00000000 \
     08000100 0a010203 08000200 0a630001 05001b00 11000000 06001c00 138c0000 06001d00 17740000";
 
-/// 10.1.2.3 by way of 10.99.0.9 on device 3, MTU 1,400.
+/// Answer: 10.1.2.3 by way of 10.99.0.9 on device 3, MTU 1,400.
 const ROUTE: &str = "7c000000 18000000 01000000 cb4f0000 02202000 fe000001 00020000 \
     08000f00 fe000000 08000100 0a010203 08000200 0a630001 08000400 03000000 08000500 0a630009 \
     0c000800 08000200 78050000 08001900 00000000 24000c00 02000000 00000000 00000000 00000000 \
     00000000 00000000 00000000 00000000";
 
-/// Its first attributes and the address.
+/// Answer: a device's first attributes and its address.
 const LINK: &str = "40000000 10000000 01000000 cb4f0000 00000100 03000000 43100100 00000000 \
     09000300 6c656674 00000000 08000400 dc050000 0a000100 02000000 00010000";
 
@@ -31,7 +31,7 @@ const NEIGHBOUR: &str = "4c000000 1c000000 01000000 cb4f0000 02000000 03000000 8
     08000100 0a630002 0a000200 02000000 00020000 08000400 00000000 14000300 00000000 00000000 \
     00000000 01000000";
 
-/// ENETUNREACH.
+/// Answer: ENETUNREACH.
 const NO_ROUTE: &str = "24000000 02000000 01000000 cb4f0000 9bffffff 44000000 1a000100 01000000 \
     00000000";
 
