@@ -33,7 +33,7 @@ fn main() -> Result<(), KeyLength> {
     Ok(())
 }
 
-/// The ciphertexts of the messages, and the time that `encrypt` took for all rounds.
+/// Returns the ciphertexts of the messages, and the time of `encrypt` for all rounds.
 fn timed(
     plain: &[Vec<u8>],
     keys: &[AesKey],
@@ -54,7 +54,7 @@ fn timed(
     (texts, spent)
 }
 
-/// The plaintexts of the messages.
+/// Returns the plaintexts of the messages.
 fn opened(cbc: &Cbc, keys: &[AesKey], mut texts: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     for (key, text) in keys.iter().zip(&mut texts) {
         cbc.decrypt(key, &mut [9; BLOCK_BYTES], text);

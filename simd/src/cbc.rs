@@ -8,9 +8,9 @@
 //! 18 (16 lanes), 9 to 13 with a key for each message; AES-256 seven tenths of it. Decryption:
 //! 11.5, 22.7, 22.7 (AMD EPYC of the fourth generation, rustc 1.95).
 //!
-//! Constant in time: it uses no table, and only lengths decide branches and addresses. Round keys
-//! are wiped where they were copied to; copies that the compiler keeps in registers or spills for a
-//! moment are out of reach.
+//! Constant in time: it uses no table, and only lengths decide branches and addresses. Copies of
+//! round keys are wiped; those that the compiler keeps in registers or spills for a moment cannot
+//! be.
 //!
 //! Sources: NIST SP 800-38A §6.2 (CBC); FIPS 197 (AES); Gueron, Krasnov, "Simultaneous hashing of
 //! multiple messages", 2012 (independent messages in lanes), and Intel's Multi-Buffer Crypto, which
@@ -54,7 +54,7 @@ type Block = [u8; BLOCK_BYTES];
 
 /// A message, or a slice of one, to be encrypted in place.
 pub struct Message<'a> {
-    /// Its key.
+    /// Key of the message.
     pub key: &'a AesKey,
     /// The chaining value: at first the IV. Left as the last ciphertext block, so that the next
     /// slice of the message goes on from it.
@@ -142,7 +142,7 @@ mod arm;
 mod x86;
 
 impl fmt::Debug for Message<'_> {
-    /// Without its content.
+    /// Formats a message without its content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes with an {:?}", self.bytes.len(), self.key)
     }
@@ -153,7 +153,7 @@ impl fmt::Debug for Message<'_> {
 pub struct Cbc(&'static Variant<Run>);
 
 impl Cbc {
-    /// Returns all that are here, widest last.
+    /// Returns the variants that this processor has, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }

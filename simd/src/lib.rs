@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes in, bytes out: the loops that are worth vector instructions, one file per kernel.
+//! Loops over bytes in memory that gain from vector instructions, one file per kernel.
 //!
-//! Each kernel has an *oracle*, plain and obviously right, and a list of variants, widest last,
-//! which do the same on wider registers. [`Kernels::here`] takes, once at start, the widest of each
-//! that this processor has and that gives the known answers. The choice is a value that is passed
-//! down, so a test or a measurement can use any other.
+//! Each kernel has an *oracle*, plain code that is easy to verify, and a list of variants, widest
+//! last, which do the same on wider registers. [`Kernels::here`] takes, once at start, the widest
+//! of each that this processor has and that gives the known answers. The choice is a value that is
+//! passed down, so a test or a measurement can use any other.
 //!
 //! Sources: memchr's `arch/generic` for the form: a generic body and a thin function per
 //! instruction set.

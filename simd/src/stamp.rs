@@ -6,8 +6,8 @@
 //! checksum, the packet's own header, and the lengths of the last. The rest is a [`Template`] made
 //! once per destination, with the checksums of its constant part, so a frame costs two short sums
 //! and the stores: 5.5 ns by AVX-512, 5.7 by plain words, 8.9 by the oracle, in slots of 2 KiB that
-//! lie in the second-level cache, whose stores are most of it. Wide registers pay for the checksum
-//! of the payload instead ([`crate::checksum`]).
+//! lie in the second-level cache, whose stores are most of it. Wide registers are faster for the
+//! checksum of the payload ([`crate::checksum`]).
 //!
 //! Sources: RFC 791 §3.1, RFC 768, RFC 1071, RFC 6864 (identification), IEEE 802.3.
 //!
@@ -23,12 +23,12 @@ pub const ETHERNET_BYTES: usize = 14;
 /// Bytes of the Ethernet, IPv4 and UDP headers.
 pub const FRONT_BYTES: usize = ETHERNET_BYTES + IP_BYTES + UDP_BYTES;
 /// Bytes of a packet's own header, where frames have one. The caller builds it; its fields are not
-/// interpreted here. As many as a plain RTP header has (RFC 3550 §5.1).
+/// interpreted here. The size is that of a plain RTP header (RFC 3550 §5.1).
 pub const HEAD_BYTES: usize = 12;
 
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
-/// The most bytes that a datagram's UDP payload can have.
+/// Largest UDP payload of a datagram.
 pub const DATAGRAM_BYTES_MAX: u16 = u16::MAX - (IP_BYTES + UDP_BYTES) as u16;
 
 /// Offsets of the fields that differ between frames.
@@ -54,11 +54,11 @@ const _: () = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Template {
-    /// The three headers, zero where frames differ, and zeroes to the end.
+    /// The three headers, with zeroes where frames differ and to the end.
     bytes: [u8; 64],
-    /// Of IP's header.
+    /// Checksum part of the IP header.
     ip_sum: u32,
-    /// Of UDP's header and its pseudo header, the lengths not included.
+    /// Checksum part of the UDP header and its pseudo header, without the lengths.
     udp_sum: u32,
 }
 
@@ -67,7 +67,7 @@ pub struct Template {
 pub struct Addresses {
     /// The sending device's Ethernet address.
     pub source_mac: [u8; 6],
-    /// The next hop's.
+    /// The next hop's Ethernet address.
     pub target_mac: [u8; 6],
     /// The source address of datagrams.
     pub source: SocketAddrV4,
@@ -76,7 +76,8 @@ pub struct Addresses {
 }
 
 impl Template {
-    /// Of unfragmented (`DF`) datagrams with this time to live and type of service.
+    /// Returns the template of unfragmented (`DF`) datagrams with this time to live and type of
+    /// service.
     pub fn new(addresses: &Addresses, time_to_live: u8, service: u8) -> Self {
         let Addresses { source_mac, target_mac, source, target } = addresses;
         let mut bytes = [0; 64];
@@ -117,7 +118,7 @@ impl Template {
     }
 }
 
-/// As [`fold`], for fewer than 2¹⁶ words, without a loop.
+/// Folds like [`fold`], for fewer than 2¹⁶ words, without a loop.
 #[inline(always)]
 const fn fold32(total: u32) -> u16 {
     let once = (total & 0xffff) + (total >> 16);
@@ -137,20 +138,20 @@ struct Fields {
 /// Frames at equal distances, to be stamped; their number is the number of payload sums.
 #[derive(Debug)]
 pub struct Frames<'a> {
-    /// The memory that holds them.
+    /// The memory that holds the frames.
     pub slots: &'a mut [u8],
-    /// Bytes from the start of one to the start of the next.
+    /// Bytes from the start of one frame to the start of the next.
     pub stride: usize,
-    /// Offset of the first in `slots`.
+    /// Offset of the first frame in `slots`.
     pub at: usize,
     /// The packets' own headers, [`HEAD_BYTES`] each; empty when frames have none, or when they
     /// are counted as payload.
     pub heads: &'a [u8],
-    /// UDP payload bytes of each, the packet's own header included.
+    /// UDP payload bytes of each frame, the packet's own header included.
     pub datagram_bytes: u16,
-    /// UDP payload bytes of the last.
+    /// UDP payload bytes of the last frame.
     pub last_bytes: u16,
-    /// IP identification of the first; each next has one more.
+    /// IP identification of the first frame; each later one has one more.
     pub identification: u16,
 }
 
@@ -259,7 +260,7 @@ fn words_of(head: &[u8; HEAD_BYTES]) -> u32 {
     words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum()
 }
 
-/// Eight bytes at a time.
+/// Stores of eight bytes.
 struct Words;
 
 impl Pen for Words {
@@ -332,7 +333,7 @@ mod x86;
 pub struct Stamp(&'static Variant<Run>);
 
 impl Stamp {
-    /// Returns all that are here, widest last.
+    /// Returns the variants that this processor has, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
@@ -348,8 +349,8 @@ impl Stamp {
         self.0.name
     }
 
-    /// Writes the headers of as many frames as there are payload sums, as [`oracle`] does; no other
-    /// byte of the slots is touched.
+    /// Writes the headers of as many frames as there are payload sums, as [`oracle`] does; writes
+    /// no other byte of the slots.
     ///
     /// # Panics
     /// When the slots do not hold them, they overlap, or the headers are not theirs.
@@ -360,7 +361,7 @@ impl Stamp {
         unsafe { (self.0.run)(template, frames, sums) }
     }
 
-    /// True when it gives the known answers.
+    /// True when the variant gives the known answers.
     fn is_right(self) -> bool {
         const STRIDE: usize = 64;
         let heads: [u8; 3 * HEAD_BYTES] = std::array::from_fn(|n| (n * 41 + 7) as u8);

@@ -12,13 +12,13 @@ use std::fmt;
 pub struct Variant<F: 'static> {
     /// The instruction set, as in `/proc/cpuinfo`; `portable` needs none.
     pub name: &'static str,
-    /// True when this processor has it.
+    /// True when this processor has the instruction set.
     pub is_here: fn() -> bool,
-    /// The function. It may be called where `is_here` says so.
+    /// The function, which requires that `is_here` returns true.
     pub run: F,
 }
 
-/// A variant gave a wrong answer on this processor and is not used.
+/// A variant that gave a wrong answer on this processor and is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The kernel.
@@ -34,14 +34,15 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Those of `variants` that this processor has.
+/// Returns those of `variants` that this processor has.
 pub fn here<F>(
     variants: &'static [Variant<F>],
 ) -> impl DoubleEndedIterator<Item = &'static Variant<F>> {
     variants.iter().filter(|variant| (variant.is_here)())
 }
 
-/// Returns the last of `variants` that is here and `right`, and the widest that was not right.
+/// Returns the last of `variants` that this processor has and that is `right`, and the widest that
+/// was not right.
 ///
 /// # Panics
 /// When not even the first is right.
@@ -60,7 +61,7 @@ pub fn choose<F>(
     panic!("kernel {kernel}: no variant gives the known answers");
 }
 
-/// A variant that needs nothing.
+/// Returns true: for variants without requirements.
 pub fn everywhere() -> bool {
     true
 }

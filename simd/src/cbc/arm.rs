@@ -2,15 +2,15 @@
 //! The registers of ARMv8 with its cryptographic extension, eight lanes of a block each.
 //!
 //! Its instructions add the round key first where x86 adds it last, so the text is added to the
-//! first round key, which is ready before the chain is, and the chain waits for nothing but rounds.
-//! Not measured: it was run on an emulator alone.
+//! first round key, which is ready before the chain is, and the chain waits for rounds only. Its
+//! speed is unknown: it was run on an emulator only.
 //!
 //! Sources: Arm Architecture Reference Manual for A-profile, C7.2 (AESE, AESMC, AESD, AESIMC).
 //!
 //! Does not use SVE's wide AES, which few processors have.
 
-// Registers are inlined into bodies, and these into functions that are compiled for AES: nothing of
-// it is called where it matters.
+// Registers are inlined into bodies, and these into functions that are compiled for AES, so inner
+// loops contain no calls.
 #![allow(unknown_lints, inline_always_mismatching_target_features)]
 #![expect(clippy::needless_range_loop, reason = "registers and their keys count together")]
 

@@ -3,12 +3,12 @@
 //!
 //! A block's plaintext needs its own ciphertext and the block before it, and both are there from
 //! the start, so the blocks of one message fill the cipher unit as lanes do for encryption. Going
-//! backwards, the block before is ciphertext still when it is read, although the plaintext takes
-//! the ciphertext's place; so nothing is kept from one step to the next.
+//! backwards, the previous block is still ciphertext when it is read, although plaintext replaces
+//! ciphertext; so no block is kept from one step to the next.
 //!
 //! Sources: NIST SP 800-38A §6.2 (CBC decryption may run in parallel).
 //!
-//! Does not take more than one message; there is nothing to gain.
+//! Does not take more than one message, which would gain nothing.
 
 use super::encrypt::{Register, Shared};
 use super::key::AesKey;

@@ -28,7 +28,7 @@ pub(super) trait Register<const W: usize>: Copy {
     /// `W` blocks can be written there, wherever it is.
     unsafe fn store(self, to: *mut u8);
 
-    /// Returns one block, `W` times.
+    /// Returns a register with `W` copies of a block.
     ///
     /// # Safety
     /// A block can be read there.
@@ -38,7 +38,7 @@ pub(super) trait Register<const W: usize>: Copy {
     /// As for all.
     unsafe fn xor(self, other: Self) -> Self;
 
-    /// The cipher on `chain ^ text`, in `G` registers at once.
+    /// Encrypts `chain ^ text`, in `G` registers at once.
     ///
     /// # Safety
     /// There are `rounds + 1` keys.
@@ -49,7 +49,7 @@ pub(super) trait Register<const W: usize>: Copy {
         rounds: usize,
     ) -> [Self; G];
 
-    /// The equivalent inverse cipher, in `G` registers at once.
+    /// Applies the equivalent inverse cipher, in `G` registers at once.
     ///
     /// # Safety
     /// There are `rounds + 1` keys.
@@ -60,9 +60,9 @@ pub(super) trait Register<const W: usize>: Copy {
     ) -> [Self; G];
 }
 
-/// Where round keys are.
+/// Source of the round keys.
 pub(super) trait RoundKeys<R>: Copy {
-    /// Those of register `group` of the lanes.
+    /// Returns the round keys of register `group` of the lanes.
     ///
     /// # Safety
     /// The processor has the instructions of `R`; there is such a round, and such a group.

@@ -3,7 +3,7 @@
 //!
 //! Every variant reads the same round keys, so a key is expanded once for any number of messages.
 //! S-box and InvMixColumns of the expansion are those of the `aes` crate, whose rounds take the
-//! same time for every key on every processor: no table here or there. Half a microsecond.
+//! same time for every key on every processor: no table here or there. Costs half a microsecond.
 //!
 //! Sources: FIPS 197 §5.2 (key expansion), §5.3.5 (equivalent inverse cipher).
 //!
@@ -36,7 +36,7 @@ pub struct AesKey {
 /// A key of a length that AES does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLength {
-    /// Its bytes.
+    /// Bytes of the key found.
     pub found: usize,
 }
 
@@ -65,7 +65,7 @@ impl AesKey {
         Ok(Self { rounds, encrypt, decrypt })
     }
 
-    /// 128, 192 or 256.
+    /// Returns 128, 192 or 256.
     pub fn bits(&self) -> usize {
         self.bytes().len() * 8
     }
@@ -136,7 +136,8 @@ impl Schedule {
         schedule
     }
 
-    /// For the equivalent inverse cipher: reversed, all but the outer two through InvMixColumns.
+    /// Returns the keys of the equivalent inverse cipher: reversed, all except the outer two
+    /// through InvMixColumns.
     fn inverse(&self, rounds: usize) -> Self {
         let mut inverse = Self([[0; 16]; ROUND_KEYS_MAX]);
         for round in 0..=rounds {
@@ -152,8 +153,8 @@ impl Schedule {
     }
 }
 
-/// The S-box on each byte. Four equal columns are left as they are by ShiftRows, so a round without
-/// a key and without its MixColumns is the S-box alone.
+/// Applies the S-box to each byte. ShiftRows leaves four equal columns unchanged, so a round
+/// without a key and without its MixColumns is the S-box alone.
 fn substituted(word: [u8; 4]) -> [u8; 4] {
     let mut columns = Words::default();
     columns.as_mut_slice().as_chunks_mut::<4>().0.fill(word);

@@ -19,7 +19,7 @@ pub(super) const PLAINTEXT: [u128; 4] = [
     0xf69f2445_df4f9b17_ad2b417b_e66c3710,
 ];
 
-/// AesKey, as two numbers of which the first so many bytes count, and ciphertext.
+/// Number of key bytes, the key as two numbers, and the ciphertext.
 pub(super) const EXAMPLES: [(usize, [u128; 2], [u128; 4]); 3] = [
     // F.2.1, F.2.2
     (
@@ -72,8 +72,8 @@ pub(super) fn answers(cbc: Cbc, portable: Cbc) -> bool {
         cbc.decrypt(&key, &mut iv, text.as_flattened_mut());
         encrypted && text == bytes(PLAINTEXT) && iv == ciphertext[3]
     });
-    // Fewer messages than lanes, a few more than narrow registers fill, and more than all; with
-    // one key, and with two in turn.
+    // The counts are fewer messages than lanes, a few more than narrow registers fill, and more
+    // than all lanes; with one key, and with two in turn.
     let in_lanes = |key_bytes: usize| {
         let keys: [AesKey; 2] = core::array::from_fn(|n| {
             let material: [u8; 32] = core::array::from_fn(|at| (at * 7 + n) as u8);
@@ -88,7 +88,7 @@ pub(super) fn answers(cbc: Cbc, portable: Cbc) -> bool {
     examples && [16, 24, 32].into_iter().all(in_lanes)
 }
 
-/// More than there are lanes.
+/// Number of messages, more than there are lanes.
 const MESSAGES: usize = 19;
 const BLOCKS_MAX: usize = 48;
 
@@ -122,7 +122,7 @@ impl Trial {
         trial
     }
 
-    /// True when decryption gives the plaintext again.
+    /// True when decryption restores the plaintext.
     fn opened(mut self, cbc: Cbc, keys: &[AesKey], count: usize) -> bool {
         let mut before = Self::new();
         let each = self.texts.iter_mut().zip(&mut before.ivs).enumerate();

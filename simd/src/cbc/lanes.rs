@@ -2,10 +2,10 @@
 //! Messages in lanes: assignment of messages to lanes, and the common number of blocks of each
 //! step.
 //!
-//! All lanes go on by as many blocks as the shortest of them has left. Then that one leaves, its IV
-//! is written back, and the longest message that waits takes its lane. The longest go first, so
+//! All lanes advance by the number of blocks that the shortest has left. Then that one leaves, its
+//! IV is written back, and the longest message that waits takes its lane. The longest go first, so
 //! that the last to end are short and lanes stay full; when none waits, the last lane moves into
-//! the gap. A change of a lane costs some 20 ns, so the number of messages counts and not the
+//! the gap. A change of a lane costs some 20 ns, so the number of messages matters, not the
 //! difference of their lengths: 256 of up to 2 KiB at random are encrypted at 12 GB/s.
 //!
 //! Messages of one key size run together: lanes with fewer rounds would wait for the others. When
@@ -34,23 +34,24 @@ const ROUNDS: [usize; 3] = [10, 12, 14];
 /// Lanes up to which a register holds one block: more take wide registers.
 pub(super) const DIRECT_MAX: usize = 8;
 
-/// The state of `N` lanes. Lanes without a message are copies of the first as far as a kernel takes
-/// them along: they read and write the same bytes.
-// On a page of its own, as panels are: that makes the throughput the same in each run.
+/// The state of `N` lanes. Lanes without a message are copies of the first where a kernel advances
+/// them: they read and write the same bytes.
+// The lanes start on a page of their own, as panels do, which keeps the throughput equal in each
+// run.
 #[repr(C, align(4096))]
 pub(super) struct Lanes<const N: usize> {
-    /// Round keys, a row a round and a column a lane. Written only where messages have keys of
-    /// their own.
+    /// Round keys, a row a round and a column a lane. They are written only where messages have
+    /// different keys.
     pub(super) keys: [[MaybeUninit<u128>; N]; ROUND_KEYS_MAX],
     /// The chaining values.
     pub(super) chain: [u128; N],
-    /// The next block of each.
+    /// Address of the next block of each lane.
     pub(super) at: [*mut u8; N],
-    /// The key of each.
+    /// Key of each lane.
     pub(super) key: [*const AesKey; N],
-    /// Blocks that are left of each.
+    /// Blocks that each lane has left.
     left: [usize; N],
-    /// Which message is in it.
+    /// Number of the message in each lane.
     message: [usize; N],
     /// Rounds of all keys.
     pub(super) rounds: usize,
@@ -58,8 +59,8 @@ pub(super) struct Lanes<const N: usize> {
     has_columns: bool,
 }
 
-/// Advances the first so many lanes by so many blocks: a power of two up to [`DIRECT_MAX`] lanes,
-/// or else all.
+/// Advances the first lanes, as many as given (a power of two up to [`DIRECT_MAX`], or else all),
+/// by a number of blocks.
 pub(super) type Run<const N: usize> = unsafe fn(&mut Lanes<N>, usize, usize);
 
 /// Encrypts all messages.
@@ -89,12 +90,12 @@ pub(super) unsafe fn encrypt<const N: usize>(messages: &mut [Message<'_>], run: 
     }
 }
 
-/// A message that waits: its blocks, to be ordered by, and its place in the window.
+/// A waiting message: its blocks, the sort key, and its place in the window.
 #[derive(Clone, Copy)]
 struct Entry(u64);
 
 impl Entry {
-    /// Blocks are cut to 56 bits, which no memory has.
+    /// Packs blocks, cut to 56 bits (beyond any memory), and index.
     fn new(blocks: usize, index: usize) -> Self {
         Self((blocks as u64) << INDEX_BITS | index as u64)
     }
@@ -154,7 +155,7 @@ unsafe fn pass<const N: usize>(
                 lanes.enter(lane, index, &mut messages[index]);
                 lane += 1;
             } else {
-                // The last one has not been looked at: it is, in its new place, next.
+                // The moved lane has not been checked yet; it is the next, in its new place.
                 occupied -= 1;
                 lanes.copy(occupied, lane);
             }
@@ -203,7 +204,7 @@ impl<const N: usize> Lanes<N> {
         }
     }
 
-    /// Returns the key of the first so many lanes, if they have the same.
+    /// Returns the key of the first `taken` lanes, if they share it.
     pub(super) fn shared_key(&self, taken: usize) -> Option<*const AesKey> {
         let first = self.key[0];
         self.key[..taken].iter().all(|key| *key == first).then_some(first)
@@ -213,8 +214,8 @@ impl<const N: usize> Lanes<N> {
 impl<const N: usize> Drop for Lanes<N> {
     fn drop(&mut self) {
         if self.has_columns {
-            // Written first, because unwritten cells cannot be wiped; and by blocks, because wiping
-            // memory that may be unwritten goes by bytes: a microsecond.
+            // The cells are written first, because unwritten ones cannot be wiped; by blocks,
+            // because wiping memory that may be unwritten works by bytes, at a microsecond.
             for cell in self.keys[..=self.rounds].as_flattened_mut() {
                 cell.write(0).zeroize();
             }
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Blocks that all lanes went on by.
+        /// Blocks by which all lanes advanced.
         static STEPS: Cell<usize> = const { Cell::new(0) };
     }
 

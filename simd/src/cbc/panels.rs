@@ -25,8 +25,8 @@ use super::lanes::Lanes;
 const PANEL_BLOCKS: usize = 8;
 
 /// Panels ahead of which a message is fetched: 1 KiB.
-// The processor itself foresees few of 16 messages. From memory or the third-level cache, 32 of
-// 1 MiB: 9.2 to 11.7 GB/s without, 13.5 with 1 KiB; 128 B were too few, 4 KiB no better.
+// The processor's own prefetch covers few of 16 messages. From memory or the third-level cache, 32
+// of 1 MiB: 9.2 to 11.7 GB/s without, 13.5 with 1 KiB; 128 B were too few, 4 KiB no better.
 const PANELS_AHEAD: usize = 8;
 
 /// A register of `W` blocks that panels can be filled by.
@@ -40,15 +40,15 @@ pub(super) trait Wide<const W: usize>: Register<W> {
     /// As for all.
     unsafe fn transposed(rows: [Self; W]) -> [Self; W];
 
-    /// Makes the cache fetch the line of an address.
+    /// Prefetches the cache line of an address.
     ///
     /// # Safety
     /// As for all.
     unsafe fn prefetch(at: *const u8);
 }
 
-/// Room for two panels.
-// On a page of its own: where on it the panels lay made a tenth of the throughput.
+/// Memory for two panels.
+// The panels start on a page of their own: their place on a page changed the throughput by a tenth.
 #[repr(C, align(4096))]
 struct Room<const N: usize>([[[MaybeUninit<u128>; N]; PANEL_BLOCKS]; 2]);
 
@@ -111,7 +111,7 @@ unsafe fn panels_with<R: Wide<W>, const W: usize, const G: usize, const N: usize
             let (here, other) = (panels[turn % 2], panels[(turn + 1) % 2]);
             for column in 0..PANEL_BLOCKS {
                 chain = here.encrypt::<R, W, G>(chain, column, keys, rounds);
-                // While these wait for each other, the neighbours are copied.
+                // While the rounds wait for each other, neighbouring squares are copied.
                 for square in column * (G / W)..(column + 1) * (G / W) {
                     if turn > 0 {
                         other.give::<R, W>(at, turn - 1, square);
@@ -141,7 +141,7 @@ unsafe fn panels_with<R: Wide<W>, const W: usize, const G: usize, const N: usize
     }
 }
 
-/// Room for [`PANEL_BLOCKS`] blocks of each of `N` lanes: a row a block, a column a lane. The
+/// Memory for [`PANEL_BLOCKS`] blocks of each of `N` lanes: a row a block, a column a lane. The
 /// number of the turn gives its place in the messages.
 #[derive(Clone, Copy)]
 struct Panel<const N: usize>(*mut u8);
@@ -155,7 +155,7 @@ impl<const N: usize> Panel<N> {
         unsafe { self.0.add((block * N + lane) * BLOCK_BYTES) }
     }
 
-    /// Encrypts a block of each lane where it is.
+    /// Encrypts a block of each lane in place.
     ///
     /// # Safety
     /// As for [`panels`].
@@ -215,7 +215,7 @@ impl<const N: usize> Panel<N> {
         }
     }
 
-    /// Makes the cache fetch a square of the messages.
+    /// Prefetches a square of the messages.
     ///
     /// # Safety
     /// As for [`panels`]; the lanes have the blocks of that turn.
@@ -255,7 +255,7 @@ impl<const N: usize> Panel<N> {
         }
     }
 
-    /// Reads so many blocks, fewer than a panel's, of each lane.
+    /// Reads fewer blocks than a panel's of each lane.
     ///
     /// # Safety
     /// The lanes have them.
@@ -272,7 +272,7 @@ impl<const N: usize> Panel<N> {
         }
     }
 
-    /// Writes them.
+    /// Writes such blocks to the messages.
     ///
     /// # Safety
     /// The lanes have them.

@@ -2,8 +2,8 @@
 //! CBC through the `aes` crate: the oracle of the other variants, and the fallback without them.
 //!
 //! The crate uses the processor's instructions where it supports them and bit slices elsewhere,
-//! without tables either way. Slices encrypt four blocks in the time of one, so neighbours that
-//! have one key go side by side.
+//! without tables either way. Slices encrypt four blocks in the time of one, so neighbours with the
+//! same key are encrypted together.
 //!
 //! Sources: NIST SP 800-38A §6.2.
 //!
@@ -16,10 +16,10 @@ use aes::{Aes128, Aes192, Aes256, Block as Words};
 
 use super::{AesKey, BLOCK_BYTES, Block, Message};
 
-/// Blocks that go side by side.
+/// Blocks that are encrypted together.
 const LANES: usize = 16;
 
-/// A key as the crate has it; wiped when dropped.
+/// A key in the crate's form; wiped when dropped.
 enum Cipher {
     Bits128(Aes128),
     Bits192(Aes192),

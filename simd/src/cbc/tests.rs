@@ -12,11 +12,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::trials::noise;
 
-/// Lanes of the variant that has most of them.
+/// Largest number of lanes of a variant.
 const LANES_MAX: usize = 16;
-/// Blocks of a lane that it takes together.
+/// Blocks of a lane that this variant copies together.
 const PANEL_BLOCKS: usize = 8;
-/// Blocks a step of the variant that takes most of them: decryption by the widest registers.
+/// Largest number of blocks a step of a variant: decryption by the widest registers.
 const STEP_BLOCKS_MAX: usize = 32;
 /// Guard bytes that no variant may write.
 const GUARD: u8 = 0xa5;
@@ -77,7 +77,7 @@ fn the_examples_of_the_standard() {
             let key = AesKey::new(&known::bytes(key).as_flattened()[..key_bytes]).unwrap();
             let (plaintext, ciphertext) =
                 (known::bytes(known::PLAINTEXT), known::bytes(ciphertext));
-            // Alone, and in every lane.
+            // The message is alone, then in every lane.
             for count in [1, LANES_MAX + 1] {
                 let mut texts = vec![plaintext; count];
                 let mut ivs = vec![known::IV; count];
@@ -99,7 +99,7 @@ fn the_examples_of_the_standard() {
 /// Messages of a text in one piece of memory, guards between them.
 struct Row<'a> {
     text: &'a [u8],
-    /// Bytes from the end of one to the start of the next.
+    /// Bytes from the end of one message to the start of the next.
     gap: usize,
     blocks: Vec<usize>,
 }
@@ -147,7 +147,7 @@ impl Row<'_> {
 #[test]
 fn every_variant_encrypts_every_length_at_every_offset() {
     let iv = [0x3c; 16];
-    // Panels enough for messages to be fetched ahead.
+    // The text has enough panels for prefetching.
     let text = noise(BLOCK_BYTES * 300);
     for raw in [&keys()[..1], &keys()[2..3], &keys()[..]] {
         let keys = expanded(raw);
@@ -307,8 +307,8 @@ fn part_of_a_block_cannot_be_decrypted() {
 }
 
 proptest! {
-    /// Any number of messages of any lengths, each with a key, a size and an IV of its own or with
-    /// one that others have.
+    /// Encrypts any number of messages of any lengths, each with a key, a size and an IV that
+    /// others may share.
     #[test]
     fn any_messages_are_encrypted(
         messages in prop::collection::vec((0_usize..90, 0_usize..6, any::<[u8; 16]>()), 0..60)

@@ -12,8 +12,8 @@ use super::lanes::{self, Lanes};
 use super::panels::{Wide, panels};
 use super::{AesKey, Block, Message, decrypt};
 
-/// Both directions, by the round instructions of one width. The rounds that all keys have are
-/// written out by the compiler.
+/// Defines both directions by the round instructions of one width. The rounds that all keys have
+/// are written out by the compiler.
 macro_rules! rounds {
     ($round:ident, $last:ident, $inverse_round:ident, $inverse_last:ident) => {
         #[inline(always)]
@@ -27,7 +27,7 @@ macro_rules! rounds {
             unsafe {
                 let mut state = chain;
                 for group in 0..G {
-                    // In this order: only one of both waits for the chain.
+                    // In this order only one of the two operations waits for the chain.
                     state[group] = text[group].xor(keys.key(0, group)).xor(chain[group]);
                 }
                 for round in 1..ROUNDS_MIN {
@@ -77,7 +77,7 @@ macro_rules! rounds {
     };
 }
 
-/// Of a key of 128 bits.
+/// Rounds of a key of 128 bits.
 const ROUNDS_MIN: usize = 10;
 
 #[derive(Clone, Copy)]
@@ -222,7 +222,7 @@ impl Register<4> for Zmm {
 impl Wide<4> for Zmm {
     #[inline(always)]
     unsafe fn transposed([a, b, c, d]: [Self; 4]) -> [Self; 4] {
-        // Blocks 0 and 2 of both, and blocks 1 and 3.
+        // Selects blocks 0 and 2 of both registers; the next, blocks 1 and 3.
         const EVEN: i32 = 0b10_00_10_00;
         const ODD: i32 = 0b11_01_11_01;
         // SAFETY: AVX-512 F, by the caller.

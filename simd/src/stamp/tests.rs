@@ -36,7 +36,7 @@ fn agrees(trial: &Trial, stride: usize, at: usize, datagram_bytes: u16, last_byt
     };
     let expected = stamped(None);
     for stamp in Stamp::all() {
-        // All of the slots: bytes outside the headers are as they were.
+        // The comparison includes all slots: bytes outside the headers stay unchanged.
         let (got, heads) = (stamped(Some(stamp)), trial.heads.len());
         assert!(got == expected, "{stamp:?} {stride} {at} {datagram_bytes} {last_bytes} {heads}");
     }
@@ -73,7 +73,7 @@ fn every_variant_is_right_at_every_length() {
     }
 }
 
-/// Sums at which a fold carries twice, and the one whose complement is 0.
+/// Tests sums at which a fold carries twice, and the one whose complement is 0.
 #[test]
 fn every_variant_is_right_at_every_payload_sum() {
     let mut trial = trial(1, true, 54);
@@ -90,7 +90,7 @@ fn every_variant_is_right_at_every_payload_sum() {
 
 #[test]
 fn a_frame_of_linux_itself() {
-    // Five bytes from 10.99.0.1:5004 to 10.99.0.2:6004, transmit checksums by software.
+    // The frame has five bytes from 10.99.0.1:5004 to 10.99.0.2:6004, with checksums by software.
     let golden = [
         0x02, 0x00, 0x00, 0x00, 0x00, 0x02, 0x02, 0x00, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x45,
         0x00, 0x00, 0x21, 0x2e, 0x98, 0x40, 0x00, 0x40, 0x11, 0xf7, 0x6b, 0x0a, 0x63, 0x00, 0x01,

@@ -10,11 +10,11 @@ use core::arch::x86_64::*;
 
 use super::{FRONT_BYTES, Fields, Frames, HEAD_BYTES, Pen, Template, body};
 
-/// All at once.
+/// Stores all headers at once.
 struct Zmm;
 
-/// Which word of the frame comes from where: a number below 32 is the template's word, 32 and up
-/// are the fields and the head.
+/// Source of each word of the frame: a number below 32 is the template's word, 32 and up are the
+/// fields and the head.
 const WORDS: [u16; 32] = {
     let mut words = [0; 32];
     let mut word = 0;
