@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 fn processor_time() -> Duration {
     let usage = Usage::now();
     usage.user + usage.system
@@ -87,7 +87,7 @@ fn send(
     Ok(())
 }
 
-/// Receives so many bytes and compares them with the file.
+/// Receives bytes and compares them with the file.
 fn compare(
     receiver: &UdpSocket,
     file: &File,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables of paths in ARCHITECTURE.md are the lists in the code.
+//! The tables of paths in ARCHITECTURE.md agree with the lists in the code.
 //!
-//! `UPDATE=1 cargo test -p pagewire-paths --test documents` writes it anew.
+//! `UPDATE=1 cargo test -p pagewire-paths --test documents` rewrites the tables.
 
 use std::fmt::Write;
 use std::path::Path;

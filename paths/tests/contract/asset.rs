@@ -12,13 +12,14 @@ pub(crate) const HEAD_BYTES: usize = 12;
 /// 12 bytes of RTP and 7 packets of transport stream.
 pub(crate) const SEGMENT_BYTES: usize = 1328;
 
-/// Kind of headers. To most paths they are bytes; some have the kernel make those that it would
-/// make alike.
+/// Kind of headers. Most paths treat them as bytes; some let the kernel make them where it makes
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineHeaders {
-    /// RTP's, numbered without a gap over the end of the sequence, timestamps evenly apart.
+    /// RTP headers, numbered without a gap across the wrap of the sequence, timestamps evenly
+    /// apart.
     Even,
-    /// The same with uneven timestamps, and a marker now and then.
+    /// The same with uneven timestamps and occasional markers.
     Uneven,
     /// Even, with a jump in the sequence behind every seventh.
     Jumping,
@@ -52,7 +53,7 @@ pub(crate) struct Shape {
     pub(crate) packets: usize,
     pub(crate) segment_bytes: usize,
     pub(crate) last_bytes: usize,
-    /// Where the first payload begins in the file, and the first datagram in the wire image.
+    /// Offset of the first payload in the file, and of the first datagram in the wire image.
     pub(crate) offset: usize,
     /// Bytes of the file between one 188 bytes of payload and the next.
     pub(crate) gap_bytes: usize,
@@ -167,7 +168,7 @@ impl Asset {
         }
     }
 
-    /// Where a packet's bytes begin in the file of that feed.
+    /// Returns the offset of a packet's bytes in the file of that feed.
     pub(crate) fn offset_of(&self, feed: Feed, packet: u32) -> u64 {
         match feed {
             Feed::Gathered => self.ranges[packet as usize][0].offset,

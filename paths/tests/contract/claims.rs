@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The claims of each path are its counts.
+//! The claims of each path agree with its counts.
 
 use paths::{Feed, SEGMENTS_MAX, SendStats, SystemCalls};
 
@@ -9,8 +9,8 @@ use crate::{send_from, stream_paths};
 
 const PACKETS: u64 = 460;
 
-/// Packets that a run carries at least and at most: 64 KiB less a page's remainder, 64 KiB less
-/// headers, and no more than the destination's segments.
+/// Returns the smallest and the largest number of packets of a run: 64 KiB less a page's remainder,
+/// 64 KiB less headers, and no more than the destination's segments.
 fn run_packets(segments_max: u32) -> (u64, u64) {
     let at_least = (65_536 - 4_095) / SEGMENT_BYTES as u64;
     let at_most = 65_507 / SEGMENT_BYTES as u64;
@@ -19,7 +19,7 @@ fn run_packets(segments_max: u32) -> (u64, u64) {
 
 #[test]
 fn streams_cost_the_calls_and_copies_they_claim() {
-    // Even, as those of transport stream are: a lone packet over an odd page border is copied.
+    // Offsets are even, as in transport stream: a lone packet across an odd page border is copied.
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(PACKETS as usize) });
     let pieces = asset.pieces(0..PACKETS as u32);
     let bytes: u64 = asset.datagrams.iter().map(|datagram| datagram.len() as u64).sum();

@@ -62,7 +62,7 @@ fn residence_inside_a_tracer() {
     tracer::counted("resident", resident.into());
 }
 
-/// A download asks before each step, so it has to be cheap.
+/// A download makes this query before each step, so it must be cheap.
 #[test]
 fn residence_of_a_mebibyte_is_two_calls() {
     let Some(trace) = trace_of("counted::residence_inside_a_tracer") else { return };
@@ -77,7 +77,7 @@ fn residence_of_a_mebibyte_is_two_calls() {
 fn a_tracer_counts_the_calls_that_the_tally_has() {
     let Some(trace) = trace_of("counted::inside_a_tracer") else { return };
     let counts = tracer::counts(&trace);
-    // Each stream path twice, and downloads.
+    // The trace has each stream path twice, and downloads.
     assert!(counts.len() > 2 * stream_paths().len(), "{counts:?}");
     for count in counts {
         assert!(count.counted > 0, "{count:?}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths by device, when the device is slow, away, another, or somebody else's.
+//! Paths by device, when the device is slow, removed, replaced, or used by another program.
 //!
-//! In the network of [`crate::frames`], whose far end checks and compares.
+//! The tests run in the network of [`crate::frames`], whose far end checks and compares.
 //!
 //! Sources: `tc-tbf(8)`, `veth(4)`, `ip-neighbour(8)`.
 //!
@@ -44,15 +44,15 @@ fn inside_a_slow_pair() {
         received.sort();
         sent.sort();
         assert_received(&received, &sent, &spec.to_string());
-        // An XDP socket goes past the queue.
+        // An XDP socket bypasses the queue.
         assert_eq!(refusals > 0, spec.name == "packet_ring", "{spec}: {refusals} refusals");
         assert!(stats.refused >= refusals, "{spec}");
     }
     assert_eq!(wrong_checksums(), 0);
 }
 
-/// Without a carrier frames are lost as on a wire that is pulled out, and no sender waits; with it
-/// new frames arrive, and none of the lost ones.
+/// Without a carrier frames are lost as on an unplugged wire, and no sender waits; with it new
+/// frames arrive, and none of the lost ones.
 #[test]
 fn a_pulled_wire_holds_nobody_up() {
     run_alone(PAIR, "devices::inside_a_pair_without_carrier");
@@ -151,7 +151,7 @@ fn inside_a_pair_that_moves() {
         let arrived = peer.all(1100 - 1024 + 10).len();
         assert_eq!(arrived, 10 + 1100 - 1024, "{spec}");
         assert_eq!(calls.iter().filter(|calls| **calls > 2).count(), 2, "{spec}");
-        // One that the kernel has forgotten meanwhile is sent to all the same.
+        // The path still sends to a neighbour that the kernel has forgotten meanwhile.
         sh(&format!("ip neigh del {FAR} dev left"));
         for _ in 0..1100 {
             assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(1), "{spec}");
@@ -188,8 +188,8 @@ fn two_threads(queues: usize) {
             assert_eq!(second, Ok(20), "{spec}");
         }
         peer.all(stats.packets as usize);
-        // When the first thread has ended, its queue is free again, which the kernel leaves to a
-        // worker.
+        // When the first thread has ended, its queue is free again, once a kernel worker has closed
+        // it.
         drop(one);
         let same = |(other, ..): &(&Spec, _, _)| other.name == spec.name;
         let (_, _, mut third) = device_paths().into_iter().find(same).unwrap();
@@ -222,10 +222,10 @@ fn inside_a_pair_of_two_queues() {
     two_threads(2);
 }
 
-/// A sink as the laboratory has it: a device that asks for no addresses needs none to be known.
+/// The sink is the laboratory's: a device that resolves no addresses needs no known neighbour.
 #[test]
 fn a_device_without_neighbours_is_sent_to() {
-    // Without IPv6: its own packets would be counted with ours.
+    // IPv6 is off: its own packets would be counted too.
     let sink = "ip link add sink type ifb
         ip addr add 10.97.0.1/24 dev sink
         ip link set sink addrgenmode none

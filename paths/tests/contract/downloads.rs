@@ -55,7 +55,7 @@ fn reader(mut client: TcpStream) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-/// Steps until `bytes` bytes are sent or something ends it; also counts the steps.
+/// Steps until `bytes` bytes are sent or an error ends it; also counts the steps.
 fn download(
     path: &mut dyn DownloadPath,
     source: &MappedFile,
@@ -136,7 +136,7 @@ fn set_up(path: &mut dyn DownloadPath, source: &MappedFile, spec: &Spec, socket:
     assert!(stats.calls <= most, "{spec}: {} calls at first", stats.calls);
 }
 
-/// In a socket that takes a whole step, nothing is read twice.
+/// A socket that accepts a whole step causes no second read.
 #[test]
 fn downloads_copy_what_they_claim() {
     let (source, _) = file_of(32_768);
@@ -252,7 +252,7 @@ fn connections_in_turn_get_their_own_bytes() {
     for (spec, mut path) in download_paths() {
         let (pair, mut stats) = ([connection(), connection()], SendStats::default());
         let mut sent = [0, 0];
-        // Until both are full, a step each.
+        // Each connection gets a step until both are full.
         let mut full = [false, false];
         while full != [true, true] {
             for (number, (server, _)) in pair.iter().enumerate() {
@@ -295,7 +295,7 @@ fn a_file_that_grows_is_sent_as_promised() {
     }
 }
 
-/// The socket may refer to a path's buffers long after the path is gone.
+/// The socket may refer to a path's buffers long after the path is dropped.
 #[test]
 fn bytes_sent_before_a_path_was_dropped_arrive() {
     let (source, content) = file_of(16 << 20);
@@ -312,7 +312,7 @@ fn bytes_sent_before_a_path_was_dropped_arrive() {
         assert_eq!(blocked, SendError::Blocked, "{spec}");
         drop(path);
         drop(server);
-        // Memory that the path gave back may come back here.
+        // This allocation may reuse memory that the path has freed.
         let other = vec![0xee_u8; 4 << 20];
         assert!(reader(client).join().unwrap() == content[..stats.bytes as usize], "{spec}");
         drop(other);

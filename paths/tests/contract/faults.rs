@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that change while they are sent, and peers that do not do their part.
+//! Files that change while they are sent, and peers that fail.
 
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
@@ -24,8 +24,8 @@ const PAGE_BYTES: u64 = 4096;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Of a file cut at byte `cut`, all packets before that arrive; then the send returns the file's
-/// end. Any further bytes lie in the page of the cut: right up to it, and zeroes or nothing behind.
+/// Checks that all packets before a file's cut arrive, and that the send then returns the file's
+/// end. Further bytes lie in the page of the cut: correct up to it, and zeroes or none behind.
 fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segments_max: u32) {
     for (spec, feed, mut path) in stream_paths() {
         let asset = Asset::new(Shape { offset: 100, ..Shape::full(200) });
@@ -84,10 +84,10 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
 fn a_file_cut_while_it_is_sent_is_sent_up_to_the_cut() {
     for segments_max in [SEGMENTS_MAX, 7, 1] {
         for sent_before in [0, 20] {
-            // In the middle of a packet, and on the border between two.
+            // The cut lies in the middle of a packet, then on the border between two.
             cut_while_sent(sent_before, |a, feed| a.offset_of(feed, 60) + 700, segments_max);
             cut_while_sent(sent_before, |a, feed| a.offset_of(feed, 61), segments_max);
-            // On the border between two pages.
+            // The cut lies on the border between two pages.
             cut_while_sent(sent_before, |_, _| 15 * PAGE_BYTES, segments_max);
             cut_while_sent(sent_before, |_, _| 0, segments_max);
         }
@@ -97,7 +97,7 @@ fn a_file_cut_while_it_is_sent_is_sent_up_to_the_cut() {
 /// Packets of a cut file do not get in front of the next asset's packets.
 #[test]
 fn a_cut_file_leaves_nothing_behind_in_the_socket() {
-    // In the middle of a packet, and on the border between two.
+    // The cut lies in the middle of a packet, then on the border between two.
     let of_all = |cut_bytes| stream_paths().into_iter().map(move |path| (path, cut_bytes));
     for ((spec, feed, mut path), cut_bytes) in [0, 1, 5].into_iter().flat_map(of_all) {
         let asset = Asset::new(Shape::full(60));
@@ -115,8 +115,8 @@ fn a_cut_file_leaves_nothing_behind_in_the_socket() {
     }
 }
 
-/// Both shorter than the batch and unreadable, as a disk that fails can be: the stream ends with
-/// an error, whatever of the two is found first.
+/// A file that is both shorter than the batch and unreadable, as on a failing disk, ends the stream
+/// with an error for either fault.
 #[test]
 fn a_file_that_ends_early_and_cannot_be_read_ends_the_stream() {
     let (packets, segment_bytes) = (20, SEGMENT_BYTES as u32);
@@ -172,7 +172,7 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
     }
 }
 
-/// ICMP reports a closed port, which a stranger can forge: nothing ends, every batch goes out
+/// ICMP reports a closed port, which a stranger can forge: no stream ends, every batch leaves
 /// whole, and the reports quote sent packets.
 #[test]
 fn a_peer_that_closes_is_reported_and_ends_nothing() {
@@ -249,7 +249,7 @@ fn segments_fall_once(asset: &Asset) {
         match spec.system_calls {
             SystemCalls::PerPacket(_) => assert!(!together, "{spec}"),
             SystemCalls::PerRun(_) => assert!(together, "{spec}"),
-            // Of messages that the kernel cuts or of packets that it does not.
+            // A batch has messages that the kernel cuts or packets that it does not.
             SystemCalls::PerBatch(_) | SystemCalls::PerStep(_) => {}
         }
         assert_eq!(to.take_segment_limit_lowered(), None, "{spec}");
@@ -293,7 +293,7 @@ fn inside_a_silent_network() {
         let mut arrived = Vec::new();
         while next < 300 {
             wire.take_in(&mut arrived);
-            // No more at once than the tap has room for, which is charged whole pages of some.
+            // A batch fits the tap's queue, which is charged whole pages for some packets.
             let end = (next + 10).min(300);
             let pieces = asset.pieces(next..end);
             match path.send(&asset.batch(feed, next..end, &pieces), &mut to, &mut stats) {
@@ -313,7 +313,7 @@ fn inside_a_silent_network() {
     }
 }
 
-/// With no descriptor left a path either needs none, or names the object that it could not open.
+/// Without a free descriptor a path either needs none, or names the object that it could not open.
 #[test]
 fn a_path_without_descriptors_says_so_or_works() {
     network::run(Owner::User, "ip link set lo up", "faults::inside_a_limit_of_files");
@@ -352,7 +352,7 @@ fn inside_a_limit_of_files() {
     assert!(refused > 0, "the limit was none");
 }
 
-/// Packets received by all devices of this network.
+/// A socket that receives the packets of all devices of this network.
 struct Wire(OwnedFd);
 
 impl Wire {
@@ -375,7 +375,7 @@ impl Wire {
 }
 
 /// An unprivileged user with many pipes open gets a short one for `sendfile`, which then takes a
-/// run in steps. A refusal at the last of them must not leave the first corked, nor send it twice.
+/// run in steps. A refusal of the last step must not leave the first corked, nor send it twice.
 #[test]
 fn a_short_pipe_and_a_refusal_lose_nothing_and_double_nothing() {
     network::run(Owner::User, "ip link set lo up mtu 1000", "faults::inside_a_short_pipe");

@@ -6,7 +6,7 @@
 //!
 //! Source: `packet(7)`.
 //!
-//! Does not other devices. A card's driver is the laboratory's, with `--interface`.
+//! Does not test other devices. The laboratory measures a card's driver, with `--interface`.
 
 use std::net::UdpSocket;
 use std::sync::Mutex;
@@ -25,8 +25,7 @@ use crate::{send_from, stream_paths_via};
 const NEAR: &str = "10.99.0.1";
 const FAR: &str = "10.99.0.2";
 
-/// One network at a time: locked memory is counted per user, and 8 MiB are all that many hosts
-/// grant.
+/// Runs one network at a time: locked memory is counted per user, and many hosts grant only 8 MiB.
 pub(crate) fn run_alone(setup: &str, name: &str) {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock();
@@ -103,7 +102,7 @@ fn inside_a_pair() {
         shapes.extend([1, 2, 49].map(|packets| sized(packets, bytes, bytes)));
         shapes.push(sized(5, bytes, HEAD_BYTES + 5));
     }
-    // Around the ring's 512 slots, and round it more than once.
+    // Sizes lie around the ring's 512 slots, and go round it more than once.
     shapes.extend([511, 512, 513, 1200].map(Shape::full));
     for offset in [1, 4, 2049, 4095, 4097] {
         shapes.push(Shape { offset, ..Shape::full(60) });
@@ -133,7 +132,7 @@ fn inside_a_pair() {
     assert_eq!(wrong_checksums(), 0);
 }
 
-/// Headers of sizes other than RTP's, none among them, are part of the datagram like any.
+/// Headers of other sizes than RTP's, including none, are sent as part of the datagram.
 #[test]
 fn headers_of_any_size_are_sent() {
     run_alone(PAIR, "frames::inside_a_pair_with_other_headers");
@@ -200,7 +199,7 @@ fn inside_a_pair_counted() {
             };
             let mut calls = u64::from(calls);
             if spec.name == "xdp" && Host::here().kernel() < (6, 17) {
-                // 32 frames a call.
+                // Older kernels take 32 frames a call.
                 calls += PACKETS.div_ceil(32) - 1;
             }
             assert_eq!(stats.calls, calls, "{spec}: calls, round {round}");
@@ -221,8 +220,8 @@ fn inside_a_pair_with_a_tracer() {
     assert_eq!(counts.len(), 2 * device_paths().len(), "{counts:?}");
     for of_path in counts.chunks(2) {
         let [first, second] = of_path else { panic!("{of_path:?}") };
-        // The first opens the ring and asks for the route, between calls of the allocator and of
-        // closing the socket it asked with.
+        // The first batch opens the ring and queries the route; the trace also has calls of the
+        // allocator and the close of the query's socket.
         assert!(first.seen >= first.counted && first.counted > second.counted, "{of_path:?}");
         assert_eq!(second.seen, second.counted, "{second:?}: calls traced, calls in the stats");
     }
@@ -319,7 +318,7 @@ fn inside_a_pair_with_refusals() {
         let said = "lo is not an Ethernet device (type 772 of netdevice(7))";
         assert_eq!(loopback, format!("frames to 10.98.0.5:9: {said}"), "{spec}");
     }
-    // A neighbour that is being asked for is waited for, and then sent to.
+    // A neighbour that is being resolved blocks the path, which then sends to it.
     for (number, (spec, _, mut path)) in device_paths().into_iter().enumerate() {
         let address = format!("10.99.0.{}", 100 + number);
         let to = destination(&format!("{address}:9"));

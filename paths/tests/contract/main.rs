@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract of the list of paths: every member, every shape, every fault.
 //!
-//! Each test walks `paths::PATHS`, so a new member is tested by being on the list. Datagrams are
-//! compared one by one with the expected ones, and counts with claims.
+//! Each test walks `paths::PATHS`, so a new member of the list is tested without further code.
+//! Datagrams are compared one by one with the expected ones, and counts with claims.
 //!
 //! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` walks these
 //! stream paths by socket and leaves the others out.
@@ -35,7 +35,7 @@ use asset::Asset;
 use harness::skip;
 use peer::Peer;
 
-/// Every stream path by socket that this host can use, opened; the rest is named as skipped.
+/// Every stream path by socket that this host can use, opened; prints the others as skipped.
 fn stream_paths() -> Vec<(&'static Spec, Feed, Box<dyn StreamPath>)> {
     stream_paths_via(Via::Socket)
 }
@@ -55,7 +55,7 @@ fn stream_paths_via(wanted: Via) -> Vec<(&'static Spec, Feed, Box<dyn StreamPath
     usable
 }
 
-/// True when the list of those to be tested has it, or there is none.
+/// True when `ONLY` names the path, or is not set.
 fn is_asked_for(spec: &Spec) -> bool {
     std::env::var("ONLY").map_or(true, |names| names.split(',').any(|name| name == spec.name))
 }
@@ -74,7 +74,7 @@ fn opened<P>(spec: &Spec, path: Result<P, Error>) -> Option<P> {
 
 const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
 
-/// Sends all packets of `asset` from number `first` on, in as many batches as it takes (one, where
+/// Sends all packets of `asset` from number `first` on, in as many batches as needed (one, where
 /// the host grants the peer a large receive buffer), receiving after each.
 fn send_from(
     first: u32,

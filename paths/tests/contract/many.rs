@@ -37,7 +37,7 @@ fn every_destination_gets_its_own_batch() {
     }
 }
 
-/// One destination's port is closed, the file of another has been cut, the third is well.
+/// One destination's port is closed, the file of another has been cut, the third has no fault.
 #[test]
 fn a_closed_port_and_a_file_that_is_cut_trouble_no_other() {
     const ROUNDS: usize = 10;

@@ -48,7 +48,7 @@ impl Peer {
         (granted_bytes / (2 * segment_bytes + 1024)).max(1) as u32
     }
 
-    /// Returns a new destination that leads here.
+    /// Returns a new destination for this peer.
     pub(crate) fn destination(&self) -> Destination {
         let address = self.address();
         let socket = UdpSocket::bind(SocketAddr::new(address.ip(), 0)).unwrap();
@@ -79,8 +79,8 @@ impl Peer {
         }
     }
 
-    /// Everything that was sent here so far: waits for `expected` datagrams, then for a last one of
-    /// its own, behind which nothing else can be.
+    /// Returns all datagrams sent here so far: waits for `expected` datagrams, then for a final one
+    /// of its own, which arrives after all others.
     pub(crate) fn all(&mut self, expected: usize) -> Vec<Vec<u8>> {
         self.wait_until(|received| received.len() >= expected);
         let sender = UdpSocket::bind(SocketAddr::new(self.address().ip(), 0)).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever its shape, a batch arrives packet by packet as it was to be sent.
+//! A batch of any shape arrives packet by packet, as it was to be sent.
 
 use paths::{Feed, SEGMENTS_MAX, SendStats};
 
@@ -28,7 +28,7 @@ fn shapes() -> Vec<Shape> {
         // More small segments than one call may carry.
         sized(SEGMENTS_MAX as usize * 2 + 2, 200, 200),
         sized(3, 20_000, 19_999),
-        // No two fit one call.
+        // Two of these exceed one call.
         sized(2, 60_000, 60_000),
         sized(2, 65_507, 13),
     ];
@@ -38,7 +38,7 @@ fn shapes() -> Vec<Shape> {
         shapes.push(last(4, bytes - 3 * SEGMENT_BYTES));
         shapes.push(sized(20, bytes, bytes));
     }
-    // Around the longest run, and hundreds.
+    // Numbers of packets around the longest run, and hundreds.
     shapes.extend([45, 46, 47, 48, 49, 50, 64, 65, 98, 300].map(Shape::full));
     shapes.push(last(300, 500));
     shapes
@@ -82,7 +82,7 @@ fn every_shape_arrives_from_offsets_off_the_page() {
     }
 }
 
-/// Also those that the kernel would not make alike.
+/// The headers include those that the kernel would make differently.
 #[test]
 fn headers_of_every_kind_arrive_as_they_are() {
     for heads in
@@ -93,7 +93,7 @@ fn headers_of_every_kind_arrive_as_they_are() {
             for segments_max in [SEGMENTS_MAX, 7, 1] {
                 arrives(shape, segments_max, "127.0.0.1:0");
             }
-            // A jump in the file between packets, too.
+            // The file also has a gap between packets.
             arrives(Shape { gap_bytes: 4, ..shape }, SEGMENTS_MAX, "127.0.0.1:0");
         }
     }
@@ -119,7 +119,7 @@ fn payloads_with_gaps_arrive_without_them() {
     }
 }
 
-/// More pieces than a datagram may have fragments.
+/// Packets with more pieces than a datagram may have fragments arrive.
 #[test]
 fn a_payload_spread_over_many_pages_arrives() {
     let (segment_bytes, last_bytes) = (HEAD_BYTES + 40 * 188, HEAD_BYTES + 30 * 188);
@@ -142,7 +142,7 @@ fn every_shape_arrives_over_ipv6() {
     }
 }
 
-/// A session may change its path in mid-stream; the socket's segmentation follows.
+/// A session may change its path in mid-stream; the path sets the socket's segmentation.
 #[test]
 fn paths_and_packet_sizes_may_change_from_batch_to_batch() {
     let large = Asset::new(Shape::full(60));

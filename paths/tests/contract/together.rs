@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A send to many destinations at once has the same results as a send to each.
 //!
-//! Two sets of sessions are made alike. One is sent to by `send`, one after the other, the other by
-//! `send_all`; among them are sessions that are full, gone or whose file has been cut. Outcomes,
-//! numbers of segments and received bytes have to be the same, session by session.
+//! Two equal sets of sessions are made. One is served by `send`, session by session, the other by
+//! `send_all`; some sessions have a full socket, a closed port or a cut file. Outcomes, numbers of
+//! segments and received bytes must be equal, session by session.
 
 use std::net::UdpSocket;
 use std::ops::Range;
@@ -21,30 +21,30 @@ const SESSIONS: usize = 100;
 /// surely holds.
 const PACKETS_MAX: u32 = 60;
 
-/// After so many reports of a closed port a peer is gone.
+/// Rounds of sends to each session.
 const ROUNDS: u32 = 4;
 
-/// Of the sessions, these do not go well.
+/// Numbers of the sessions with a fault.
 const FULL: usize = 13;
 const FULL_ON_THE_WAY: usize = 14;
 const CLOSED: usize = 57;
 const CUT: usize = 58;
 const UNSEGMENTED: usize = 90;
 
-/// The packet that the cut goes through.
+/// Packet in which the file is cut.
 const CUT_PACKET: u32 = 20;
 
-/// A network with neighbours that do not answer, and are asked for longer than a slow guest takes
-/// for a path: when the kernel gives one up, it drops the packets that wait for it and a full
-/// socket has room again. Waiting packets keep rings and their locked memory alive, so they are
-/// dropped at the end.
+/// A network with neighbours that do not answer, with a longer resolution time than a slow guest
+/// needs for a path: when resolution fails, the kernel drops the packets that wait for it and a
+/// full socket has room again. Waiting packets keep rings and their locked memory alive, so they
+/// are dropped at the end.
 const NETWORK: &str = "ip link set lo up \
                        && ip link add left type veth peer name right && ip link set right up \
                        && ip addr add 10.99.0.1/16 dev left && ip link set left up \
                        && ip ntable change name arp_cache dev left mcast_probes 30";
 
-/// The first time hardly any memory may be locked: zero-copy sends hold some for the kernel, and
-/// sends beyond the limit are copied.
+/// The first run allows hardly any locked memory: zero-copy sends need some, and sends beyond the
+/// limit are copied.
 #[test]
 fn many_at_once_are_sent_as_each_alone() {
     for limit in [" && ulimit -l 2048", ""] {
@@ -211,7 +211,7 @@ fn inside_a_network_with_silent_peers() {
         for number in 0..SESSIONS {
             let what = format!("{spec}: session {number}");
             if number == CUT {
-                // Behind the cut there may be packets of zeroes, as many as a run happened to have.
+                // Packets of zeroes may follow the cut, up to the end of a run.
                 for received in &mut received {
                     received[CUT].truncate(CUT_PACKET as usize);
                 }

@@ -70,8 +70,7 @@ fn loopback_copies_every_datagram_and_says_so() {
     }
 }
 
-/// Refused sends use up numbers of their own, and nothing is counted for them or counted wrong
-/// after them.
+/// Refused sends use up numbers of their own; they count nothing and later counts stay right.
 #[test]
 fn a_fall_does_not_confuse_the_count() {
     network::run(Owner::User, "ip link set lo up mtu 1000", "zerocopy::inside_a_small_mtu");
@@ -90,8 +89,8 @@ fn inside_a_small_mtu() {
     assert_eq!(stats.zerocopy_copied_bytes, stats.bytes);
 }
 
-/// A device that sends from the pages (here: throws away) has nothing copied, whether it or the
-/// kernel cuts the run.
+/// A device that sends from the pages (here: discards) causes no copy, whether it or the kernel
+/// cuts the run.
 #[test]
 fn a_device_copies_nothing() {
     let setup = "ip link add sink type ifb && ip addr add 10.98.0.1/24 dev sink \
@@ -110,14 +109,14 @@ fn inside_a_sink() {
     let socket = UdpSocket::bind("10.98.0.1:0").unwrap();
     socket.connect("10.98.0.2:5004").unwrap();
     let mut to = Destination::new(socket, "a sink").unwrap();
-    // As many runs as loopback needs to have all reports in.
+    // Loopback needs a few runs until all reports are in.
     let stats = send_until(&mut *path, &asset, &mut to, |stats| stats.packets >= 600);
     assert_eq!((stats.zerocopy_copied_bytes, stats.copied_bytes, stats.refused), (0, 0, 0));
     assert!(to.take_segment_limit_lowered().is_none());
 }
 
-/// With no memory that may be locked the kernel refuses zero copies, and bytes are copied instead,
-/// and counted.
+/// Without lockable memory the kernel refuses zero copies, and bytes are copied instead, and
+/// counted.
 #[test]
 fn without_memory_to_lock_bytes_are_copied_and_counted() {
     network::run(Owner::User, "ip link set lo up", "zerocopy::inside_locked_memory_limit");
@@ -158,7 +157,7 @@ fn connection() -> (TcpStream, TcpStream) {
     (server, client)
 }
 
-/// All but the last step, whose acknowledgement may be on its way.
+/// True when all steps except the last are reported; its acknowledgement may be on its way.
 fn is_settled(stats: &SendStats) -> bool {
     (stats.bytes - 1000..=stats.bytes).contains(&stats.zerocopy_copied_bytes)
 }
@@ -171,7 +170,7 @@ fn loopback_copies_every_download_and_says_so() {
     let mut stats_of_each = [SendStats::default(); 2];
     let mut buffer = vec![0; 1000];
     let start = Instant::now();
-    // Connections in turn, and the peers read: the kernel reports acknowledged bytes.
+    // Connections take turns and the peers read: the kernel reports acknowledged bytes.
     while start.elapsed() < PATIENCE {
         for ((server, client), stats) in connections.iter_mut().zip(&mut stats_of_each) {
             assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), stats), Ok(1000));
@@ -186,7 +185,7 @@ fn loopback_copies_every_download_and_says_so() {
     }
 }
 
-/// A path remembers so many sockets. One that it has forgotten it still serves, by a copy.
+/// A path remembers a limited number of sockets. It still serves a forgotten one, by a copy.
 #[test]
 fn a_forgotten_connection_is_served_by_a_copy() {
     let Some(mut path) = download_path() else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network of the test's own: a namespace, and two devices in it that are wired to each other.
+//! A private network for a test: a namespace, and two devices in it that are wired to each other.
 //!
 //! Both ends are in one namespace. Rules make the far end's address one of the network for sent
 //! packets, and of this host for packets that arrive at the far end, so frames go out by one device
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Puts up the pair `left`, 10.99.0.1, and `right`, 10.99.0.2.
+/// Sets up the pair `left`, 10.99.0.1, and `right`, 10.99.0.2.
 pub(crate) const PAIR: &str = "\
     ip link add left address 02:00:00:00:00:01 type veth peer name right address 02:00:00:00:00:02
     ip addr add 10.99.0.1/24 dev left
@@ -27,14 +27,14 @@ pub(crate) const PAIR: &str = "\
     echo 1 > /proc/sys/net/ipv4/conf/right/accept_local
     ip neigh replace 10.99.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent";
 
-/// Whose the namespace is, as options of `unshare(1)`.
+/// Owner of the namespace, as options of `unshare(1)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner {
     /// A user of its own, made without rights.
     User,
-    /// As [`Owner::User`], with mounts of its own.
+    /// A user as [`Owner::User`], with mounts of its own.
     UserWithMounts,
-    /// Real root where there is one, for only there the kernel takes programs for XDP.
+    /// Real root where possible, because only there the kernel accepts XDP programs.
     RootIfAny,
 }
 
@@ -48,9 +48,9 @@ impl Owner {
     }
 }
 
-/// Output of this program, run again with `words` in a network that `setup` has put up. `None`,
-/// with the reason printed as a skip, where the host does not allow a namespace or lacks a need of
-/// `setup`. Skips in there are skips out here.
+/// Returns the output of this program, run again with `words` in a network that `setup` makes.
+/// `None`, with the reason printed as a skip, where the host does not allow a namespace or lacks a
+/// need of `setup`. Skips of that run are printed here too.
 pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
     let program = std::env::current_exe().unwrap();
     let run = |options: &str, script: &str| {
@@ -81,15 +81,14 @@ pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
     None
 }
 
-/// Runs the ignored test `name` in a network that `setup` has put up.
+/// Runs the ignored test `name` in a network that `setup` makes.
 pub(crate) fn run(owner: Owner, setup: &str, name: &str) {
     if let Some(said) = inside(owner, setup, &format!("--exact {name} --ignored --nocapture")) {
         assert!(said.contains("1 passed"), "{name} was not found:\n{said}");
     }
 }
 
-/// Prints each skip once: every test walks the list, and a need that the host lacks is lacking for
-/// all.
+/// Prints each skip once: every test walks the list, and all of them lack the same need.
 pub(crate) fn skip(what: String) {
     static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut named = NAMED.lock().unwrap();
@@ -99,7 +98,7 @@ pub(crate) fn skip(what: String) {
     }
 }
 
-/// Runs a command of the shell that has to succeed.
+/// Runs a shell command that must succeed.
 pub(crate) fn sh(script: &str) {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
     let complained = String::from_utf8_lossy(&output.stderr);

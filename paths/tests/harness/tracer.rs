@@ -21,8 +21,8 @@ pub(crate) struct Count {
     pub(crate) counted: u64,
 }
 
-/// One call that stands out in the trace; straight to the descriptor, for a test's output is held
-/// back.
+/// Makes one recognisable call in the trace; it writes to the descriptor directly, because a test's
+/// output is buffered.
 fn mark(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).unwrap();
 }
@@ -40,12 +40,12 @@ pub(crate) fn counted(member: impl Display, calls: u64) {
     mark(&format!("{COUNTED} {member} {calls} "));
 }
 
-/// Returns the trace of the ignored test `name`; skips where the host has no tracer or does not let
-/// it.
+/// Returns the trace of the ignored test `name`; skips where the host has no tracer or forbids
+/// tracing.
 pub(crate) fn trace_of(name: &str) -> Option<String> {
     let trace = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace");
-    // The line has to be there whole.
+    // The trace must hold the line complete.
     strace.args(["-f", "--string-limit=200", "-o"]).arg(trace.path());
     strace.arg(std::env::current_exe().unwrap());
     strace.args(["--exact", name, "--ignored", "--test-threads=1"]);
@@ -96,12 +96,13 @@ fn measured(trace: &str) -> Vec<(Vec<&str>, Option<&str>)> {
                 *said = Some(call);
             }
         } else if begun.as_ref().is_some_and(|(tracked, _)| *tracked != thread) {
-            // Another thread's.
+            // The call is another thread's.
         } else if call.contains(END) {
             measured.extend(begun.take().map(|(_, calls)| (calls, None)));
         } else if let Some((_, calls)) = &mut begun
             && !call.contains("resumed>")
-            // The kernel goes on with it by itself, and the tracer sees that as another.
+            // The kernel restarts this call by itself, and the tracer sees the restart as another
+            // call.
             && !call.contains("ERESTART")
             && !call.trim_start().starts_with("---")
         {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The claims of each member are its counts, and its counts are the calls that were made.
+//! The claims of each member agree with its counts, and its counts with the calls made.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -52,10 +52,10 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
             let copies = u64::from(place.spec.copies_per_byte);
             assert_eq!(taken.copied_bytes, copies * bytes, "{what}");
             let (each, most) = match place.spec.system_calls {
-                // One more, in vain, finds the port empty.
+                // One more call finds the port empty.
                 SystemCalls::PerPacket(each) => (each, PACKETS as u64 + 1),
                 SystemCalls::PerRun(each) => (each, (PACKETS as u64).div_ceil(RUN as u64)),
-                // With plenty there, a batch is of many.
+                // With many datagrams waiting, a batch is large.
                 SystemCalls::PerBatch(each) => {
                     assert!(receiver.bursts <= PACKETS as u64 / 16, "{what}");
                     (each, receiver.bursts)
@@ -110,7 +110,7 @@ fn inside_a_tracer() {
                 };
                 receiver.path.receive(Duration::from_secs(10), &mut each).unwrap();
             }
-            // And once in vain.
+            // One more call finds the port empty.
             receiver.path.receive(Duration::from_millis(1), &mut |_| {}).unwrap();
             tracer::end();
             let taken = since(receiver.stats(), before);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Members by device, when the device has changed: down, gone, or taken by another program; and
+//! Members by device, when the device has changed: down, removed, or used by another program; and
 //! their effect on other programs, while they run and after a crash.
 //!
-//! Where a test takes a device away it puts it back, for others run after it in the same network.
+//! A test that removes a device makes it again, because others run after it in the same network.
 //!
 //! Sources: `ip-link(8)`, `veth(4)`; the kernel's `Documentation/networking/af_xdp.rst`.
 //!
@@ -59,7 +59,7 @@ fn a_device_that_is_down_is_said_to_be_and_serves_again_when_it_is_up() {
             sh("ip link set right down");
             let said = refusal(&mut receiver).to_string();
             assert_eq!(said, "frames of right: the device is down; ip link set it up", "{place}");
-            // It returns the error again, and does not spin.
+            // The path returns the error again, and does not spin.
             let before = receiver.stats().waits;
             let said = refusal(&mut receiver);
             let expected = Error::Untapped { device: "right".into(), reason: Untapped::Down };
@@ -153,7 +153,7 @@ fn a_device_with_a_program_is_refused_and_keeps_it() {
         let expected = Error::Untapped { device, reason: Untapped::OtherProgram };
         assert_eq!(refused, expected, "{place}");
         assert_eq!(program(), kept, "{place}");
-        // With the last port, and with the path, it goes.
+        // The program is removed with the last port, and with the path.
         first.path.remove(1);
         assert_eq!(program(), None, "{place}: without a port");
         first.add(2);
@@ -234,7 +234,7 @@ fn inside_a_namespace_of_a_user() {
     }
 }
 
-/// A process that is killed leaves the device as it was: the program goes with it, and the ports.
+/// A process that is killed leaves the device unchanged: its program and its ports are removed.
 #[test]
 fn a_crash_leaves_the_device_as_it_was() {
     for place in device_places() {
@@ -284,7 +284,7 @@ fn inside_a_process_that_is_killed() {
     let address = receiver.add(1);
     println!("port {}", address.port());
     let start = Instant::now();
-    // Whoever has started it and fails does not kill it.
+    // The process ends by itself if the test that started it fails.
     while start.elapsed() < 3 * PATIENCE {
         let mut each = |_: &[ReceivedRun<'_>]| {};
         receiver.path.receive(Duration::from_millis(100), &mut each).unwrap();

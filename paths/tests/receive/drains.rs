@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A call empties every port, so that a reader can sleep after it; how long is by its room.
+//! A call empties every port, so that a reader can sleep after it; its memory sets the time.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::harness::noise;
 use crate::sender::Sender;
 use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, joins, places};
 
-/// Fit into the default buffer of a process without rights: 425,984 bytes, 768 for each.
+/// Number of datagrams that fit the default buffer of a process without rights: 425,984 bytes, 768
+/// for each.
 const SMALL: usize = 400;
 
 fn by_socket() -> impl Iterator<Item = Place> {
@@ -34,7 +35,7 @@ fn one_call_takes_all_that_waits_at_a_port() {
     }
 }
 
-/// One wait names 64 sockets.
+/// One wait reports 64 sockets.
 #[test]
 fn one_call_takes_what_waits_at_many_ports() {
     const PORTS: u32 = 150;
@@ -64,13 +65,13 @@ fn a_call_ends_though_more_comes() {
                     sender.one(b"flood");
                 }
             });
-            // The most that each call brings, with the excess of a turn.
+            // Each call returns at most this number, with the excess of a turn.
             let calls = (0..20).map(|_| receiver.receive(PATIENCE)).collect::<Vec<_>>();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             let turn = if joins(place.spec) { 64 * 64 } else { 64 };
             let most = FULL_CALL_PACKETS + turn;
             for call in &calls {
-                // None, where the kernel had announced a datagram before it was queued.
+                // A call returns none where the kernel announced a datagram before it was queued.
                 let is_bounded = matches!(call, Ok(packets) if *packets <= most);
                 assert!(is_bounded, "{place}: {calls:?}");
             }

@@ -31,7 +31,7 @@ fn a_late_reader_is_told_how_many_it_missed() {
             let dropped = receiver.path.dropped(1);
             assert_eq!(dropped - missed, (SENT - got.len()) as u64, "{place} round {round}");
             missed = dropped;
-            // Those that came are whole and in order.
+            // The received datagrams are whole and in order.
             let mut numbers = 0..SENT as u64;
             for bytes in &got {
                 assert!(numbers.any(|number| *bytes == noise(1000, number)), "{place}");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups: joined from any source, or from named ones, without the groups that others have joined.
 //!
-//! Over the pair of devices alone: there the sender's device and the one that a group is joined on
-//! are two.
+//! The tests run over the pair of devices only: there the sender's device and the one that a group
+//! is joined on are two.
 //!
 //! Sources: RFC 4607, RFC 3678.
 
@@ -95,7 +95,7 @@ fn a_group_is_taken_from_its_source_alone() {
         let first = (1, wanted.address(), b"first".to_vec());
         let second = (1, wanted.address(), b"second".to_vec());
         assert_eq!(settled(&mut receiver, 2), [first, second], "{place}");
-        // Both, where both are named.
+        // Both sources are received where both are named.
         receiver.path.remove(1);
         let sources = [also_near(&place), place.near];
         let port = port_of(&receiver, group(&place, 2), address.port(), &sources);
@@ -168,12 +168,13 @@ fn groups_of_others_do_not_arrive() {
     }
 }
 
-/// A port of all addresses of the host is of no group, whoever has joined it.
+/// A port of all addresses of the host receives no group's datagrams, even if another socket has
+/// joined it.
 #[test]
 fn all_addresses_are_those_of_the_host() {
     for place in group_places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
-        // Of any kind: not every device has room for two of one.
+        // The second is the reference: not every device allows two members of one kind.
         let by_reference = Place { spec: RECEIVE_PATHS[0], ..place };
         let Some(mut neighbour) = Receiver::new(by_reference) else { continue };
         let theirs = port_of(&neighbour, group(&place, 7), 0, &[]);
@@ -189,8 +190,8 @@ fn all_addresses_are_those_of_the_host() {
     }
 }
 
-/// A device that goes away takes its groups along: the reader gets an error once nothing arrives
-/// any more, and other ports go on.
+/// A removed device ends its groups' memberships: the reader gets an error once nothing arrives any
+/// more, and other ports go on.
 #[test]
 fn a_device_that_goes_away_is_told_of() {
     for place in group_places() {
@@ -206,7 +207,7 @@ fn a_device_that_goes_away_is_told_of() {
         let wait = std::time::Duration::from_millis(20);
         assert_eq!(receiver.receive(wait).unwrap(), 0, "{place}: still there");
         sh("ip link del gone");
-        // One port is asked after a wait in vain; there are two.
+        // The path checks one port after a wait in vain; there are two.
         let told = (0..20).find_map(|_| receiver.receive(wait).err());
         let told = told.unwrap_or_else(|| panic!("{place}: nothing was told")).to_string();
         assert!(told.ends_with("on gone: ENODEV"), "{place}: {told}");
@@ -217,7 +218,7 @@ fn a_device_that_goes_away_is_told_of() {
             let _ = receiver.receive(wait);
         }
         assert_eq!(receiver.got.drain(..).next().unwrap().bytes, b"goes on", "{place}");
-        // Without it there is nothing to tell.
+        // Without that port there is no error.
         receiver.path.remove(1);
         for _ in 0..4 {
             assert_eq!(receiver.receive(wait).unwrap(), 0, "{place}");

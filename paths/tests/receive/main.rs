@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract of the list of ways from a socket to memory: every member, in every place.
 //!
-//! Each test walks [`places`], so a new member is tested by being on the list. Here that is each
-//! member by socket over loopback. [`pair`] runs all of the same tests again in a network of its
-//! own with two devices wired to each other, where `places` has the members by device as well.
-//! Received datagrams are compared one by one with the sent ones, and counts with claims.
+//! Each test walks [`places`], so a new member of the list is tested without further code. Here the
+//! places are each member by socket over loopback. [`pair`] runs all of the same tests again in a
+//! network of its own with two devices wired to each other, where `places` has the members by
+//! device as well. Received datagrams are compared one by one with the sent ones, and counts with
+//! claims.
 //!
 //! Does not measure time. The laboratory measures CPU cost.
 
@@ -48,9 +49,9 @@ const END: &[u8] = b"that was all";
 #[derive(Clone, Copy, Debug)]
 struct Place {
     spec: &'static ReceiveSpec,
-    /// Where datagrams come from.
+    /// Address of the senders.
     near: IpAddr,
-    /// Where they are awaited.
+    /// Address at which datagrams are awaited.
     far: IpAddr,
     /// The device on that side.
     interface: Option<&'static str>,
@@ -62,7 +63,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Every member that this host can use, wherever this process is; the rest is named as skipped.
+/// Every member that this host can use, in the present network; prints the others as skipped.
 fn places() -> Vec<Place> {
     if pair::is_inside() { pair::places() } else { loopback() }
 }
@@ -104,7 +105,7 @@ fn usable() -> Vec<&'static ReceiveSpec> {
     usable
 }
 
-/// A datagram as it came.
+/// A received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Got {
     key: u32,
@@ -117,13 +118,13 @@ struct Receiver {
     place: Place,
     path: Box<dyn ReceivePath>,
     got: Vec<Got>,
-    /// Number of times that something was handed over, and how many pieces that were.
+    /// Number of bursts handed over, and of their pieces.
     bursts: u64,
     arrivals: u64,
 }
 
 impl Receiver {
-    /// None, with the reason printed, where the host does not grant the memory.
+    /// Opens a receiver; `None`, with the reason printed, where the host does not grant the memory.
     fn new(place: Place) -> Option<Self> {
         match (place.spec.open)() {
             Err(Error::Host { call, errno, object }) if errno.code() == NO_MEMORY => {
@@ -174,7 +175,7 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Receives until there are `count`, or patience ends.
+    /// Receives until `count` datagrams arrived, or patience ends.
     fn wait_for(&mut self, count: usize) {
         self.wait_until(|got| got.len() >= count);
     }
@@ -187,10 +188,11 @@ impl Receiver {
         }
     }
 
-    /// Returns all that came to the port `key`, which is at `address`, so far: waits for `count`,
-    /// then for a last one of its own, behind which nothing else can be.
+    /// Returns all datagrams that came to the port `key`, which is at `address`, so far: waits for
+    /// `count`, then for a final one of its own, which arrives after all others.
     fn all(&mut self, key: u32, address: SocketAddr, count: usize) -> Vec<Got> {
-        // Of its own: others' do not say that these are here, and the last one could overtake them.
+        // Only this port's datagrams count: others' do not prove that these are here, and the final
+        // one could overtake them.
         let is_its = |got: &&Got| got.key == key;
         self.wait_until(|got| got.iter().filter(is_its).count() >= count);
         let sender = Sender::new(self.place.near, address);

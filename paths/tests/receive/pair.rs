@@ -2,7 +2,7 @@
 //! The same tests in a network of its own: two devices wired to each other, and an own loopback.
 //!
 //! Packets leave by one device and arrive at the other ([`PAIR`]). The program runs itself there,
-//! all tests but this one, a test at a time: a device has few queues.
+//! with all tests except this one, one at a time: a device has few queues.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const INSIDE: &str = "PAGEWIRE_RECEIVE_PAIR";
 pub(crate) const FAR_DEVICE: &str = "right";
 
 pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// Another sender's.
+/// Address of another sender.
 pub(crate) const ALSO_NEAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 3);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 pub(crate) const NEAR_6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 1);
@@ -44,7 +44,7 @@ pub(crate) const UP_AGAIN: &str = "\
     ip link set right up
     ip -6 addr replace fd00:99::2/128 dev right nodad || true";
 
-/// Puts the pair up again after its devices have been removed. The rules are there still.
+/// Sets the pair up again after its devices have been removed. The rules still exist.
 pub(crate) fn put_up_anew() {
     let without_rules = |script: &str| -> String {
         script.lines().filter(|line| !line.contains(" rule ")).collect::<Vec<_>>().join("\n")
@@ -61,7 +61,7 @@ fn has_ipv6() -> bool {
     std::net::UdpSocket::bind((FAR_6, 0)).is_ok()
 }
 
-/// Every member, over the pair.
+/// Returns every member, over the pair.
 pub(crate) fn places() -> Vec<Place> {
     let mut ends = vec![(IpAddr::V4(NEAR), IpAddr::V4(FAR))];
     if has_ipv6() {

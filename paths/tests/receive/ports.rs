@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many ports of one path: each has its own, all have their turn, and one that is gone is gone.
+//! Many ports of one path: each gets its own datagrams, all have their turn, and a removed one gets
+//! none.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -33,7 +34,7 @@ fn each_port_has_what_was_sent_to_it() {
     }
 }
 
-/// Before any port has been served twice over, each has been served.
+/// Each port is served before any port has been served twice.
 #[test]
 fn a_busy_port_starves_no_other() {
     const PORTS: u32 = 80;
@@ -101,7 +102,7 @@ fn a_removed_port_is_silent_and_its_key_free() {
     }
 }
 
-/// Over and over, while others are busy.
+/// Ports are added and removed repeatedly while others are busy.
 #[test]
 fn ports_come_and_go_while_others_are_served() {
     for place in places() {
@@ -145,7 +146,7 @@ fn a_refused_port_is_named() {
             let refusal = receiver.path.add(&same, 4).unwrap_err().to_string();
             assert!(refusal.ends_with("EADDRINUSE"), "{place}: {refusal}");
         }
-        // None of it has hurt the first.
+        // The first port is unaffected.
         let sender = Sender::new(place.near, address);
         sender.one(b"well");
         receiver.assert_all((1, address), sender.address(), &[b"well".to_vec()], "first");
@@ -167,7 +168,7 @@ fn any_address_of_the_host_is_taken() {
     }
 }
 
-/// A port that nobody listens at answers by ICMP; a path that shares nothing with it goes on.
+/// A closed port answers by ICMP; a path with other ports continues.
 #[test]
 fn complaints_of_the_network_end_nothing() {
     for place in places() {

@@ -51,7 +51,7 @@ struct Told {
     sent: u32,
 }
 
-/// Relays until so many datagrams have come.
+/// Relays until `count` datagrams have arrived.
 fn forward(relay: &mut Relay, count: usize) -> Vec<Told> {
     let (mut told, mut packets, start) = (Vec::new(), 0, Instant::now());
     let mut each = |one: &RelayedRun<'_>| {
@@ -183,7 +183,7 @@ fn each_run_is_told_with_its_head_and_source() {
             assert_eq!(told[0].head, run[0][..HEAD_BYTES_MAX], "{what}");
             let short = told.iter().find(|one| one.bytes == 5).unwrap();
             assert_eq!((&short.head[..], short.packets), (&b"short"[..], 1), "{what}");
-            // No further than the first datagram of the run.
+            // The head ends with the first datagram of the run.
             let last = told.iter().rfind(|one| one.bytes >= 30 && one.head.len() == 30).unwrap();
             assert!(small.contains(&last.head), "{what}");
             let sent = [run, vec![b"short".to_vec()], small].concat();
@@ -211,7 +211,7 @@ fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
                 let calls = taken.calls - before.0.calls + send_stats.calls - before.1.calls;
                 let what = format!("{place} {} round {round}: {calls} calls", relay.method());
                 assert!((6..=7).contains(&runs), "{what}: {runs} runs");
-                // The size of a run is set once; that a port is empty is learnt by a call in vain.
+                // The size of a run is set once; one more call finds the port empty.
                 let more = calls - if round == 0 { 1 } else { 0 };
                 if *relay.method() == RelayMethod::Splice {
                     assert_eq!(copied, runs * HEAD_BYTES_MAX as u64, "{what}");
@@ -250,7 +250,7 @@ fn single_datagrams_of_one_size_leave_together() {
                 );
                 let calls = calls(&relay) - before;
                 if bytes < 1453 {
-                    // A device between may deliver in several goes, each with an end.
+                    // A device in between may deliver in several portions, each with an end.
                     let most =
                         if *relay.method() == RelayMethod::Splice { 160 * 2 + 40 } else { 40 };
                     assert!(calls <= most, "{what}: {calls} calls");
@@ -329,7 +329,7 @@ fn a_loop_is_refused() {
             assert!(matches!(refusal, Error::Loop { .. }), "{place}: {refusal}");
             refusal.to_string()
         };
-        // To itself.
+        // The target is the port itself.
         relay.remove(1);
         let itself = Port { address: first, ..port(&place) };
         let said = is_loop(relay.add(&itself, 1, &to(first)));
@@ -337,17 +337,17 @@ fn a_loop_is_refused() {
             format!("relaying {first} to {first}: relayed datagrams would come in again; ");
         assert!(said.starts_with(&expected), "{said}");
         assert_eq!(relay.address(1), None, "{place}: nothing of it is left");
-        // To an address of the host, where all are taken.
+        // The target is an address of the host, and the port receives at all of them.
         let any: IpAddr = if place.far.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
         let all = Port { address: SocketAddr::new(any, first.port()), ..port(&place) };
         is_loop(relay.add(&all, 1, &to(first)));
-        // By way of another.
+        // The loop leads through another route.
         relay.add(&itself, 1, &to(SocketAddr::new(place.near, 9))).unwrap();
         relay.add(&port(&place), 2, &to(first)).unwrap();
         let second = relay.address(2).unwrap();
         relay.remove(1);
         is_loop(relay.add(&itself, 1, &to(second)));
-        // The other way round it is a chain.
+        // The opposite direction is a chain.
         let (mut receiver, address) = awaited(place);
         relay.add(&itself, 1, &to(address)).unwrap();
         let sender = Sender::new(place.near, second);
@@ -382,7 +382,7 @@ fn groups_are_relayed_out_of_the_device_named() {
             receiver.wait_for(30);
             let got: Vec<_> = receiver.got.drain(..).map(|got| got.bytes).collect();
             assert!(got == sent, "{place} {}: {} came", relay.method(), got.len());
-            // The same group is another way's on another device, and a loop on its own.
+            // The same group is another target on another device, and a loop on its own.
             let itself = Port { address, ..joined };
             let away = RelayTarget { address, interface: Some("left".into()), hops: None };
             relay.add(&itself, 6, &away).unwrap();
@@ -393,7 +393,7 @@ fn groups_are_relayed_out_of_the_device_named() {
     }
 }
 
-/// A route that takes no runs of that size: they go one by one, and arrive.
+/// A route that refuses runs of that size gets the datagrams one by one, and they arrive.
 #[test]
 fn runs_larger_than_the_route_go_one_by_one() {
     if !is_inside() {
@@ -405,7 +405,7 @@ fn runs_larger_than_the_route_go_one_by_one() {
             let mut receiver = Receiver::new(place).unwrap();
             let port = receiver.port(ROOM_BYTES);
             let address = receiver.add_port(1, port);
-            // By a device that takes any run; not below 1,280, which IPv6 would not live with.
+            // The device accepts any run; the MTU stays at 1,280, the minimum of IPv6.
             let here = SocketAddr::from(([127, 0, 0, 1], 0));
             let port = Port { address: here, sources: vec![], interface: None, buffer_bytes: 0 };
             relay.add(&port, 5, &to(address)).unwrap();

@@ -9,9 +9,9 @@ use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType};
 
 pub(crate) struct Sender {
-    /// Sends runs.
+    /// Socket that sends runs.
     to: Destination,
-    /// Does not, and has the same address.
+    /// Socket of the same address that sends no runs.
     plain: UdpSocket,
 }
 
@@ -39,7 +39,8 @@ impl Sender {
         assert_eq!(self.plain.send(bytes).unwrap(), bytes.len());
     }
 
-    /// Sends them in runs of as many as a call carries: all of one length but the last.
+    /// Sends `datagrams` in the longest runs that a call carries: all of one length except the
+    /// last.
     pub(crate) fn runs(&mut self, datagrams: &[Vec<u8>]) {
         let bytes = datagrams.concat();
         let file = tempfile::tempfile().unwrap();
@@ -54,7 +55,7 @@ impl Sender {
     }
 }
 
-/// Returns a socket whose address another may have as well.
+/// Returns a socket whose address another socket may share.
 pub(crate) fn shared(address: SocketAddr) -> UdpSocket {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket(family, SocketType::DGRAM, None).unwrap();

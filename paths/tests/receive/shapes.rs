@@ -81,7 +81,7 @@ fn runs_and_single_datagrams_stay_apart() {
             let run = datagrams(10 + round, 500, 499 - round);
             sender.runs(&run);
             sent.extend(run);
-            // As long as those of the run, longer, shorter, none.
+            // The datagrams are as long as those of the run, longer, shorter, empty.
             for bytes in [500, 501, 20, 0] {
                 let one = noise(bytes, round as u64);
                 sender.one(&one);
@@ -92,7 +92,7 @@ fn runs_and_single_datagrams_stay_apart() {
     }
 }
 
-/// Long after any buffer has gone round.
+/// The test continues long after any buffer has been reused.
 #[test]
 fn nothing_is_lost_while_the_reader_keeps_up() {
     for place in places() {
@@ -114,7 +114,7 @@ fn nothing_is_lost_while_the_reader_keeps_up() {
     }
 }
 
-/// The kernel's time, where a path has it, is about now.
+/// The kernel's time, where a path reports it, is about now.
 #[test]
 fn times_are_of_when_it_came() {
     use std::time::{Duration, SystemTime};
@@ -138,8 +138,8 @@ fn times_are_of_when_it_came() {
     }
 }
 
-/// A path belongs to one thread at a time, not to the one that opened it: one that ends, or one
-/// that goes on and has it back later.
+/// A path belongs to one thread at a time, not to the one that opened it: the first thread may end,
+/// or continue and get the path back later.
 #[test]
 fn a_path_serves_whichever_thread_holds_it() {
     for place in places() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A wait waits, ends early when something comes, and is counted.
+//! A wait lasts its time, ends early when a datagram arrives, and is counted.
 //!
-//! Bounds from below are exact, those from above so generous that no load breaks them.
+//! Lower bounds are exact; upper bounds are large enough for any load.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn a_wait_for_nothing_lasts_as_long_as_asked() {
                 let before = receiver.stats();
                 let start = Instant::now();
                 let mut rounds = 0;
-                // A signal ends a wait early; whatever sends them does not do so all the time.
+                // A signal ends a wait early; signals are rare.
                 while start.elapsed() < wait {
                     let left = wait.saturating_sub(start.elapsed());
                     assert_eq!(receiver.receive(left).unwrap(), 0, "{place}");
@@ -61,7 +61,7 @@ fn a_wait_ends_when_something_comes() {
 }
 
 impl Receiver {
-    /// Waits for one, again where a signal has ended the wait.
+    /// Waits for a datagram, again where a signal has ended the wait.
     fn wait_long(&mut self, wait: Duration, place: Place) {
         let start = Instant::now();
         let mut received = 0;
