@@ -99,17 +99,17 @@ pub trait Lanes: Copy {
     /// Adds `BYTES` bytes.
     ///
     /// # Safety
-    /// As for `zero`; and `chunk` has `BYTES` bytes.
+    /// Same as for `zero`; and `chunk` has `BYTES` bytes.
     unsafe fn add(self, chunk: &[u8]) -> Self;
 
     /// Adds fewer than `BYTES` bytes.
     ///
     /// # Safety
-    /// As for `zero`; and `rest` has fewer than `BYTES` bytes.
+    /// Same as for `zero`; and `rest` has fewer than `BYTES` bytes.
     unsafe fn add_rest(self, rest: &[u8]) -> Self;
 
     /// # Safety
-    /// As for `zero`.
+    /// Same as for `zero`.
     unsafe fn total(self) -> u64;
 }
 

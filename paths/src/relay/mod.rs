@@ -155,7 +155,7 @@ impl Relay {
     /// Relays by receiving and sending.
     ///
     /// # Errors
-    /// As [`Relay::new`].
+    /// Same as for [`Relay::new`].
     pub fn copying() -> Result<Self, Error> {
         let asked = Unavailable { need: "to be wanted".into(), found: "copies asked for".into() };
         Self::by(RelayMethod::Copy(asked))
@@ -258,7 +258,7 @@ impl Relay {
     /// sent (`sent` is 0). Each rejected one is dropped by a call of its own.
     ///
     /// # Errors
-    /// As [`Relay::forward`].
+    /// Same as for [`Relay::forward`].
     pub fn forward_if(
         &mut self,
         wait: Duration,

@@ -99,7 +99,7 @@ impl Area {
     pub(super) unsafe fn put<T: Copy>(&mut self, at: usize, value: T) {
         let fits = at.is_multiple_of(align_of::<T>()) && at + size_of::<T>() <= self.bytes;
         assert!(fits, "a value of the area");
-        // SAFETY: in the mapping and aligned, as asserted; nobody else's now (caller).
+        // SAFETY: in the mapping and aligned, as asserted; owned by no other code now (caller).
         unsafe { self.start.as_ptr().add(at).cast::<T>().write(value) };
     }
 
@@ -120,7 +120,7 @@ impl Area {
     /// Returns the bytes of a range.
     ///
     /// # Safety
-    /// Nobody writes them while they are borrowed.
+    /// No code writes them while they are borrowed.
     ///
     /// # Panics
     /// When they do not lie in the area.
@@ -143,7 +143,7 @@ impl Area {
         assert!(one <= self.bytes && other <= self.bytes, "ranges of the area");
         assert!(one <= second.start || other <= first.start, "ranges apart");
         // SAFETY: both lie in the mapping and apart, as asserted; `self` is borrowed for as long as
-        // they are and nobody else writes them (caller).
+        // they are and no other code writes them (caller).
         [first, second].map(|range| unsafe {
             std::slice::from_raw_parts_mut(self.start.as_ptr().add(range.start), range.bytes)
         })

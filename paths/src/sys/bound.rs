@@ -31,7 +31,7 @@ pub(crate) fn udp_socket(address: SocketAddr, stats: &mut SendStats) -> Result<U
     if socket < 0 {
         return Err(last_errno());
     }
-    // SAFETY: the call succeeded, so it is open and nobody else's.
+    // SAFETY: the call succeeded, so it is open and owned by no other code.
     let socket = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(socket) });
     if family == libc::AF_INET6 {
         set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, stats)?;

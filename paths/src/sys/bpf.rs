@@ -244,11 +244,11 @@ pub(crate) fn may_load_xdp() -> Result<(), Errno> {
 /// Makes a command that creates an object; returns its descriptor.
 ///
 /// # Safety
-/// As for [`bpf`].
+/// Same as for [`bpf`].
 unsafe fn created<T>(command: libc::c_int, attribute: &mut T) -> Result<OwnedFd, Errno> {
     // SAFETY: as the caller vouches.
     let descriptor = unsafe { bpf(command, attribute)? };
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and owned by no other code.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

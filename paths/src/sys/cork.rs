@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Corking: a datagram made by several calls, sent when the cork is taken out or thrown away.
+//! Corking: a datagram made by several calls, sent when the cork is taken out, or discarded.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`); Linux 6.18 `net/ipv4/udp.c`
 //! (`udp_lib_setsockopt`, `udp_sendmsg`).

@@ -60,7 +60,7 @@ fn control_socket() -> Result<OwnedFd, Errno> {
     if socket < 0 {
         return Err(last_errno());
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just made and is owned by no other code.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 

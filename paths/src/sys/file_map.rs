@@ -83,7 +83,7 @@ impl Drop for FileMap {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // SAFETY: the mapping was made by `new` with this start and length and is removed once;
-            // whoever was given an address had to borrow the FileMap for as long as it was used.
+            // each user of an address had to borrow the FileMap for as long as it was used.
             let removed = unsafe { libc::munmap(self.start, self.bytes) };
             debug_assert_eq!(removed, 0, "munmap of a whole mapping");
         }

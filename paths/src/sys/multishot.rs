@@ -241,7 +241,7 @@ impl Multishot {
     /// Returns these buffers to the kernel.
     ///
     /// # Panics
-    /// As [`Multishot::datagram`].
+    /// Same as for [`Multishot::datagram`].
     pub(crate) fn give_back(&mut self, buffers: impl IntoIterator<Item = u16>) {
         let count = self.is_ours.len();
         for buffer in buffers {

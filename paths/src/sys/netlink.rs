@@ -25,7 +25,7 @@ impl Netlink {
         if descriptor < 0 {
             return Err(last_errno());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and owned by no other code.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 

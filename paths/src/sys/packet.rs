@@ -90,7 +90,7 @@ impl Ring for PacketRing {
         if descriptor < 0 {
             return Err(RingError::Refused("socket AF_PACKET", last_errno()));
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and owned by no other code.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, &version, stats)

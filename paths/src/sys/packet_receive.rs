@@ -94,7 +94,7 @@ impl BlockRing {
         if descriptor < 0 {
             return Err(("socket AF_PACKET", last_errno()));
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and owned by no other code.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let fd = socket.as_fd();
         let set = |option, value: libc::c_int, stats: &mut SendStats| {

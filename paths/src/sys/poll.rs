@@ -40,7 +40,7 @@ impl Poll {
         if epoll < 0 {
             return Err(last_errno());
         }
-        // SAFETY: the call succeeded, so it is open and nobody else's.
+        // SAFETY: the call succeeded, so it is open and owned by no other code.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let none = libc::epoll_event { events: 0, u64: 0 };
         Ok(Self { epoll, events: Box::new([none; READY_MAX]), is_fine: true })

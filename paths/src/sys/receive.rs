@@ -95,7 +95,7 @@ impl Slots {
         let stride = (size_of::<Head>() + bytes_each).next_multiple_of(align_of::<Head>());
         let layout = Layout::from_size_align(stride * count, align_of::<Head>());
         let layout = layout.expect("a few MiB");
-        // SAFETY: the layout is not of no bytes. Large ones are pages that nobody has touched yet.
+        // SAFETY: the layout is not of no bytes. Large ones are pages that no code has touched yet.
         let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
@@ -142,7 +142,7 @@ impl Slots {
     /// Returns the sender of a slot's datagram.
     ///
     /// # Panics
-    /// As [`Slots::datagram`].
+    /// Same as for [`Slots::datagram`].
     pub(crate) fn source(&self, slot: usize) -> Option<SocketAddr> {
         assert!(slot < self.used, "a slot of the last call");
         // SAFETY: the slot's head lies in the allocation, is aligned and has plain numbers.
@@ -153,7 +153,7 @@ impl Slots {
     /// Returns the metadata of a slot's datagram.
     ///
     /// # Panics
-    /// As [`Slots::datagram`].
+    /// Same as for [`Slots::datagram`].
     pub(crate) fn meta(&self, slot: usize) -> RecvMeta {
         assert!(slot < self.used, "a slot of the last call");
         let head = &self.heads[slot].msg_hdr;

@@ -173,7 +173,7 @@ pub(crate) fn send_mapped(
 /// whether it copied ([`crate::sys::next_error`]).
 ///
 /// # Panics
-/// As [`send_mapped`].
+/// Same as for [`send_mapped`].
 pub(crate) fn send_mapped_zerocopy(
     socket: BorrowedFd<'_>,
     map: &FileMap,

@@ -137,7 +137,7 @@ fn make(pages: u64, stats: &mut SendStats) -> Result<(OwnedFd, OwnedFd, u64), Er
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(last_errno());
     }
-    // SAFETY: pipe2 succeeded, so both are open and nobody else's.
+    // SAFETY: pipe2 succeeded, so both are open and owned by no other code.
     let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
     let wanted_bytes = pages.saturating_mul(page_bytes());
     let wanted_bytes = libc::c_int::try_from(wanted_bytes).unwrap_or(libc::c_int::MAX);

@@ -35,7 +35,7 @@ pub(super) fn socket() -> Result<OwnedFd, Errno> {
     if descriptor < 0 {
         return Err(last_errno());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and owned by no other code.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

@@ -52,7 +52,7 @@ pub(super) unsafe fn steps<R: Register<W>, const W: usize, const G: usize>(
 /// as `last`.
 ///
 /// # Safety
-/// As for [`steps`].
+/// Same as for [`steps`].
 #[inline(always)]
 pub(super) unsafe fn rest<R: Register<1>>(
     key: &AesKey,

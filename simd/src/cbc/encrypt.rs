@@ -120,7 +120,7 @@ pub(super) unsafe fn direct<R: Register<1>, const G: usize, const N: usize>(
 }
 
 /// # Safety
-/// As for [`direct`].
+/// Same as for [`direct`].
 #[inline(always)]
 unsafe fn direct_with<R: Register<1>, const G: usize, const N: usize>(
     lanes: &mut Lanes<N>,

@@ -79,7 +79,7 @@ pub(super) unsafe fn panels<R: Wide<W>, const W: usize, const G: usize, const N:
 }
 
 /// # Safety
-/// As for [`panels`].
+/// Same as for [`panels`].
 #[inline(always)]
 unsafe fn panels_with<R: Wide<W>, const W: usize, const G: usize, const N: usize>(
     lanes: &mut Lanes<N>,
@@ -158,7 +158,7 @@ impl<const N: usize> Panel<N> {
     /// Encrypts a block of each lane in place.
     ///
     /// # Safety
-    /// As for [`panels`].
+    /// Same as for [`panels`].
     #[inline(always)]
     unsafe fn encrypt<R: Wide<W>, const W: usize, const G: usize>(
         self,
@@ -192,7 +192,7 @@ impl<const N: usize> Panel<N> {
     /// Reads a square from the messages.
     ///
     /// # Safety
-    /// As for [`panels`]; the lanes have the blocks of that turn.
+    /// Same as for [`panels`]; the lanes have the blocks of that turn.
     #[inline(always)]
     unsafe fn take<R: Wide<W>, const W: usize>(
         self,
@@ -218,7 +218,7 @@ impl<const N: usize> Panel<N> {
     /// Prefetches a square of the messages.
     ///
     /// # Safety
-    /// As for [`panels`]; the lanes have the blocks of that turn.
+    /// Same as for [`panels`]; the lanes have the blocks of that turn.
     #[inline(always)]
     unsafe fn fetch<R: Wide<W>, const W: usize>(at: &[*mut u8; N], turn: usize, square: usize) {
         let (block, lane) = Self::square::<W>(square);
@@ -232,7 +232,7 @@ impl<const N: usize> Panel<N> {
     /// Writes a square to the messages.
     ///
     /// # Safety
-    /// As for [`Panel::take`].
+    /// Same as for [`Panel::take`].
     #[inline(always)]
     unsafe fn give<R: Wide<W>, const W: usize>(
         self,
