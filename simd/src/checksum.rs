@@ -195,7 +195,7 @@ impl Lanes for Words {
 }
 
 /// # Safety
-/// None is needed; it has the type of the others.
+/// No guarantee is needed; the function has the type of the other variants.
 unsafe fn portable(ranges: Ranges<'_>, sums: &mut [u16]) {
     // SAFETY: Words needs no instructions of its own.
     unsafe { body::<Words>(ranges, sums) }

@@ -13,8 +13,8 @@
 //! border at an odd byte (reason: [`crate::file_datagrams`]), and a datagram of more fragments than
 //! the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
 //!
-//! Of a file that was cut, no packet after the last whole one leaves; from a map, the page of the
-//! cut is sent to its end, see [`crate::MappedFile`].
+//! When the file has been cut, no packet after the last whole one leaves; from a map, the page of
+//! the cut is sent to its end, see [`crate::MappedFile`].
 //!
 //! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `udp(7)` (`UDP_SEGMENT`), `mmap(2)`;
 //! the data-paths paper, sections 4 and 5 and table 1-C.

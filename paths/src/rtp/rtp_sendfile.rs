@@ -32,7 +32,8 @@ use crate::sys;
 /// one of the header, and four calls per packet; a payload in several pieces takes a `sendfile` for
 /// each.
 ///
-/// Of a file that was cut, no packet after the last whole one leaves: the cork holds back the rest.
+/// When the file has been cut, no packet after the last whole one leaves: the cork holds back the
+/// rest.
 pub(crate) static SPEC: Spec = Spec {
     name: "rtp_sendfile",
     transport: Transport::Rtp,

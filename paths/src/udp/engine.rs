@@ -7,8 +7,8 @@
 //! engine takes, and one of more fragments than the kernel takes. A call then carries the datagrams
 //! before it.
 //!
-//! Of a file that was cut, no datagram after the last whole one leaves; from a map, the page of the
-//! cut is sent to its end, see [`crate::MappedFile`].
+//! When the file has been cut, no datagram after the last whole one leaves; from a map, the page of
+//! the cut is sent to its end, see [`crate::MappedFile`].
 //!
 //! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `mmap(2)`; the data-paths paper,
 //! section 3.4 and table 1-A.

@@ -17,7 +17,7 @@ use super::{BLOCK_BYTES, Message};
 /// The processor has the instructions of the implementation.
 pub(super) trait Register<const W: usize>: Copy {
     /// # Safety
-    /// As for all.
+    /// Same as for the trait.
     unsafe fn zero() -> Self;
 
     /// # Safety
@@ -35,7 +35,7 @@ pub(super) trait Register<const W: usize>: Copy {
     unsafe fn broadcast(from: *const u8) -> Self;
 
     /// # Safety
-    /// As for all.
+    /// Same as for the trait.
     unsafe fn xor(self, other: Self) -> Self;
 
     /// Encrypts `chain ^ text`, in `G` registers at once.

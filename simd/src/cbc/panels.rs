@@ -37,13 +37,13 @@ pub(super) trait Wide<const W: usize>: Register<W> {
     /// Rows to columns: register `i` of the result has block `i` of each of `rows`.
     ///
     /// # Safety
-    /// As for all.
+    /// Same as for the trait.
     unsafe fn transposed(rows: [Self; W]) -> [Self; W];
 
     /// Prefetches the cache line of an address.
     ///
     /// # Safety
-    /// As for all.
+    /// Same as for the trait.
     unsafe fn prefetch(at: *const u8);
 }
 

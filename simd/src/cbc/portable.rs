@@ -59,7 +59,7 @@ fn xor(a: &Block, b: &Block) -> Block {
 }
 
 /// # Safety
-/// None is needed; it has the type of the others.
+/// No guarantee is needed; the function has the type of the other variants.
 pub(super) unsafe fn encrypt(messages: &mut [Message<'_>]) {
     for messages in messages.chunk_by_mut(|a, b| ptr::eq(a.key, b.key)) {
         let cipher = Cipher::new(messages[0].key);
@@ -94,7 +94,7 @@ fn step(cipher: &Cipher, lanes: &mut [Message<'_>], at: usize) {
 }
 
 /// # Safety
-/// None is needed; it has the type of the others.
+/// No guarantee is needed; the function has the type of the other variants.
 pub(super) unsafe fn decrypt(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let cipher = Cipher::new(key);
     for texts in bytes.as_chunks_mut::<BLOCK_BYTES>().0.chunks_mut(LANES) {
