@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # Builds the kernel with GCC's vectoriser reporting and writes kernel/vectorise/result.md: which
-# loops of the kernel the compiler turns into vector code by itself, beside the study's 23.
+# loops of the kernel the compiler turns into vector code by itself, beside the 23 of the
+# simd-copy paper.
 #
 # About 8 minutes on 2 cores, so it is run by hand (make vectorise) and the result is committed;
 # from the second time on the build is found in the cache and only the table is made.
@@ -18,7 +19,7 @@ version=$("$linux" --version)
 compiler=$(gcc --version | head -n 1)
 flags=$(sed -n "s/^VECTORISE_FLAGS='\(.*\)'/\1/p" ../uml/build.sh)
 
-# Of the study's files, those that cannot have a loop here, and why: lines "FILE REASON".
+# Of the paper's files, those that cannot have a loop here, and why: lines "FILE REASON".
 absent() {
     local file
     while read -r file _; do
@@ -46,7 +47,7 @@ absent() {
 
 A loop is counted once by its place in the source, however often a header that it is in was
 compiled, and however many widths it got. Basic blocks (straight-line code, SLP) are counted apart:
-the study's compiler did not report them. Of the study's files, some are gone from the kernel (ext4
+the paper's compiler did not report them. Of the paper's files, some are gone from the kernel (ext4
 took the place of ext3) or not compiled here: they have no count, and the last column says why. The
 others were compiled; their code may be other code under the old name. Only built: this kernel was
 not timed, so the table does not say what its vectors are worth.

@@ -197,7 +197,7 @@ pub(crate) static CIPHER: Explanation = Explanation {
 
 pub(crate) static COPY: Explanation = Explanation {
     measures: "copies in memory by routine, size, alignment and cache, and with a sum taken on the \
-               way; the study's figure 6 first",
+               way; the simd-copy paper's figure 6 first",
     members: || {
         "memcpy of the C library (the reference), rep_movsb, published_sse, and this program's own \
          by what registers there are"
@@ -227,8 +227,9 @@ pub(crate) static DESCRIPTORS: Explanation = Explanation {
 };
 
 pub(crate) static SEAL: Explanation = Explanation {
-    measures: "folders encrypted by the study's method (OpenSSL, a file a thread), by the same \
-               with this program's cipher, and by lanes; then libraries as publishers have them",
+    measures: "folders encrypted by the file-encryption paper's method (OpenSSL, a file a \
+               thread), by the same with this program's cipher, and by lanes; then libraries as \
+               publishers have them",
     members: || {
         "published (the reference), file_per_thread, lanes; copy_only beside the libraries"
             .to_owned()

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the study published of the same paths: a reference series beside what is measured here.
+//! Figures that the data-paths paper published of the same paths: a reference beside those
+//! measured.
 //!
 //! Its figures are drawn, not tabulated; these are the numbers its text gives, and what follows
 //! from two of them. A processor of 2005 and a kernel 2.6: ratios can be compared, seconds cannot.
 //!
-//! Sources: the study (Halvorsen, Dalseng, Griwodz: Assessment of Data Path Implementations for
-//! Download and Streaming), sections 3.5, 4 and 5.
+//! Sources: the data-paths paper (Halvorsen, Dalseng, Griwodz: Assessment of Data Path
+//! Implementations for Download and Streaming), sections 3.5, 4 and 5.
 //! Does not do: read values off its plots.
 
 use std::collections::BTreeMap;

@@ -109,7 +109,7 @@ pub static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "seal",
-        summary: "folders encrypted: a study's grid by its method and by lanes; libraries",
+        summary: "folders encrypted: a paper's grid by its method and by lanes; libraries",
         sends: false,
         run: seal::run,
         explanation: &explain::SEAL,

@@ -5,7 +5,7 @@
 //! that is used shall have no blocked load. A specimen has as many as its construction says, which
 //! shows that the tracer would have seen one.
 //!
-//! What is watched is the function of [`runs`] and what it calls; what it works on is made before,
+//! What is watched is the function of `runs` and what it calls; what it works on is made before,
 //! so that stores made there are not of it. The variant is the one that is chosen on the processor
 //! that the tracer gives the program.
 //!
@@ -41,7 +41,7 @@ pub fn exercise() {
     }
 }
 
-/// What a tracer is told to watch: a part of the names of the functions in [`runs`].
+/// What a tracer is told to watch: a part of the names of the functions in `runs`.
 pub const WATCHED: &str = "specimens::exercise::runs::";
 
 /// What is chosen, unless it is wrong on this processor.

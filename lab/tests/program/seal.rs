@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{PROGRAM, folder, lab, read, said};
 
 #[test]
-fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
+fn a_grid_has_its_cells_its_best_the_paper_and_libraries_and_leaves_nothing() {
     let (folder, place) = (folder(), folder());
     let file = folder.path().join("seal.json");
     let output = lab(&[
@@ -71,10 +71,10 @@ fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
     }
     // Table 4: 4 KiB, 100 files on the Xeon.
     let of = [("folder", "100 files"), ("bytes", "4096")];
-    let study = find("study: 2 Xeon E5-2640", "lowest average", &of);
+    let study = find("paper: 2 Xeon E5-2640", "lowest average", &of);
     assert_eq!(
         (&study["median"], &study["published"]),
-        (&10.22.into(), &"the study, table 4".into())
+        (&10.22.into(), &"the file-encryption paper, table 4".into())
     );
     let notes = results["notes"].to_string();
     assert!(notes.contains("outliers in 36 runs"), "{notes}");

@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 use super::html::escape;
 use super::scale::{Area, NAME_GAP, Scale, apart, top};
-use super::sections::{STUDY_SIZE, Section};
+use super::sections::{PAPER_SIZE, Section};
 use super::{RATIO, number, spread};
 use crate::results::Row;
 
@@ -266,7 +266,7 @@ fn ticks(svg: &mut String, axis: &str, area: &Area, scale: &Scale, mut values: V
     let _ = write!(svg, r#"<path class="axis" d="M{:.1} {y:.1}H{:.1}"/>"#, area.left, area.right);
     values.sort_by(f64::total_cmp);
     values.dedup();
-    let study: f64 = STUDY_SIZE.parse().unwrap_or(0.0);
+    let study: f64 = PAPER_SIZE.parse().unwrap_or(0.0);
     let preferred = [scale.from, scale.to, study];
     let preferred = preferred.into_iter().filter(|value| values.contains(value));
     let mut named: Vec<f64> = Vec::new();

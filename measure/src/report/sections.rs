@@ -6,7 +6,7 @@
 //! side divides them; the others are part of a row's label. A number that most members were
 //! measured at several values of (packet size, sessions) is the axis of lines.
 //!
-//! Depends on no name of a parameter except [`APART`] and no value except [`STUDY_SIZE`]. Does not
+//! Depends on no name of a parameter except [`APART`] and no value except [`PAPER_SIZE`]. Does not
 //! change the experiment's order of rows.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ pub(crate) fn plots<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>>
     sections
 }
 
-/// Returns the rows at the commonest value, or at [`STUDY_SIZE`] where more than half as many have
+/// Returns the rows at the commonest value, or at [`PAPER_SIZE`] where more than half as many have
 /// it: bars beside the lines of a section. Of two equally common values it uses the first.
 pub(crate) fn at_commonest_value<'a>(section: &Section<'a>) -> Option<Section<'a>> {
     let axis = section.axis?;
@@ -107,9 +107,9 @@ pub(crate) fn at_commonest_value<'a>(section: &Section<'a>) -> Option<Section<'a
         *counts.entry(value).or_default() += 1;
     }
     let most = counts.values().copied().max()?;
-    let preferred = counts.get(STUDY_SIZE).filter(|count| **count * 2 > most);
+    let preferred = counts.get(PAPER_SIZE).filter(|count| **count * 2 > most);
     let value = match preferred {
-        Some(_) => STUDY_SIZE,
+        Some(_) => PAPER_SIZE,
         None => values().find(|value| counts[value.as_str()] == most)?,
     };
     let has = |row: &&Row| row.parameters.get(axis).is_some_and(|found| found == value);
@@ -243,7 +243,7 @@ const PART_MEMBERS_MIN: usize = 3;
 /// Fewest points of a line.
 const LINE_POINTS_MIN: usize = 3;
 /// The MTU-sized packet of the data-paths paper, for which most comparisons are made.
-pub(crate) const STUDY_SIZE: &str = "1328";
+pub(crate) const PAPER_SIZE: &str = "1328";
 
 #[cfg(test)]
 mod tests {

@@ -11,9 +11,9 @@
 
 mod arena;
 mod fixed;
+mod paper;
 mod plan;
 mod routine;
-mod study;
 mod summary;
 
 use std::cell::Cell;
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         row.detail = row.metric == "time" || !is_main;
     }
     summary::add(&aside.rows, &mut results);
-    study::add(&mut results);
+    paper::add(&mut results);
     Ok(results)
 }
 

@@ -224,7 +224,7 @@ fn alignments(sorts: &Sorts, grid: &Grid) -> Vec<Plan> {
     let mut plans = Vec::new();
     for &source in grid.offsets {
         for &target in grid.offsets {
-            for &bytes in grid.sizes.iter().filter(|bytes| bytes.is_multiple_of(STUDY_STEP)) {
+            for &bytes in grid.sizes.iter().filter(|bytes| bytes.is_multiple_of(PAPER_STEP)) {
                 let placement = ("any", Offsets { source, target });
                 let routines = sorts.everywhere.clone();
                 let mut plan = one_size(&placement, "hot", Places::hot(bytes), routines);
@@ -312,7 +312,7 @@ const MAIN: usize = 2;
 /// The simd-copy paper's routine.
 pub(super) const PUBLISHED: &str = "published_sse";
 /// Step between the paper's sizes that are measured in every placement.
-pub(super) const STUDY_STEP: usize = 128;
+pub(super) const PAPER_STEP: usize = 128;
 const SMALL_BYTES_MAX: usize = 4096;
 const CALL_BYTES: usize = 1 << 19;
 /// A call costs as much time as a copy of this many bytes.

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::{PUBLISHED, STUDY_STEP};
+use super::plan::{PAPER_STEP, PUBLISHED};
 use super::routine::MEMCPY;
 use measure::memory::TIMES;
 use measure::results::{Results, Row};
@@ -18,7 +18,8 @@ use measure::statistics::Figure;
 /// Adds the means of each placement and, of `alignments`, the means of the worst.
 pub(super) fn add(alignments: &[Row], results: &mut Results) {
     let ratio = format!("relative to {MEMCPY}");
-    let study = |bytes: usize| (128..=2048).contains(&bytes) && bytes.is_multiple_of(STUDY_STEP);
+    let of_the_paper =
+        |bytes: usize| (128..=2048).contains(&bytes) && bytes.is_multiple_of(PAPER_STEP);
     let small = |bytes: usize| bytes <= 512;
     let hot: Vec<Row> = results
         .rows
@@ -26,12 +27,12 @@ pub(super) fn add(alignments: &[Row], results: &mut Results) {
         .filter(|row| row.metric == ratio && row.parameters.get("memory").is_some_and(is_hot))
         .cloned()
         .collect();
-    let mut rows = means(&hot, "128 to 2048 bytes", study);
+    let mut rows = means(&hot, "128 to 2048 bytes", of_the_paper);
     let fixed = |row: &&Row| row.member.starts_with("fixed");
     rows.extend(means(hot.iter().filter(fixed), "64 to 512 bytes", small));
     rows.retain(|row| row.member != MEMCPY);
     let of_alignments = alignments.iter().filter(|row| row.metric == ratio);
-    let everywhere = means(of_alignments, "128 to 2048 bytes", study);
+    let everywhere = means(of_alignments, "128 to 2048 bytes", of_the_paper);
     rows.extend(worst(&everywhere, "the worst alignment"));
     rows.extend(worst(&over_published(alignments), "the worst alignment and size"));
     results.rows.extend(rows);

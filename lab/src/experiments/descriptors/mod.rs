@@ -17,8 +17,8 @@
 mod convert;
 mod headers;
 mod model;
+mod paper;
 mod ring;
-mod study;
 
 use crate::specimens::Specimens;
 use crate::specimens::descriptor::Descriptor;
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     model::measure(&variants, options, &cores, &mut results)?;
     turns.finish(&mut results);
-    study::add(&mut results);
+    paper::add(&mut results);
     Ok(results)
 }
 

@@ -11,9 +11,9 @@
 use std::process::Command;
 use std::time::Duration;
 
+use super::console::{self, Checked, Copies, Done, Line, Outcome, SelfTest};
 use super::load::Family;
 use super::program::{Program, Watch};
-use super::said::{self, Checked, Copies, Done, Line, Outcome, SelfTest};
 use measure::Error;
 use measure::meter::{Begun, CpuCost, Meter};
 
@@ -40,10 +40,10 @@ pub(super) struct Ran {
 }
 
 impl Guest {
-    fn heard(&self) -> usize {
+    fn results(&self) -> usize {
         let Guest { ran, checks, copies, self_tests, speeds, vectors, notes } = self;
-        let said = checks.len() + copies.len() + notes.len();
-        ran.len() + self_tests.len() + speeds.len() + vectors.len() + said
+        let texts = checks.len() + copies.len() + notes.len();
+        ran.len() + self_tests.len() + speeds.len() + vectors.len() + texts
     }
 
     /// Counts the claims that held, failed and were skipped.
@@ -92,11 +92,11 @@ pub(super) fn boot(
     let mut running: Option<(String, Duration, Begun<'_>)> = None;
     let mut ended = false;
     while let Some(line) = program.line(watch)? {
-        match said::read(&line).map_err(wrong)? {
+        match console::read(&line).map_err(wrong)? {
             Line::Begin(name) => {
                 let family = Family::of(program.pid());
                 observer.begin(&family)?;
-                watch.said(&name);
+                watch.progress(&name);
                 running = Some((name, family.processor_time(), meter.begin()));
             }
             Line::Done(done) => {
@@ -118,8 +118,8 @@ pub(super) fn boot(
             Line::End => ended = true,
             Line::Message => {}
         }
-        if guest.heard() > SAID_MAX {
-            return Err(wrong(format!("said more than {SAID_MAX} things; ended")));
+        if guest.results() > RESULTS_MAX {
+            return Err(wrong(format!("more than {RESULTS_MAX} results; ended")));
         }
     }
     program.finish(watch)?;
@@ -131,7 +131,7 @@ pub(super) fn boot(
 }
 
 /// Limit of lines, far above the output of a guest.
-const SAID_MAX: usize = 100_000;
+const RESULTS_MAX: usize = 100_000;
 
 #[cfg(test)]
 mod tests {

@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::Course;
+use super::KernelLab;
 use super::boot::{Guest, Unobserved, boot};
+use super::console::{Checked, Outcome};
 use super::program::Program;
 use super::qemu::{Machine, Qemu, engine, into_modules};
-use super::said::{Checked, Outcome};
 use super::uml::{self, Uml};
 use measure::Error;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 use measure::warning::Warning;
 
-pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let program = program(course)?;
-    let seconds = if course.options.quick { QUICK_SECONDS } else { SECONDS };
-    let fuzz = if course.options.quick { QUICK_FUZZ } else { FUZZ };
+pub(super) fn measure(lab: &KernelLab<'_>, results: &mut Results) -> Result<(), Error> {
+    let program = program(lab)?;
+    let seconds = if lab.options.quick { QUICK_SECONDS } else { SECONDS };
+    let fuzz = if lab.options.quick { QUICK_FUZZ } else { FUZZ };
     let words = [format!("paced={seconds}"), format!("fuzz={fuzz}")];
     let words = words.each_ref().map(String::as_str);
     results.notes.push(format!(
@@ -39,37 +39,36 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
          arrival at a receiver in the guest; {fuzz} random calls"
     ));
 
-    let in_uml = fit("User Mode Linux", uml_command(course, &program, &words), results)?;
-    let debian = fit("Debian's kernel", Debian::ready(course), results)?;
+    let in_uml = fit("User Mode Linux", uml_command(lab, &program, &words), results)?;
+    let debian = fit("Debian's kernel", Debian::ready(lab), results)?;
     let in_debian = match &debian {
         Some(debian) => {
             results.notes.push(format!("check: Debian's kernel is {}", debian.qemu.version));
-            Some(debian.command(course, &program, &words)?)
+            Some(debian.command(lab, &program, &words)?)
         }
         None => None,
     };
-    course.step("check: in User Mode Linux and in Debian's kernel");
+    lab.step("check: in User Mode Linux and in Debian's kernel");
     // Both run at once, each on a core: the checks' waits use no processor.
     let (uml, in_debian) = std::thread::scope(|scope| {
-        let uml =
-            in_uml.map(|command| scope.spawn(move || tried(course, "User Mode Linux", command)));
-        let in_debian = in_debian.map(|command| tried(course, "Debian's kernel", command));
+        let uml = in_uml.map(|command| scope.spawn(move || tried(lab, "User Mode Linux", command)));
+        let in_debian = in_debian.map(|command| tried(lab, "Debian's kernel", command));
         (uml.map(|uml| uml.join().expect("it does not panic")), in_debian)
     });
     for tried in uml.into_iter().chain(in_debian) {
-        judged(course, tried, results);
+        judged(lab, tried, results);
     }
     // The check has already compared bytes of every mode of the module.
-    let Some(debian) = debian.filter(|_| !course.options.stopped() && !course.options.quick) else {
+    let Some(debian) = debian.filter(|_| !lab.options.stopped() && !lab.options.quick) else {
         return Ok(());
     };
     let modules =
         [into_modules(&debian.engine, "pagewire_rtp"), into_modules(&debian.qemu.dummy, "dummy")];
-    let root = uml::root(course, ("verify", false), &modules)?;
-    course.step("check: bytes of every path in Debian's kernel");
+    let root = uml::root(lab, ("verify", false), &modules)?;
+    lab.step("check: bytes of every path in Debian's kernel");
     let timed = Machine { processor: "max", counts: false };
     let command = debian.qemu.command(&root, (timed, &["verify"]), LIMIT);
-    judged(course, tried(course, "Debian's, every path", command), results);
+    judged(lab, tried(lab, "Debian's, every path", command), results);
     Ok(())
 }
 
@@ -86,10 +85,10 @@ fn fit<T>(name: &str, ready: Result<T, Error>, results: &mut Results) -> Result<
     }
 }
 
-fn uml_command(course: &Course<'_>, program: &Path, words: &[&str]) -> Result<Command, Error> {
-    let uml = Uml::ready(course)?;
-    let engine = engine(course, "uml")?;
-    let root = root(course, "check-uml", program, &[("pagewire_rtp", &engine)])?;
+fn uml_command(lab: &KernelLab<'_>, program: &Path, words: &[&str]) -> Result<Command, Error> {
+    let uml = Uml::ready(lab)?;
+    let engine = engine(lab, "uml")?;
+    let root = root(lab, "check-uml", program, &[("pagewire_rtp", &engine)])?;
     Ok(uml.command(&root, (&[], words), LIMIT))
 }
 
@@ -100,19 +99,19 @@ struct Debian {
 }
 
 impl Debian {
-    fn ready(course: &Course<'_>) -> Result<Debian, Error> {
-        Ok(Debian { qemu: Qemu::ready(course)?, engine: engine(course, "debian")? })
+    fn ready(lab: &KernelLab<'_>) -> Result<Debian, Error> {
+        Ok(Debian { qemu: Qemu::ready(lab)?, engine: engine(lab, "debian")? })
     }
 
     fn command(
         &self,
-        course: &Course<'_>,
+        lab: &KernelLab<'_>,
         program: &Path,
         words: &[&str],
     ) -> Result<Command, Error> {
         let modules =
             [("pagewire_rtp", self.engine.as_path()), ("dummy", self.qemu.dummy.as_path())];
-        let root = root(course, "check-debian", program, &modules)?;
+        let root = root(lab, "check-debian", program, &modules)?;
         let counting = Machine { processor: "max", counts: true };
         Ok(self.qemu.command(&root, (counting, words), LIMIT))
     }
@@ -120,12 +119,12 @@ impl Debian {
 
 /// Makes a root folder whose first process is the check, which loads the modules.
 fn root(
-    course: &Course<'_>,
+    lab: &KernelLab<'_>,
     name: &str,
     program: &Path,
     modules: &[(&str, &Path)],
 ) -> Result<PathBuf, Error> {
-    let root = course.folder(name);
+    let root = lab.folder(name);
     let make = || -> io::Result<()> {
         for folder in ["dev", "lib/modules", "proc", "sys", "tmp"] {
             fs::create_dir_all(root.join(folder))?;
@@ -141,13 +140,13 @@ fn root(
 }
 
 /// Returns the path of the check, a static program.
-fn program(course: &Course<'_>) -> Result<PathBuf, Error> {
-    let makefile = course.checkout.file("kernel/rtp/Makefile")?;
-    course.step("the program that checks the module");
+fn program(lab: &KernelLab<'_>) -> Result<PathBuf, Error> {
+    let makefile = lab.checkout.file("kernel/rtp/Makefile")?;
+    lab.step("the program that checks the module");
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(makefile.parent().expect("it has a folder")).arg("check");
-    Program::start("make -C kernel/rtp check", &mut make, LIMIT)?.finish(course)?;
-    course.checkout.file("kernel/rtp/check/pagewire_rtp_check")
+    Program::start("make -C kernel/rtp check", &mut make, LIMIT)?.finish(lab)?;
+    lab.checkout.file("kernel/rtp/check/pagewire_rtp_check")
 }
 
 /// Output of a checking guest, and its end.
@@ -158,22 +157,22 @@ struct Tried {
 }
 
 /// Boots a guest that checks.
-fn tried(course: &Course<'_>, name: &'static str, mut command: Command) -> Tried {
+fn tried(lab: &KernelLab<'_>, name: &'static str, mut command: Command) -> Tried {
     let mut guest = Guest::default();
     let what = format!("the check in {name}");
-    let ended = boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest);
+    let ended = boot(&what, &mut command, LIMIT + GRACE, (lab, &mut Unobserved), &mut guest);
     Tried { name, guest, ended }
 }
 
 /// Counts its results; a failure becomes a warning.
-fn judged(course: &Course<'_>, tried: Tried, results: &mut Results) {
+fn judged(lab: &KernelLab<'_>, tried: Tried, results: &mut Results) {
     let Tried { name, guest, ended } = tried;
     if let Err(error @ Error::Unavailable { .. }) = &ended {
         results.notes.push(format!("skip: check in {name}: {error}"));
         return;
     }
     count(name, &guest, results);
-    if course.options.stopped() {
+    if lab.options.stopped() {
         return;
     }
     let mut failed: Vec<String> = guest

@@ -15,49 +15,49 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::boot::{Guest, Unobserved, boot};
+use super::console::{Done, vector};
 use super::program::Program;
 use super::qemu::{Machine, Qemu, into_modules, module};
-use super::said::{Done, vector};
-use super::{Course, uml};
+use super::{KernelLab, uml};
 use measure::Error;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let qemu = Qemu::ready(course)?;
-    let mut build = Command::new(course.checkout.file("kernel/fpu/build.sh")?);
-    let module = into_modules(&module(course, &mut build)?, "pagewire_fpu");
-    let root = uml::root(course, ("fpu", false), &[module])?;
-    course.step("fpu: sections and copies by instructions");
+pub(super) fn measure(lab: &KernelLab<'_>, results: &mut Results) -> Result<(), Error> {
+    let qemu = Qemu::ready(lab)?;
+    let mut build = Command::new(lab.checkout.file("kernel/fpu/build.sh")?);
+    let module = into_modules(&module(lab, &mut build)?, "pagewire_fpu");
+    let root = uml::root(lab, ("fpu", false), &[module])?;
+    lab.step("fpu: sections and copies by instructions");
     let machine = Machine { processor: "max", counts: true };
     let mut command = qemu.command(&root, (machine, &["fpu"]), LIMIT);
     let mut guest = Guest::default();
     let what = "vector registers under QEMU";
-    boot(what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    boot(what, &mut command, LIMIT + GRACE, (lab, &mut Unobserved), &mut guest)?;
     if guest.vectors.is_empty() {
         let found = "the guest measured none; is it of this checkout?".to_owned();
         return Err(Error::Host { what: what.to_owned(), found });
     }
     add(&guest.vectors, COUNTED, results);
-    let native = native(course)?;
+    let native = native(lab)?;
     add(&native, TIMED, results);
     Ok(())
 }
 
 /// Runs a program of this machine; returns its figures of the processor.
-fn native(course: &Course<'_>) -> Result<Vec<Done>, Error> {
-    let source = course.checkout.file("kernel/fpu/native.c")?;
-    course.step("fpu: registers and copies by time, on this processor");
-    let program = course.folder("fpu-native");
+fn native(lab: &KernelLab<'_>) -> Result<Vec<Done>, Error> {
+    let source = lab.checkout.file("kernel/fpu/native.c")?;
+    lab.step("fpu: registers and copies by time, on this processor");
+    let program = lab.folder("fpu-native");
     let mut compiler = Command::new("cc");
     compiler.arg("-O2").arg("-o").arg(&program).arg(&source);
-    Program::start("cc kernel/fpu/native.c", &mut compiler, LIMIT)?.finish(course)?;
+    Program::start("cc kernel/fpu/native.c", &mut compiler, LIMIT)?.finish(lab)?;
     let mut lines = Vec::new();
     let mut timed = Program::start("kernel/fpu/native.c", &mut Command::new(&program), LIMIT)?;
-    while let Some(line) = timed.line(course)? {
+    while let Some(line) = timed.line(lab)? {
         lines.extend(vector(&line));
     }
-    timed.finish(course)?;
+    timed.finish(lab)?;
     Ok(lines)
 }
 
@@ -69,11 +69,11 @@ struct Way {
 }
 
 /// Adds the rows of sections and copies, and the size from which vectors win.
-fn add(said: &[Done], way: Way, results: &mut Results) {
+fn add(lines: &[Done], way: Way, results: &mut Results) {
     let row = |member: &str, metric: &str, figure: Figure| {
         Row::new("kernel", member, metric, way.unit, figure).with("by", way.place)
     };
-    for done in said {
+    for done in lines {
         // Values are thousandths of a nanosecond, and an instruction counts as a nanosecond.
         let value = Figure::derived(done.number("ps") as f64 / 1e3);
         if let Some(by) = done.name.strip_prefix("copy by=") {
@@ -82,7 +82,7 @@ fn add(said: &[Done], way: Way, results: &mut Results) {
             results.rows.push(row(cost, SECTION, value));
         }
     }
-    let usable = said.iter().filter(|done| done.name.starts_with("usable in="));
+    let usable = lines.iter().filter(|done| done.name.starts_with("usable in="));
     let usable: Vec<String> = usable
         .map(|done| {
             let place = done.name.trim_start_matches("usable in=").replace('_', " ");
@@ -93,13 +93,13 @@ fn add(said: &[Done], way: Way, results: &mut Results) {
     if !usable.is_empty() {
         results.notes.push(format!("fpu: irq_fpu_usable() says: {}", usable.join(", ")));
     }
-    let live = live(said);
+    let live = live(lines);
     for plain in way.plain {
-        let vectors = ["sse", "avx"].into_iter().filter(|by| !copies(said, by).is_empty());
+        let vectors = ["sse", "avx"].into_iter().filter(|by| !copies(lines, by).is_empty());
         for by in vectors {
             for (state, more) in [("saved before", 0), ("a program's, in use", live)] {
                 let figure = |from: u64| Figure::derived(from as f64);
-                let from = from(&copies(said, by), &copies(said, plain), more);
+                let from = from(&copies(lines, by), &copies(lines, plain), more);
                 let Some(from) = from else {
                     results.notes.push(format!(
                         "fpu: {by} never beats {plain}, registers {state} ({})",
@@ -131,8 +131,8 @@ fn section(name: &str) -> Option<&'static str> {
 
 /// Returns the extra cost of a read(2)'s first section over the section in a copy's line, in
 /// thousandths.
-fn live(said: &[Done]) -> u64 {
-    let of = |name: &str| said.iter().find(|done| done.name == name).map(|done| done.number("ps"));
+fn live(lines: &[Done]) -> u64 {
+    let of = |name: &str| lines.iter().find(|done| done.name == name).map(|done| done.number("ps"));
     let counted = || {
         let more = of("crossing_section")?.saturating_sub(of("crossing")?);
         Some(more.saturating_sub(of("section of=program")?))
@@ -141,9 +141,9 @@ fn live(said: &[Done]) -> u64 {
 }
 
 /// Returns bytes and thousandths, in the order of sizes.
-fn copies(said: &[Done], by: &str) -> Vec<(u64, u64)> {
+fn copies(lines: &[Done], by: &str) -> Vec<(u64, u64)> {
     let name = format!("copy by={by}");
-    let of = said.iter().filter(|done| done.name == name);
+    let of = lines.iter().filter(|done| done.name == name);
     let mut sizes: Vec<_> = of.map(|done| (done.number("bytes"), done.number("ps"))).collect();
     sizes.sort_unstable();
     sizes
@@ -172,13 +172,13 @@ const GRACE: Duration = Duration::from_secs(15);
 mod tests {
     use super::*;
 
-    fn said(lines: &[&str]) -> Vec<Done> {
+    fn done(lines: &[&str]) -> Vec<Done> {
         lines.iter().map(|line| vector(line).unwrap_or_else(|| panic!("{line}"))).collect()
     }
 
     #[test]
     fn vectors_win_from_the_size_from_which_all_larger_ones_do() {
-        let lines = said(&[
+        let lines = done(&[
             "usable in=softirq answer=1",
             "usable in=section answer=0",
             "section of=program ps=54000",
@@ -209,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn what_never_wins_is_said() {
-        let lines = said(&["copy by=movq bytes=64 ps=100", "copy by=avx bytes=64 ps=99"]);
+    fn a_result_that_never_wins_is_noted() {
+        let lines = done(&["copy by=movq bytes=64 ps=100", "copy by=avx bytes=64 ps=99"]);
         let mut results = Results::new("kernel", []);
         add(&lines, TIMED, &mut results);
         assert_eq!(results.rows.len(), 2);

@@ -6,9 +6,9 @@
 //! be replaced, and its processor time is read from outside. *QEMU* emulates a machine for Debian's
 //! own kernel and counts its instructions: the same count every time, on any machine. Both are
 //! built, fetched and booted by the scripts of a checkout ([`checkout`], [`program`]) and print
-//! lines on their console ([`said`], [`boot`]). The experiment has parts, a file each: [`PARTS`]. A
-//! part whose requirements this host lacks is a note `skip: PART: ...` with the reason and the
-//! cure; a part that fails is a warning and an exit status of 1. The others go on.
+//! lines on their console ([`console`], [`boot`]). The experiment has parts, a file each:
+//! [`PARTS`]. A part whose requirements this host lacks is a note `skip: PART: ...` with the reason
+//! and the cure; a part that fails is a warning and an exit status of 1. The others go on.
 //!
 //! The first run builds a kernel (some 5 minutes on 2 cores) and fetches another (130 MB); both
 //! are kept in a cache folder.
@@ -20,15 +20,15 @@
 mod boot;
 mod check;
 mod checkout;
+mod console;
 mod fpu;
 mod load;
 mod memcpy;
+mod paper;
 mod paths;
 mod profile;
 mod program;
 mod qemu;
-mod said;
-mod study;
 mod uml;
 mod vectorise;
 
@@ -52,7 +52,7 @@ struct Part {
     name: &'static str,
     /// Description of the part for errors.
     what: &'static str,
-    run: fn(&Course<'_>, &mut Results) -> Result<(), Error>,
+    run: fn(&KernelLab<'_>, &mut Results) -> Result<(), Error>,
 }
 
 /// All parts.
@@ -70,17 +70,17 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     memcpy::variants(&options.members)?;
     let from = std::env::current_dir().map_err(Error::host("the working folder"))?;
     let checkout = Checkout::find(options.tree.as_deref(), &from)?;
-    let course = Course::new(options, checkout, parts.len())?;
+    let lab = KernelLab::new(options, checkout, parts.len())?;
     results.complete = true;
     let (mut first, mut unavailable) = (None, None);
     for part in parts {
         if options.stopped() {
             break;
         }
-        course.part(part.what);
+        lab.part(part.what);
         let began = Instant::now();
         let before = results.rows.len();
-        let outcome = (part.run)(&course, &mut results);
+        let outcome = (part.run)(&lab, &mut results);
         if let Err(error @ Error::Unavailable { .. }) = outcome {
             results.notes.push(format!("skip: {}: {error}", part.name));
             unavailable.get_or_insert(error);
@@ -122,7 +122,7 @@ fn parts(asked: &[String]) -> Result<Vec<&'static Part>, Error> {
 }
 
 /// State of a run of the laboratory, shared by its parts.
-struct Course<'a> {
+struct KernelLab<'a> {
     options: &'a Options,
     checkout: Checkout,
     /// Files of this run: root folders of guests.
@@ -133,10 +133,10 @@ struct Course<'a> {
     what: Mutex<String>,
 }
 
-impl<'a> Course<'a> {
-    fn new(options: &'a Options, checkout: Checkout, parts: usize) -> Result<Course<'a>, Error> {
+impl<'a> KernelLab<'a> {
+    fn new(options: &'a Options, checkout: Checkout, parts: usize) -> Result<KernelLab<'a>, Error> {
         let scratch = tempfile::tempdir().map_err(Error::host("a folder for guests"))?;
-        Ok(Course {
+        Ok(KernelLab {
             options,
             checkout,
             scratch,
@@ -173,12 +173,12 @@ impl<'a> Course<'a> {
     }
 }
 
-impl Watch for Course<'_> {
+impl Watch for KernelLab<'_> {
     fn stopped(&self) -> bool {
         self.options.stopped()
     }
 
-    fn said(&self, line: &str) {
+    fn progress(&self, line: &str) {
         let what = format!("{}: {line}", self.what());
         self.options.progress(self.done(), self.parts, &what);
     }

@@ -17,18 +17,18 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::boot::{Guest, Ran, Unobserved, boot};
+use super::console::Outcome;
 use super::qemu::{Machine, Qemu, engine, into_modules};
-use super::said::Outcome;
-use super::{Course, study, uml};
+use super::{KernelLab, paper, uml};
 use measure::Error;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let qemu = Qemu::ready(course)?;
-    let engine = engine(course, "debian")?;
+pub(super) fn measure(lab: &KernelLab<'_>, results: &mut Results) -> Result<(), Error> {
+    let qemu = Qemu::ready(lab)?;
+    let engine = engine(lab, "debian")?;
     let modules = [into_modules(&engine, "pagewire_rtp"), into_modules(&qemu.dummy, "dummy")];
-    let root = uml::root(course, ("paths", false), &modules)?;
+    let root = uml::root(lab, ("paths", false), &modules)?;
     results.notes.push(format!(
         "paths: Debian's {} under QEMU, one instruction a nanosecond; datagrams of 1328 bytes to a \
          dummy device, downloads over loopback with both ends",
@@ -36,13 +36,13 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     ));
     let members = format!("members={}", QUICK_MEMBERS.join(","));
     let words: &[&str] =
-        if course.options.quick { &["paths", QUICK_PACKETS, &members] } else { &["paths"] };
-    course.step("paths: instructions, on two models of processor");
+        if lab.options.quick { &["paths", QUICK_PACKETS, &members] } else { &["paths"] };
+    lab.step("paths: instructions, on two models of processor");
     // Both run at once: the counts do not depend on other load.
     let counted = std::thread::scope(|scope| {
         let each = PROCESSORS.map(|(processor, name)| {
             let command = qemu.command(&root, (Machine { processor, counts: true }, words), LIMIT);
-            scope.spawn(move || (name, counted(course, name, command)))
+            scope.spawn(move || (name, counted(lab, name, command)))
         });
         each.map(|guest| guest.join().expect("it does not panic"))
     });
@@ -53,7 +53,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
             results.notes.extend(skipped.map(|skip| format!("paths: not there: {}", skip.what)));
         }
         add(name, &guest.ran, results);
-        if let Ok(baseline) = course.checkout.file(BASELINE) {
+        if let Ok(baseline) = lab.checkout.file(BASELINE) {
             let text = fs::read_to_string(baseline).map_err(Error::host(BASELINE))?;
             results.notes.extend(
                 changed(&text, index, &guest.ran)
@@ -64,10 +64,10 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     Ok(())
 }
 
-fn counted(course: &Course<'_>, name: &str, mut command: Command) -> Result<Guest, Error> {
+fn counted(lab: &KernelLab<'_>, name: &str, mut command: Command) -> Result<Guest, Error> {
     let mut guest = Guest::default();
     let what = format!("paths under QEMU, {name}");
-    boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    boot(&what, &mut command, LIMIT + GRACE, (lab, &mut Unobserved), &mut guest)?;
     Ok(guest)
 }
 
@@ -131,7 +131,7 @@ fn add(processor: &str, ran: &[Ran], results: &mut Results) {
             let figure = Figure::derived(each / of);
             results.rows.push(place(Row::new("kernel", path.name, &metric, "", figure), path));
         }
-        study::paths((&metric, reference), &[(PROCESSOR, processor)], results);
+        paper::paths((&metric, reference), &[(PROCESSOR, processor)], results);
     }
 }
 
@@ -191,13 +191,13 @@ const GRACE: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
-    use super::super::said;
+    use super::super::console;
     use super::*;
     use measure::warning::Warning;
 
     fn ran(name: &str, packets: u64, wall_ns: u64) -> Ran {
         let line = format!("guest: end-of {name} bytes=1 packets={packets} wall_ns={wall_ns}");
-        let Ok(said::Line::Done(done)) = said::read(&line) else { panic!("{line}") };
+        let Ok(console::Line::Done(done)) = console::read(&line) else { panic!("{line}") };
         Ran { done, processor: Duration::ZERO, cost: Default::default() }
     }
 

@@ -8,7 +8,7 @@
 //! thing and the line that installs it.
 //!
 //! Sources: kernel/uml/build.sh and the other scripts, for their output.
-//! Does not interpret lines (`said` does).
+//! Does not interpret lines (`console` does).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read};
@@ -27,7 +27,7 @@ pub(super) trait Watch {
     /// Returns true when the user has stopped the run.
     fn stopped(&self) -> bool;
     /// Receives the last line of its standard error.
-    fn said(&self, line: &str);
+    fn progress(&self, line: &str);
 }
 
 /// A program that has been started.
@@ -106,7 +106,7 @@ impl Program {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(line) = self.errors().back() {
-                        watch.said(line);
+                        watch.progress(line);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
@@ -163,11 +163,11 @@ impl Program {
             std::thread::sleep(LAST_WORDS / 100);
         }
         let errors = self.errors();
-        let said = if errors.is_empty() { &self.output } else { &errors };
-        let last: Vec<&str> = said.iter().rev().take(LINES_SAID).map(String::as_str).collect();
+        let output = if errors.is_empty() { &self.output } else { &errors };
+        let last: Vec<&str> = output.iter().rev().take(LINES_SHOWN).map(String::as_str).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
         if last.is_empty() {
-            "; it said nothing".to_owned()
+            "; it printed nothing".to_owned()
         } else {
             format!("; {}", last.join("; "))
         }
@@ -269,7 +269,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 const LINE_BYTES_MAX: u64 = 16 << 10;
 const LINES_AHEAD: usize = 1024;
 const LINES_KEPT: usize = 20;
-const LINES_SAID: usize = 3;
+const LINES_SHOWN: usize = 3;
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -291,7 +291,7 @@ pub(super) mod tests {
             self.stop.load(Ordering::Relaxed)
         }
 
-        fn said(&self, line: &str) {
+        fn progress(&self, line: &str) {
             self.lines.lock().unwrap().push(line.to_owned());
         }
     }
@@ -336,7 +336,7 @@ pub(super) mod tests {
         assert_eq!(error.unwrap_err(), expected);
         assert_eq!(
             paths("exit 1", LONG).unwrap_err(),
-            "uml/build.sh: exit status: 1; it said nothing"
+            "uml/build.sh: exit status: 1; it printed nothing"
         );
         let error = paths("echo 'ptrace(2) is not permitted; add it' >&2; exit 77", LONG);
         let expected = "this needs something that this host lacks; \

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::Course;
+use super::KernelLab;
 use super::program::paths_of;
 use measure::Error;
 
@@ -32,11 +32,11 @@ pub(super) struct Machine<'a> {
 
 impl Qemu {
     /// Fetches missing files.
-    pub(super) fn ready(course: &Course<'_>) -> Result<Qemu, Error> {
-        let boot = course.checkout.file("kernel/qemu/boot.sh")?;
-        let mut fetch = Command::new(course.checkout.file("kernel/qemu/fetch.sh")?);
-        course.step("Debian's kernel (130 MB, the first time)");
-        let found = paths_of(&mut fetch, &["version", "dummy"], FETCH_LIMIT, course)?;
+    pub(super) fn ready(lab: &KernelLab<'_>) -> Result<Qemu, Error> {
+        let boot = lab.checkout.file("kernel/qemu/boot.sh")?;
+        let mut fetch = Command::new(lab.checkout.file("kernel/qemu/fetch.sh")?);
+        lab.step("Debian's kernel (130 MB, the first time)");
+        let found = paths_of(&mut fetch, &["version", "dummy"], FETCH_LIMIT, lab)?;
         let version = found["version"].to_string_lossy().into_owned();
         Ok(Qemu { boot, dummy: found["dummy"].clone(), version })
     }
@@ -60,16 +60,16 @@ impl Qemu {
 }
 
 /// Builds the engine's module for a kernel, `uml` or `debian`, with its self-test at load.
-pub(super) fn engine(course: &Course<'_>, kernel: &str) -> Result<PathBuf, Error> {
-    let mut build = Command::new(course.checkout.file("kernel/rtp/build.sh")?);
+pub(super) fn engine(lab: &KernelLab<'_>, kernel: &str) -> Result<PathBuf, Error> {
+    let mut build = Command::new(lab.checkout.file("kernel/rtp/build.sh")?);
     build.arg(kernel).env("DEBUG", "1");
-    module(course, &mut build)
+    module(lab, &mut build)
 }
 
 /// Builds a module by a script of the checkout; returns its path.
-pub(super) fn module(course: &Course<'_>, build: &mut Command) -> Result<PathBuf, Error> {
-    course.step("a module");
-    let mut built = paths_of(build, &["module"], FETCH_LIMIT, course)?;
+pub(super) fn module(lab: &KernelLab<'_>, build: &mut Command) -> Result<PathBuf, Error> {
+    lab.step("a module");
+    let mut built = paths_of(build, &["module"], FETCH_LIMIT, lab)?;
     Ok(built.remove("module").expect("as wanted"))
 }
 

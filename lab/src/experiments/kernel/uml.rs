@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::Course;
+use super::KernelLab;
 use super::program::paths_of;
 use measure::Error;
 use measure::meter::Cores;
@@ -24,12 +24,12 @@ pub(super) struct Uml {
 
 impl Uml {
     /// Builds missing files.
-    pub(super) fn ready(course: &Course<'_>) -> Result<Uml, Error> {
-        let boot = course.checkout.file("kernel/uml/boot.sh")?;
-        let build = course.checkout.file("kernel/uml/build.sh")?;
-        course.step("the kernel for User Mode Linux (minutes, the first time)");
+    pub(super) fn ready(lab: &KernelLab<'_>) -> Result<Uml, Error> {
+        let boot = lab.checkout.file("kernel/uml/boot.sh")?;
+        let build = lab.checkout.file("kernel/uml/build.sh")?;
+        lab.step("the kernel for User Mode Linux (minutes, the first time)");
         let mut build = Command::new(build);
-        let found = paths_of(build.arg("plain"), &["linux"], BUILD_LIMIT, course)?;
+        let found = paths_of(build.arg("plain"), &["linux"], BUILD_LIMIT, lab)?;
         Ok(Uml { boot, linux: found["linux"].clone(), core: Cores::allowed().last() })
     }
 
@@ -56,21 +56,21 @@ impl Uml {
 /// Makes a folder with the guest's program as its init, and `files`, each `FROM=TO`; with a shell
 /// for workloads that need one.
 pub(super) fn root(
-    course: &Course<'_>,
+    lab: &KernelLab<'_>,
     (name, shell): (&str, bool),
     files: &[String],
 ) -> Result<PathBuf, Error> {
-    let build = course.checkout.file("guest/build.sh")?;
-    let make = course.checkout.file("guest/root.sh")?;
-    course.step("the guest's program");
-    let built = paths_of(&mut Command::new(build), &["guest"], BUILD_LIMIT, course)?;
-    let root = course.folder(name);
+    let build = lab.checkout.file("guest/build.sh")?;
+    let make = lab.checkout.file("guest/root.sh")?;
+    lab.step("the guest's program");
+    let built = paths_of(&mut Command::new(build), &["guest"], BUILD_LIMIT, lab)?;
+    let root = lab.folder(name);
     let mut make = Command::new(make);
     make.env("GUEST", &built["guest"]);
     if !shell {
         make.arg("--no-shell");
     }
-    paths_of(make.arg(&root).args(files), &[], BUILD_LIMIT, course)?;
+    paths_of(make.arg(&root).args(files), &[], BUILD_LIMIT, lab)?;
     Ok(root)
 }
 

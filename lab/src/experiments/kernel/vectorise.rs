@@ -10,7 +10,7 @@
 
 use std::fs;
 
-use super::Course;
+use super::KernelLab;
 use measure::Error;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
@@ -26,8 +26,8 @@ struct File<'a> {
     absent: &'a str,
 }
 
-pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let path = course.checkout.file(RESULT)?;
+pub(super) fn measure(lab: &KernelLab<'_>, results: &mut Results) -> Result<(), Error> {
+    let path = lab.checkout.file(RESULT)?;
     let text = fs::read_to_string(&path).map_err(Error::host(RESULT))?;
     let files = files(&text);
     if files.is_empty() {
@@ -45,7 +45,7 @@ fn add(text: &str, files: &[File<'_>], results: &mut Results) {
     });
     results.notes.push(format!(
         "vectorise: {} of these files have a vectorised loop, {} loops; published: {} loops; basic \
-         blocks, which the study's compiler did not report: {} in these files{blocks_alone}",
+         blocks, which the paper's compiler did not report: {} in these files{blocks_alone}",
         files.iter().filter(|file| file.loops > 0).count(),
         sum(|file| file.loops),
         sum(|file| file.published.unwrap_or(0)),

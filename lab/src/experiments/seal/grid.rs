@@ -52,13 +52,13 @@ impl Plan {
     }
 
     /// Formats the plan for the notes.
-    fn said(&self) -> String {
+    fn note(&self) -> String {
         let limit = match self.limit {
             Some(limit) => format!(", or as many as fit into {} s a size", limit.as_secs()),
             None => String::new(),
         };
         format!(
-            "grid: {} rounds{limit} (the study: 100), all cells of a size in turns; time is on \
+            "grid: {} rounds{limit} (the paper: 100), all cells of a size in turns; time is on \
              the clock, from listing the folder to the last file closed",
             self.rounds
         )
@@ -107,7 +107,7 @@ pub(super) fn measure(
     options: &Options,
     results: &mut Results,
 ) -> Result<Vec<Outlier>, Error> {
-    results.notes.push(plan.said());
+    results.notes.push(plan.note());
     let mut outliers = Vec::new();
     let mut runs = 0;
     for (index, &bytes) in plan.sizes.iter().enumerate() {
@@ -260,7 +260,7 @@ fn add_outliers(plan: &Plan, outliers: &[Outlier], runs: usize, results: &mut Re
             }
         }
     }
-    results.notes.push(outlier::said(outliers, runs));
+    results.notes.push(outlier::sentence(outliers, runs));
     let mut worst: Vec<&Outlier> = outliers.iter().collect();
     worst.sort_by(|a, b| b.beyond_ms().total_cmp(&a.beyond_ms()));
     for outlier in worst.iter().take(OUTLIERS_SAID) {

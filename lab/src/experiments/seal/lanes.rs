@@ -28,7 +28,7 @@ fn run(source: &Path, target: &Path, threads: usize) -> Result<Account, Error> {
         what: format!("sealing {}", source.display()),
         found: error.to_string(),
     };
-    let origin = Origin::new("the study's key", "");
+    let origin = Origin::new("the experiment's key", "");
     let secret = Secret::new(KEY.to_vec().into(), origin).map_err(|error| failed(&error))?;
     let options = FolderOptions {
         source: source.to_owned(),

@@ -24,10 +24,10 @@ mod lanes;
 mod library;
 mod member;
 mod outlier;
+mod paper;
 mod per_file;
 mod published;
 mod source;
-mod study;
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     let plan = grid::Plan::of(options, members);
     grid::measure(&plan, &mut scratch, options, &mut results)?;
-    study::add(&plan.sizes, &mut results);
+    paper::add(&plan.sizes, &mut results);
     let cost = begun.end(Duration::ZERO);
     if cost.others_share() > OTHERS_MAX {
         results.warn(Warning::OtherLoad { busy_share: cost.others_share() });

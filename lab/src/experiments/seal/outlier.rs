@@ -111,7 +111,7 @@ fn average(values: &[f64]) -> f64 {
 }
 
 /// Describes all outliers in a sentence.
-pub(super) fn said(outliers: &[Outlier], runs: usize) -> String {
+pub(super) fn sentence(outliers: &[Outlier], runs: usize) -> String {
     let seconds = outliers.iter().filter(|outlier| outlier.kind == Kind::OverASecond).count();
     let mut text = format!(
         "outliers in {runs} runs: {seconds} over 1 s above the average of their cell, {} more \
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_study_s_measure_is_a_second_above_the_average_of_all() {
+    fn the_papers_measure_is_a_second_above_the_average_of_all() {
         // The average is 1.4 s: a run of 2.3 s is within a second of it, one of 3.6 s is not.
         let times = [200.0, 200.0, 700.0, 3600.0, 2300.0];
         assert_eq!(over_a_second(&times), [3]);
@@ -185,7 +185,7 @@ mod tests {
         let begin = "outlier: published, 10 files of 128 bytes, 1 thread, run 8: 2010 ms, on \
             average 287; stolen by the host: 1900.0 ms stolen";
         assert_eq!(line, begin);
-        let all = said(&found, 9);
+        let all = sentence(&found, 9);
         assert!(all.contains("1 over 1 s") && all.contains("1 more over 5"), "{all}");
         assert!(all.ends_with("by cause: stolen by the host 1, unknown 1"), "{all}");
     }

@@ -18,7 +18,7 @@ use measure::Error;
 
 pub(super) static MEMBER: Member = Member {
     name: "file_per_thread",
-    summary: "the study's method with this program's cipher: one lane of it, a file a thread",
+    summary: "the paper's method with this program's cipher: one lane of it, a file a thread",
     layout: Layout::Body,
     run: |source, target, threads| published::run(source, target, threads, seal),
 };

@@ -28,7 +28,7 @@ use measure::Error;
 
 pub(super) static MEMBER: Member = Member {
     name: "published",
-    summary: "the study's method: OpenSSL EVP, a file a thread, static schedule, whole files",
+    summary: "the paper's method: OpenSSL EVP, a file a thread, static schedule, whole files",
     layout: Layout::Body,
     run: |source, target, threads| run(source, target, threads, seal),
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of others, to be measured beside these: the study's routine and the string instructions.
+//! Copies of others, to be measured beside these: the simd-copy paper's routine and the string
+//! instructions.
 //!
-//! The study copies 512 bytes at a time by movdqu while there are as many, and what is left by the
+//! The paper copies 512 bytes at a time by movdqu while there are as many, and what is left by the
 //! string instruction with which the kernel copied all. It prints no listing: that a step is 32
 //! loads and stores in turn is read from its figure 5 and section 8.1, and that the string
 //! instruction is of bytes is our choice, as section 6 does not say.
@@ -33,7 +34,7 @@ pub static ROUTINES: &[Routine] = &[];
 pub static ROUTINES: &[Routine] = &[
     Routine {
         name: "published_sse",
-        summary: "the study's: 512 bytes at a time by movdqu, the rest by rep movsb",
+        summary: "the simd-copy paper's: 512 bytes at a time by movdqu, the rest by rep movsb",
         run: x86::published_sse,
     },
     Routine { name: "rep_movsb", summary: "a string instruction, by bytes", run: x86::rep_movsb },

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::boot::{Guest, Observer, Unobserved, boot};
 use super::profile::{PERIOD_SECONDS, Profile, Profiler};
 use super::uml::{self, Uml};
-use super::{Course, study};
+use super::{KernelLab, paper};
 use measure::Error;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
@@ -46,10 +46,10 @@ pub(super) fn variants(asked: &[String]) -> Result<Vec<&'static str>, Error> {
     Ok(VARIANTS.iter().copied().filter(is_asked).collect())
 }
 
-pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let options = course.options;
-    let lab = Lab { uml: Uml::ready(course)?, root: uml::root(course, ("memcpy", true), &[])? };
-    let tested = self_test(course, &lab, results)?;
+pub(super) fn measure(lab: &KernelLab<'_>, results: &mut Results) -> Result<(), Error> {
+    let options = lab.options;
+    let image = UmlImage { uml: Uml::ready(lab)?, root: uml::root(lab, ("memcpy", true), &[])? };
+    let tested = self_test(lab, &image, results)?;
     let mut members = match (options.members.is_empty(), options.quick) {
         (true, true) => QUICK_VARIANTS.to_vec(),
         _ => variants(&options.members)?,
@@ -73,10 +73,10 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     let stopping = Stopping::of(options);
     let plan = Plan { stopping, words, profiled };
     let mut times = Times::default();
-    plan.run(course, &lab, members, &mut times, results);
-    study::memcpy(results);
+    plan.run(lab, &image, members, &mut times, results);
+    paper::memcpy(results);
     if !options.stopped() {
-        sizes::measure(course, &lab, results)?;
+        sizes::measure(lab, &image, results)?;
     }
     Ok(())
 }
@@ -92,8 +92,8 @@ impl Plan<'_> {
     /// Runs rounds until [`Stopping`] ends them; adds the rows and warnings.
     fn run(
         &self,
-        course: &Course<'_>,
-        lab: &Lab,
+        lab: &KernelLab<'_>,
+        image: &UmlImage,
         mut members: Vec<&'static str>,
         times: &mut Times,
         results: &mut Results,
@@ -103,11 +103,11 @@ impl Plan<'_> {
         let ended = loop {
             let widest = || rounds::widest(&times.rows(self.stopping.rounds_a_sample(done)));
             let more = match self.stopping.next(done, began.elapsed(), widest) {
-                Next::Rounds(more) if !course.options.stopped() && !members.is_empty() => more,
+                Next::Rounds(more) if !lab.options.stopped() && !members.is_empty() => more,
                 ended => break ended,
             };
             for round in done..done + more {
-                self.round(course, (lab, round), &mut members, times, results);
+                self.round(lab, (image, round), &mut members, times, results);
             }
             done += more;
         };
@@ -140,23 +140,23 @@ impl Plan<'_> {
     /// one.
     fn round(
         &self,
-        course: &Course<'_>,
-        (lab, round): (&Lab, usize),
+        lab: &KernelLab<'_>,
+        (image, round): (&UmlImage, usize),
         members: &mut Vec<&'static str>,
         times: &mut Times,
         results: &mut Results,
     ) {
         let count = members.len();
         for turn in 0..count {
-            if course.options.stopped() {
+            if lab.options.stopped() {
                 return;
             }
             let variant = members[if round % 2 == 0 { turn } else { count - 1 - turn }];
-            course.step(&format!("memcpy: {variant}, round {}", round + 1));
-            let run = Run { lab, variant, words: self.words, profiled: self.profiled };
-            match run.boot(course) {
+            lab.step(&format!("memcpy: {variant}, round {}", round + 1));
+            let run = Run { image, variant, words: self.words, profiled: self.profiled };
+            match run.boot(lab) {
                 Ok((guest, profile)) => times.add(variant, &guest, profile),
-                Err(_) if course.options.stopped() => return,
+                Err(_) if lab.options.stopped() => return,
                 Err(error) => {
                     results.complete = false;
                     let member = variant.to_owned();
@@ -169,58 +169,58 @@ impl Plan<'_> {
 }
 
 /// A kernel with all variants, and a guest.
-struct Lab {
+struct UmlImage {
     uml: Uml,
     root: PathBuf,
 }
 
-impl Lab {
+impl UmlImage {
     fn boot(
         &self,
-        course: &Course<'_>,
+        lab: &KernelLab<'_>,
         what: &str,
         words: (&[&str], &[&str]),
         observer: &mut dyn Observer,
     ) -> Result<Guest, Error> {
         let mut command = self.uml.command(&self.root, words, LIMIT);
         let mut guest = Guest::default();
-        boot(what, &mut command, LIMIT + GRACE, (course, observer), &mut guest)?;
+        boot(what, &mut command, LIMIT + GRACE, (lab, observer), &mut guest)?;
         Ok(guest)
     }
 }
 
 /// A boot of one variant.
 struct Run<'a> {
-    lab: &'a Lab,
+    image: &'a UmlImage,
     variant: &'static str,
     words: &'a [&'a str],
     profiled: bool,
 }
 
 impl Run<'_> {
-    fn boot(&self, course: &Course<'_>) -> Result<(Guest, Option<Profile>), Error> {
+    fn boot(&self, lab: &KernelLab<'_>) -> Result<(Guest, Option<Profile>), Error> {
         let what = format!("User Mode Linux with {}", self.variant);
         let select = format!("{SELECT}{}", self.variant);
-        let mut profiler = self.profiled.then(|| Profiler::new(&self.lab.uml.linux));
+        let mut profiler = self.profiled.then(|| Profiler::new(&self.image.uml.linux));
         let mut nobody = Unobserved;
         let observer: &mut dyn Observer = match &mut profiler {
             Some(profiler) => profiler,
             None => &mut nobody,
         };
-        let guest = self.lab.boot(course, &what, (&[&select], self.words), observer)?;
+        let guest = self.image.boot(lab, &what, (&[&select], self.words), observer)?;
         Ok((guest, profiler.map(Profiler::profile)))
     }
 }
 
 /// Tests all variants in a boot; returns those that this processor supports and that are correct.
 fn self_test(
-    course: &Course<'_>,
-    lab: &Lab,
+    lab: &KernelLab<'_>,
+    image: &UmlImage,
     results: &mut Results,
 ) -> Result<BTreeSet<String>, Error> {
-    course.step("memcpy: self-test of all variants");
+    lab.step("memcpy: self-test of all variants");
     let what = "the self-test of memcpy in User Mode Linux";
-    let guest = lab.boot(course, what, (&[SELF_TEST, SPEED], &[]), &mut Unobserved)?;
+    let guest = image.boot(lab, what, (&[SELF_TEST, SPEED], &[]), &mut Unobserved)?;
     if guest.self_tests.is_empty() {
         let found = "the kernel tested none; is it of this checkout's kernel/memcpy?".to_owned();
         return Err(Error::Host { what: what.to_owned(), found });

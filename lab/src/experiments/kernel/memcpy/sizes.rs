@@ -11,20 +11,24 @@
 
 use std::collections::BTreeMap;
 
-use super::Lab;
-use crate::experiments::kernel::Course;
+use super::UmlImage;
+use crate::experiments::kernel::KernelLab;
 use crate::experiments::kernel::boot::Unobserved;
-use crate::experiments::kernel::said::Copies;
+use crate::experiments::kernel::console::Copies;
 use measure::Error;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
 /// Adds the histogram.
-pub(super) fn measure(course: &Course<'_>, lab: &Lab, results: &mut Results) -> Result<(), Error> {
-    course.step("memcpy: who copies how many bytes");
-    let words: &[&str] = if course.options.quick { &QUICK_WORDS } else { &WORDS };
+pub(super) fn measure(
+    lab: &KernelLab<'_>,
+    image: &UmlImage,
+    results: &mut Results,
+) -> Result<(), Error> {
+    lab.step("memcpy: who copies how many bytes");
+    let words: &[&str] = if lab.options.quick { &QUICK_WORDS } else { &WORDS };
     let what = "counting copies in User Mode Linux";
-    let guest = lab.boot(course, what, (&[], words), &mut Unobserved)?;
+    let guest = image.boot(lab, what, (&[], words), &mut Unobserved)?;
     results.notes.extend(locality(&guest.copies));
     results.rows.extend(rows(&guest.copies));
     Ok(())

@@ -346,12 +346,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::experiments::kernel::said;
+    use crate::experiments::kernel::console;
 
     fn guest(workloads: &[(&str, u64, u64, u64)]) -> Guest {
         let ran = workloads.iter().map(|(name, bytes, calls, ms)| {
             let line = format!("guest: end-of {name} bytes={bytes} calls={calls}");
-            let Ok(said::Line::Done(done)) = said::read(&line) else { panic!("{line}") };
+            let Ok(console::Line::Done(done)) = console::read(&line) else { panic!("{line}") };
             Ran { done, processor: Duration::from_millis(*ms), cost: Default::default() }
         });
         Guest { ran: ran.collect(), ..Guest::default() }

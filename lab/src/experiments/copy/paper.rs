@@ -41,8 +41,8 @@ pub(super) fn add(results: &mut Results) {
     let published = Figure::published(KERNEL_SECONDS / PUBLISHED_SECONDS);
     let row = Row::new("copy", PUBLISHED, &metric, TIMES, published);
     let source = format!(
-        "the study, table 4: {KERNEL_SECONDS} s against {PUBLISHED_SECONDS} s in the copies of a \
-         whole kernel"
+        "the simd-copy paper, table 4: {KERNEL_SECONDS} s against {PUBLISHED_SECONDS} s in the \
+         copies of a whole kernel"
     );
     results.rows.push(Row { published: Some(source), ..row });
     results.notes.extend(notes);
@@ -67,9 +67,9 @@ fn notes(measured: &[(usize, Figure, Figure)]) -> Vec<String> {
         .collect();
     let found = peaks.iter().filter(|peak| **peak).count();
     vec![format!(
-        "the study of {PUBLISHED} against the string instruction ({KERNEL}): slower below 512 \
-         bytes (here: {slower}), faster from there on (here: {faster}), faster at multiples of 512 \
-         than beside them (here: {found} of {})",
+        "the simd-copy paper on {PUBLISHED} against the string instruction ({KERNEL}): slower \
+         below 512 bytes (here: {slower}), faster from there on (here: {faster}), faster at \
+         multiples of 512 than beside them (here: {found} of {})",
         peaks.len()
     )]
 }

@@ -86,8 +86,8 @@ pub(super) struct SelfTest {
 pub(super) fn read(line: &str) -> Result<Line, String> {
     let line = line.trim();
     let wrong = |wanted: &str| Err(format!("{line:?}: expected {wanted}"));
-    if let Some(said) = line.strip_prefix("guest: ") {
-        let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
+    if let Some(text) = line.strip_prefix("guest: ") {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         return match word {
             "begin" if !rest.is_empty() => Ok(Line::Begin(rest.to_owned())),
             "begin" => wrong("guest: begin NAME"),
@@ -95,7 +95,7 @@ pub(super) fn read(line: &str) -> Result<Line, String> {
                 Some(done) => Ok(Line::Done(done)),
                 None => wrong("guest: end-of NAME, then name=NUMBER"),
             },
-            "ok" | "not" => match checked(said) {
+            "ok" | "not" => match checked(text) {
                 Some(checked) => Ok(Line::Checked(checked)),
                 None => wrong("guest: ok or guest: not ok, then what"),
             },
@@ -121,9 +121,9 @@ pub(super) fn read(line: &str) -> Result<Line, String> {
     if let Some(note) = line.strip_prefix("# ") {
         return Ok(Line::Note(note.to_owned()));
     }
-    let Some((_, said)) = line.split_once(MEMCPY) else { return Ok(Line::Message) };
-    let speed = said.strip_prefix("speed ").and_then(done).map(Line::Speed);
-    Ok(speed.or_else(|| self_test(said).map(Line::SelfTest)).unwrap_or(Line::Message))
+    let Some((_, text)) = line.split_once(MEMCPY) else { return Ok(Line::Message) };
+    let speed = text.strip_prefix("speed ").and_then(done).map(Line::Speed);
+    Ok(speed.or_else(|| self_test(text).map(Line::SelfTest)).unwrap_or(Line::Message))
 }
 
 fn done(text: &str) -> Option<Done> {

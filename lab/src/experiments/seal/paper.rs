@@ -92,11 +92,11 @@ fn add_outliers(sizes: &[u64], results: &mut Results) {
 
 fn row(member: &str, metric: &str, unit: &str, value: f64, place: &str) -> Row {
     let row = Row::new("seal", member, metric, unit, Figure::published(value));
-    Row { published: Some(format!("the study, {place}")), ..row }
+    Row { published: Some(format!("the file-encryption paper, {place}")), ..row }
 }
 
-const XEON: &str = "study: 2 Xeon E5-2640";
-const PHI: &str = "study: Xeon Phi 5110P";
+const XEON: &str = "paper: 2 Xeon E5-2640";
+const PHI: &str = "paper: Xeon Phi 5110P";
 const OUTLIERS_OF_CELL: &str = "outliers of a cell, over 1 s above the average";
 const LEAST_BYTES: u64 = 128;
 
