@@ -15,15 +15,15 @@ use crate::experiments::peers;
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
-    /// Which quantity of what, and how.
+    /// The quantity measured, of what, and how.
     pub measures: &'static str,
-    /// Who is compared; `--member` takes these names.
+    /// Names that are compared; `--member` takes them.
     pub members: fn() -> String,
-    /// Where packets or files go.
+    /// Targets of packets or files.
     pub sinks: &'static str,
     /// Units of the figures, and which direction is better.
     pub units: &'static str,
-    /// How long it takes, quick and in full.
+    /// Duration, quick and in full.
     pub duration: &'static str,
     /// Commands that can be typed.
     pub example: &'static [&'static str],

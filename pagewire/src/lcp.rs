@@ -33,13 +33,13 @@ enum Verb {
 struct Keygen {
     /// The folder for root.pem, root.key, provider.pem and provider.key; made if it is not there.
     folder: PathBuf,
-    /// Whom the provider's certificate names.
+    /// Subject of the provider's certificate.
     #[arg(long, value_name = "NAME", default_value = "pagewire test provider")]
     name: String,
-    /// What the provider signs with.
+    /// Algorithm of the signature.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Ecdsa)]
     algorithm: Kind,
-    /// How long the certificates are valid.
+    /// Days for which the certificates are valid.
     #[arg(long, value_name = "DAYS", default_value_t = 365,
           value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,

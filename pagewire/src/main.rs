@@ -27,12 +27,13 @@ use terminal::escape::Escaped;
 use terminal::{escape, interrupt, output};
 use tracing_subscriber::EnvFilter;
 
-/// Moves bytes from disk to wire with the fewest copies and kernel crossings, and shows the CPU
+/// Moves bytes from disk to wire with the fewest copies and system calls, and shows the CPU
 /// cost.
 #[derive(Parser)]
 #[command(name = "pagewire", version, arg_required_else_help = true)]
 struct Arguments {
-    /// What to log on standard error: error, warn, info, debug, or a filter such as serve=debug.
+    /// Level of the log on standard error: error, warn, info, debug, or a filter such as
+    /// serve=debug.
     #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
     log: String,
     #[command(subcommand)]
@@ -57,7 +58,7 @@ enum Verb {
     Unseal(unseal::Options),
     /// Measures this machine: paths, sessions, copies, ciphers, sealing; compares measurements.
     Lab(laboratory::Options),
-    /// What a provider of Readium LCP needs besides sealing: certificates for tests.
+    /// Makes certificates with which a provider of Readium LCP tests sealing.
     Lcp(lcp::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
     Demo(demo::Options),

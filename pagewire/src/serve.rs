@@ -24,19 +24,19 @@ pub(crate) struct Options {
     /// The folder whose files are served. Hidden files are not; links that lead out, or
     /// through a hidden name, are refused.
     folder: PathBuf,
-    /// Where RTSP listens; port 0 picks one.
+    /// Address on which RTSP listens; port 0 picks one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
     rtsp: SocketAddr,
-    /// Where HTTP listens; port 0 picks one.
+    /// Address on which HTTP listens; port 0 picks one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     http: SocketAddr,
-    /// Where plans and wire images are kept [default: pagewire in the XDG cache folder].
+    /// Folder of plans and wire images [default: pagewire in the XDG cache folder].
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Disk that wire images may take, such as 500M, 10G or 0 for none.
     #[arg(long, value_name = "BYTES", default_value = "10G", value_parser = bytes)]
     cache_size: u64,
-    /// How long before it is due a packet may leave. More costs less and jitters more.
+    /// Time by which a packet may leave before it is due. A longer time costs less and adds jitter.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     burst: u64,
     /// UDP port all media leaves from (even; RTCP is the next), 0 to pick one, or FIRST-LAST for a

@@ -70,7 +70,7 @@ impl Named {
 struct Folder {
     /// The sealed folder.
     source: PathBuf,
-    /// Where to; a new folder appears when all that opens is in it.
+    /// Target folder; a new one appears when all files that open are in it.
     target: PathBuf,
     #[command(flatten)]
     writing: Writing,

@@ -63,7 +63,7 @@ pub(crate) struct Options {
     /// Receiving threads; one takes some gigabits a second.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Where plans are kept for `pagewire serve`, as its own --cache.
+    /// Cache folder in which `pagewire serve` finds the plans, as its own --cache.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
     /// Asks an RTSP server again whenever a session ends and while the source is absent (404),

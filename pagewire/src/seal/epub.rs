@@ -145,7 +145,8 @@ pub(crate) fn unseal(options: Unseal) -> ExitCode {
 pub(crate) struct Verify {
     /// A sealed EPUB, or a folder of them.
     target: PathBuf,
-    /// What was sealed, compared byte for byte; else lengths, checksums and the folder's journal.
+    /// Folder of the originals, compared byte for byte; without it, lengths, checksums and the
+    /// journal are.
     #[arg(long, value_name = "SOURCE")]
     source: Option<PathBuf>,
     #[command(flatten)]

@@ -32,7 +32,7 @@ use terminal::{Escaped, EscapedLines};
 #[command(name = "pagewire lab", version, args_conflicts_with_subcommands = true)]
 #[command(disable_help_flag = true)]
 struct Options {
-    /// What is no experiment and has options of its own.
+    /// A command with options of its own.
     #[command(subcommand)]
     form: Option<Form>,
     /// An experiment; or `compare` with two measurement files, or `report` with one. Without a name
@@ -60,7 +60,7 @@ struct Options {
     /// several times.
     #[arg(long, value_name = "BYTES", value_parser = size_bytes())]
     size: Vec<u32>,
-    /// Where to send: ifb-software, ifb-device or veth; may be given several times.
+    /// Sink of the packets: ifb-software, ifb-device or veth; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = sink)]
     sink: Vec<Sink>,
     /// Sends by this device of the machine, to the address in --to. Takes root.
@@ -85,7 +85,7 @@ struct Options {
     /// Threads, for `seal`; may be given several times, the first for its libraries.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Vec<u16>,
-    /// Where the folders of `seal` are made and removed [default: a file system in memory].
+    /// Folder in which `seal` makes and removes its own [default: a file system in memory].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
     /// Only this part of `kernel`: memcpy, vectorise, paths, fpu or check; may be given several

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Looks at this program's own kernels, which shall have no stall, and at specimens that have.
     #[arg(long = "self", conflicts_with_all = ["command", "function", "fail"])]
     own: bool,
-    /// How to watch: counters, lackey or steps [default: the first that can be used here].
+    /// Tracer: counters, lackey or steps [default: the first that can be used here].
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
     /// Lists the ways to watch, and which can be used here.
@@ -37,11 +37,11 @@ pub(crate) struct Options {
     /// without it.
     #[arg(long, value_name = "PART")]
     function: Option<String>,
-    /// How many stores back a load is compared with: what a store buffer holds.
+    /// Stores before a load that it is compared with: the capacity of a store buffer.
     #[arg(long, value_name = "STORES", default_value_t = 56,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     window: u32,
-    /// How many instructions back: what is in flight at once.
+    /// Instructions before a load: the capacity of a reorder buffer.
     #[arg(long, value_name = "INSTRUCTIONS", default_value_t = 256,
           value_parser = clap::value_parser!(u32).range(1..))]
     reach: u32,
