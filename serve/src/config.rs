@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Setting};
-use crate::film_keys::KeySource;
+use crate::http::film_keys::KeySource;
 use crate::key_tokens::KeyTokens;
 use crate::limits::ClientLimits;
-use crate::media_ports::MediaPorts;
 use crate::path_choice::PathCost;
+use crate::rtsp::media_ports::MediaPorts;
 
 /// Options of a server.
 #[derive(Debug, Clone)]

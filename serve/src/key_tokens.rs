@@ -9,8 +9,8 @@
 //! Tokens are compared in a time that depends on their lengths alone.
 //!
 //! Sources: RFC 6750 (bearer tokens; §2.3 in the query, §3 the answer 401).
-//! Does not confine requests to the served folder ([`crate::served_folder`] does) or count wrong
-//! guesses: a token is random and has [`TOKEN_BYTES_MIN`] characters or more.
+//! Does not confine requests to the served folder ([`crate::library::served_folder`] does) or count
+//! wrong guesses: a token is random and has [`TOKEN_BYTES_MIN`] characters or more.
 
 use std::fs;
 use std::io::ErrorKind;

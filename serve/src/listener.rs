@@ -28,10 +28,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::{Error, Setting};
+use crate::http::write_deadline::Allowance;
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
-use crate::write_deadline::Allowance;
 
 /// Opens a listener at the setting's address.
 pub(crate) async fn open(setting: Setting, address: SocketAddr) -> Result<TcpListener, Error> {

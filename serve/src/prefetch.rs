@@ -23,8 +23,8 @@ use std::time::Instant;
 
 use media::plan::PacketPlan;
 
-use crate::asset::Source;
 use crate::error::Error;
+use crate::library::asset::Source;
 
 /// Packets of a session known to be in memory, in one form of its asset.
 #[derive(Default)]

@@ -13,24 +13,25 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use crate::config::Config;
-use crate::download_paths::Downloads;
 use crate::error::{Error, Setting};
-use crate::film_keys::FilmKeys;
-use crate::http_runtime::HttpRuntime;
-use crate::index::Index;
+use crate::http::download_paths::Downloads;
+use crate::http::film_keys::FilmKeys;
+use crate::http::index::Index;
+use crate::http::runtime::HttpRuntime;
 use crate::key_tokens::Admission;
+use crate::library::served_folder::Folder;
 use crate::library::{FolderWatch, Library};
 use crate::limits::Limiter;
-use crate::media_ports::MediaPortPool;
 use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::{Pacers, allowed_cores};
 use crate::path_choice::choose;
 use crate::prefetch::{Fetch, Readers, fetch};
-use crate::served_folder::Folder;
+use crate::rtsp::control;
+use crate::rtsp::media_ports::MediaPortPool;
+use crate::rtsp::stream_session::StreamSessions;
 use crate::server_state::ServerState;
-use crate::stream_session::StreamSessions;
 use crate::wire_image::WireImages;
-use crate::{control, http, listener, rtsp};
+use crate::{http, listener, rtsp};
 use media::{PlanStore, StoreUnavailable};
 
 /// A running server.
@@ -267,8 +268,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::player::play;
     use crate::prefetch::Window;
+    use crate::rtsp::player::play;
 
     static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
 

@@ -7,16 +7,16 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use crate::config::Config;
-use crate::download_paths::Downloads;
-use crate::film_keys::FilmKeys;
-use crate::index::Index;
+use crate::http::download_paths::Downloads;
+use crate::http::film_keys::FilmKeys;
+use crate::http::index::Index;
 use crate::key_tokens::Admission;
 use crate::library::Library;
 use crate::limits::Limiter;
-use crate::media_ports::MediaPortPool;
 use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::Pacers;
-use crate::stream_session::StreamSessions;
+use crate::rtsp::media_ports::MediaPortPool;
+use crate::rtsp::stream_session::StreamSessions;
 use crate::wire_image::WireImages;
 
 /// The parts of a running server.

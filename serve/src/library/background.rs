@@ -22,9 +22,9 @@ use media::store::{asset_key, name_codecs};
 use super::planning::Slice;
 use super::scans::{OpenedFile, PlannerTask, SCANNERS, ScanSlice};
 use super::{Known, Library, NoAsset, verdicts};
-use crate::asset::Asset;
 use crate::error::Error;
-use crate::served_folder::Denied;
+use crate::library::asset::Asset;
+use crate::library::served_folder::Denied;
 
 /// Starts the threads; [`super::scans::Scans::stop`] ends them.
 pub(super) fn start(library: &Arc<Library>) -> Result<Vec<JoinHandle<()>>, Error> {

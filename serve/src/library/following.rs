@@ -19,7 +19,7 @@
 //! Costs one read of the written bytes, mostly from the page cache, a descriptor and a scanner (20
 //! KiB and 20 bytes a clock reference) for each followed recording.
 //!
-//! Does not detect recordings ([`crate::growing_file`] does).
+//! Does not detect recordings ([`crate::library::growing_file`] does).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,8 +35,8 @@ use paths::MappedFile;
 use super::scans::OpenedFile;
 use super::verdicts::FileId;
 use super::{Library, NoAsset};
-use crate::asset::{Asset, Source};
-use crate::growing_file::{Growth, is_recorded};
+use crate::library::asset::{Asset, Source};
+use crate::library::growing_file::{Growth, is_recorded};
 
 /// Table of the followed recordings.
 #[derive(Default)]
@@ -356,7 +356,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::served_folder::Folder;
+    use crate::library::served_folder::Folder;
 
     static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
     const BYTES: usize = 2000 * 188;

@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use super::segments::is_playlist;
 use super::watch::Librarian;
 use super::{Library, LibraryEntry, State};
-use crate::formats::is_transport_stream;
-use crate::growing_file::is_recorded;
-use crate::served_folder::{Denied, is_hidden};
+use crate::library::formats::is_transport_stream;
+use crate::library::growing_file::is_recorded;
+use crate::library::served_folder::{Denied, is_hidden};
 
 /// Result of a look at a name.
 enum Look {

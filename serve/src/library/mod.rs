@@ -8,7 +8,12 @@
 //! names current.
 //!
 //! Sources: ARCHITECTURE.md, "The words": asset, packet plan.
-//! Does not decide what may be served ([`crate::served_folder`] does, on every open).
+//! Does not decide what may be served ([`crate::library::served_folder`] does, on every open).
+
+pub(crate) mod asset;
+pub(crate) mod formats;
+pub(crate) mod growing_file;
+pub(crate) mod served_folder;
 
 mod background;
 mod following;
@@ -39,10 +44,9 @@ use serde::Serialize;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
-use crate::asset::Asset;
-use crate::formats::is_transport_stream;
-use crate::growing_file;
-use crate::served_folder::{Denied, Folder};
+use crate::library::asset::Asset;
+use crate::library::formats::is_transport_stream;
+use crate::library::served_folder::{Denied, Folder};
 
 use following::Following;
 use scans::{OpenedFile, Scans, Ticket};

@@ -30,7 +30,7 @@ use super::planning::Progress;
 use super::queue::Queue;
 use super::verdicts::FileId;
 use super::{Library, NoAsset};
-use crate::asset::Asset;
+use crate::library::asset::Asset;
 
 /// A scan in progress, shared with the index and the progress bars.
 pub(crate) struct Scan {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Library, LibraryEntry, State};
-use crate::formats::is_transport_stream;
+use crate::library::formats::is_transport_stream;
 
 /// Playlists of the folder with the names they list.
 #[derive(Default)]
@@ -327,7 +327,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::served_folder::Folder;
+    use crate::library::served_folder::Folder;
     use media::PlanStore;
 
     #[test]

@@ -246,7 +246,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::served_folder::Folder;
+    use crate::library::served_folder::Folder;
     use media::PlanStore;
 
     fn library() -> (tempfile::TempDir, Library) {

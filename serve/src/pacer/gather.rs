@@ -12,7 +12,7 @@ use media::TS_PACKET_BYTES;
 use media::plan::PacketPlan;
 use paths::Piece;
 
-use crate::stream_session::Shift;
+use crate::rtsp::stream_session::Shift;
 
 /// Reused buffers of a thread.
 #[derive(Default)]

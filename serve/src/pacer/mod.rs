@@ -35,7 +35,7 @@ use crate::error::{Error, Setting};
 use crate::meter::{PacerCounters, PacerMeter};
 use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
-use crate::stream_session::Shift;
+use crate::rtsp::stream_session::Shift;
 use gather::Gather;
 use paced_stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};

@@ -20,10 +20,10 @@ use media::TICKS_PER_SECOND;
 use paths::{Batch, Destination, SendError, SendStats, StreamPath};
 
 use super::{CATCH_UP, Tools};
-use crate::asset::Source;
-use crate::icmp_faults;
+use crate::library::asset::Source;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
-use crate::stream_session::{Link, MediaClock, Sent, Shift};
+use crate::rtsp::icmp_faults;
+use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {

@@ -12,7 +12,7 @@ use paths::MappedFile;
 use super::super::gather::Gather;
 use super::super::{Sending, Tools};
 use super::*;
-use crate::asset::Asset;
+use crate::library::asset::Asset;
 use crate::meter::{Meters, PacerMeter};
 use crate::prefetch::Readers;
 use media::store::{asset_key, random_identity};

@@ -7,12 +7,18 @@
 //! fetches it. Costs, with `sendfile`: no copy, 18 system calls a mebibyte, 17 of them that check.
 //!
 //! [`crate::key_tokens`] admits each request before anything is opened. A sealed film consists of
-//! ordinary files, except that its keys ([`crate::film_keys`]) may not be cached and its playlists
-//! are revalidated each time: a film sealed again keeps its address.
+//! ordinary files, except that its keys ([`crate::http::film_keys`]) may not be cached and its
+//! playlists are revalidated each time: a film sealed again keeps its address.
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
 //! standard §3.2 (CORS), for players in pages of other servers.
 //! Does not do TLS (put a proxy before it), compression of files, or uploads.
+
+pub(crate) mod download_paths;
+pub(crate) mod film_keys;
+pub(crate) mod index;
+pub(crate) mod runtime;
+pub(crate) mod write_deadline;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -31,15 +37,14 @@ use wire::http::{
 };
 
 use crate::config::Timeouts;
-use crate::film_keys;
-use crate::index::Body;
+use crate::http::index::Body;
+use crate::http::write_deadline::Allowance;
 use crate::key_tokens::{Asked, Decision, Subject};
+use crate::library::served_folder::{Denied, is_hidden};
 use crate::limits::Refused;
 use crate::listener::{close, read, write};
 use crate::meter::Meters;
-use crate::served_folder::{Denied, is_hidden};
 use crate::server_state::ServerState;
-use crate::write_deadline::Allowance;
 
 /// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
@@ -392,7 +397,7 @@ async fn file(
         etag: &etag,
         content_type: wire::http::content_type(path),
     };
-    let boundary = crate::stream_session::random_id();
+    let boundary = crate::rtsp::stream_session::random_id();
     let mut response = wire::http::respond(request, &entity, now, &boundary);
     if entity.content_type == PLAYLIST && response.status < 400 {
         response = response.with_field("Cache-Control", "no-cache");

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use media::plan::{PacketPlan, PlanKey};
 use paths::MappedFile;
 
-use crate::growing_file::Growth;
+use crate::library::growing_file::Growth;
 use crate::prefetch::{Residency, SendForm};
 use crate::wire_image::WireImage;
 

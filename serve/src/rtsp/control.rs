@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use wire::rtcp::{self, ReceiverView, RtcpItem};
 use wire::rtsp::{ControlChannel, SessionState};
 
-use crate::icmp_faults::Voices;
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::pacer::{Event, StreamEnd};
+use crate::rtsp::icmp_faults::Voices;
+use crate::rtsp::stream_session::{SessionControl, Shift, StreamSession};
 use crate::server_state::ServerState;
-use crate::stream_session::{SessionControl, Shift, StreamSession};
 
 /// Runs the housekeeping until it is aborted.
 pub(crate) async fn housekeeping(

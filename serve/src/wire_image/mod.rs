@@ -8,13 +8,15 @@
 //! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
 //! of it.
 //!
-//! Behind the packets are a checksum of every block ([`crate::image_checksums`]) and the trailer.
-//! Blocks are compared before they are first sent, and again after they were out of memory. An
-//! image with a bad block is removed, and its sessions continue from the file.
+//! Behind the packets are a checksum of every block ([`crate::wire_image::checksums`]) and the
+//! trailer. Blocks are compared before they are first sent, and again after they were out of
+//! memory. An image with a bad block is removed, and its sessions continue from the file.
 //!
 //! Sources: ARCHITECTURE.md, "The words": wire image; flock(2), statvfs(3).
 //! Does not trust an image whose trailer names another file or plan. Does not notice a change to
 //! pages that stay in memory, or between the comparison and the send.
+
+pub(crate) mod checksums;
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -34,10 +36,10 @@ use media::store::{UnfinishedFile, asset_key, file_name, remove_unfinished};
 use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
-use crate::asset::{Asset, Source};
 use crate::error::Error;
-use crate::image_checksums::{BlockSums, Blocks, sums_bytes};
-use crate::served_folder::{Denied, Folder};
+use crate::library::asset::{Asset, Source};
+use crate::library::served_folder::{Denied, Folder};
+use crate::wire_image::checksums::{BlockSums, Blocks, sums_bytes};
 
 /// An open wire image. Closing its descriptor releases its lock.
 pub(crate) struct WireImage {

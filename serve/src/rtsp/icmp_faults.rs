@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use media::plan::PacketPlan;
 use paths::{PathFault, QUOTE_BYTES};
 
-use crate::stream_session::Shift;
+use crate::rtsp::stream_session::Shift;
 
 /// A fault claimed by verified reports.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,13 @@
 //! Does not play a list of ranges or queue PLAY requests (§10.5): a PLAY with a range while playing
 //! is a seek, which is what every client in use means by it.
 
+pub(crate) mod control;
+pub(crate) mod icmp_faults;
+pub(crate) mod media_ports;
+#[cfg(test)]
+pub(crate) mod player;
+pub(crate) mod stream_session;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,18 +34,20 @@ use wire::rtsp::{
     Request, RequestReader, Response, RtpInfo, SessionState, Status,
 };
 
-use crate::asset::{Asset, Source};
 use crate::key_tokens::{Asked, Decision, Subject};
 use crate::library::NoAsset;
+use crate::library::asset::{Asset, Source};
+use crate::library::formats;
+use crate::library::served_folder::Denied;
 use crate::limits::{Refused, RequestPace, SessionPermit, counted_as};
 use crate::listener::{close, is_exhausted, read, write};
-use crate::media_ports::{is_own_address, media_socket};
 use crate::meter::Meters;
 use crate::pacer::{PacedStream, ticks};
-use crate::served_folder::Denied;
+use crate::rtsp::media_ports::{is_own_address, media_socket};
+use crate::rtsp::stream_session::{
+    Link, SessionControl, Shift, StreamSession, random_cname, random_id,
+};
 use crate::server_state::ServerState;
-use crate::stream_session::{Link, SessionControl, Shift, StreamSession, random_cname, random_id};
-use crate::{control, formats};
 
 /// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {

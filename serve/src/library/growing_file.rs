@@ -21,7 +21,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::asset::Source;
+use crate::library::asset::Source;
 
 /// Newest state of a recording.
 pub(crate) struct Growth {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Setting};
-use crate::served_folder::Folder;
+use crate::library::served_folder::Folder;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;

@@ -19,12 +19,12 @@ use media::TICKS_PER_SECOND;
 use media::plan::PacketPlan;
 use tokio::net::UdpSocket;
 
-use crate::asset::Source;
-use crate::icmp_faults::{Fault, FaultKind};
+use crate::library::asset::Source;
 use crate::limits::SessionPermit;
-use crate::media_ports::Lease;
 use crate::pacer::Handle;
 use crate::prefetch::{ReadyRange, SendForm};
+use crate::rtsp::icmp_faults::{Fault, FaultKind};
+use crate::rtsp::media_ports::Lease;
 
 /// Maps wall-clock time to media ticks from one reference point.
 #[derive(Debug, Clone, Copy)]

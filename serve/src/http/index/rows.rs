@@ -15,7 +15,7 @@ use wire::http::{escape_html, escape_path};
 
 use super::text::{Authority, Text};
 use super::{Row, Totals};
-use crate::formats::download_only;
+use crate::library::formats::download_only;
 use crate::library::{LibraryTitle, State};
 use crate::meter::ServerMetrics;
 
@@ -243,7 +243,7 @@ fn readable_bytes(bytes: u64) -> String {
 const COST_BYTES_MIN: u64 = 1_000_000_000;
 /// Text for a file without a plan; the scan's progress is shown above the rows.
 const WAITING: &str = "waiting to be read";
-static TEMPLATE: &str = include_str!("../../../web/index.html");
+static TEMPLATE: &str = include_str!("../../../../web/index.html");
 
 #[cfg(test)]
 mod tests {
