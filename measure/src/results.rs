@@ -167,7 +167,7 @@ impl Results {
             )),
             _ => damaged(error),
         })?;
-        match head.format {
+        let results: Results = match head.format {
             FORMAT => serde_json::from_str(text).map_err(damaged),
             FORMAT_BEFORE => {
                 let mut value: serde_json::Value = serde_json::from_str(text).map_err(damaged)?;
@@ -178,6 +178,14 @@ impl Results {
             format => Err(wrong(format!(
                 "measurement format {format}; this program reads {FORMAT_BEFORE} and {FORMAT}; \
                  measure again or use the version that wrote it"
+            ))),
+        }?;
+        match results.rows.iter().find(|row| !row.figure.is_consistent()) {
+            None => Ok(results),
+            Some(Row { member, metric, figure, .. }) => Err(wrong(format!(
+                "damaged measurement file: {member}, {metric}: the median {} is not that of its \
+                 samples; measure again",
+                figure.median
             ))),
         }
     }
@@ -290,7 +298,7 @@ pub fn save(path: &Path, text: &str) -> Result<(), Error> {
     };
     written.map_err(|error| Error::Host {
         what: format!("writing {}", path.display()),
-        found: format!("{error}; {}; the table that was printed holds every figure", cure(&error)),
+        found: format!("{error}; {}", cure(&error)),
     })
 }
 

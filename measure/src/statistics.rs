@@ -26,7 +26,25 @@ pub struct Figure {
     pub samples: Vec<f64>,
 }
 
+/// Squares of larger values overflow.
+const VALUE_MAX: f64 = 1e100;
+
 impl Figure {
+    /// True when the median lies within its samples and all values are small enough to compute
+    /// with, as of every figure that was measured.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let is_usable = |value: f64| value.abs() < VALUE_MAX;
+        let least = self.samples.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // Medians were computed before they were written, so they may be off by a rounding.
+        let slack = 1e-9 * least.abs().max(most.abs());
+        let is_within = least - slack <= self.median && self.median <= most + slack;
+        (self.samples.is_empty() || is_within)
+            && is_usable(self.median)
+            && is_usable(self.spread)
+            && self.samples.iter().copied().all(is_usable)
+    }
+
     /// Returns the figure of these samples.
     ///
     /// # Panics

@@ -33,7 +33,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let error = Command::new(&program).args(&options.arguments).exec();
-    eprintln!("pagewire: lab: starting {}: {error}", Escaped(program.display()));
+    eprintln!(
+        "pagewire: lab: starting {}: {error}; install it again: cargo install --locked --path lab",
+        Escaped(program.display())
+    );
     ExitCode::FAILURE
 }
 

@@ -34,7 +34,7 @@ use tracing_subscriber::EnvFilter;
 struct Arguments {
     /// Level of the log on standard error: error, warn, info, debug, or a filter such as
     /// serve=debug.
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
+    #[arg(long, global = true, value_name = "LEVEL", default_value = LOG_LEVEL)]
     log: String,
     #[command(subcommand)]
     verb: Verb,
@@ -85,11 +85,17 @@ fn main() -> ExitCode {
         Verb::Load(options) => load::run(options),
         Verb::Seal(options) => seal::run(options),
         Verb::Unseal(options) => unseal::run(options),
+        Verb::Lab(_) if arguments.log != LOG_LEVEL => {
+            wrong("lab: --log is for the other verbs; leave it out")
+        }
         Verb::Lab(options) => laboratory::run(&options),
         Verb::Lcp(options) => lcp::run(options),
         Verb::Demo(options) => demo::run(options),
     }
 }
+
+/// Level of the log where none is asked for.
+const LOG_LEVEL: &str = "warn";
 
 /// Exit status 2: the command line is at fault.
 fn wrong(message: &str) -> ExitCode {

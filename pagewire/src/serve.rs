@@ -43,14 +43,14 @@ pub(crate) struct Options {
     /// pair per session.
     #[arg(long, value_name = "PORT", default_value = "0", value_parser = media_ports)]
     rtp_port: MediaPorts,
-    /// A path by name, once for streams and once for downloads at most; or auto, the cheapest on
+    /// A path by name, at most one for streams and one for downloads; or auto, the cheapest on
     /// this machine: measured for two seconds at the first start, then kept. See `pagewire paths`.
     #[arg(long, value_name = "NAME", default_value = AUTO)]
     path: Vec<String>,
     /// Pacer threads [default: one per core].
     #[arg(long, value_name = "N")]
     pacers: Option<usize>,
-    /// A session nobody is heard from for this long ends.
+    /// Silence of a client, over RTSP and RTCP, after which its session ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = timeout_s())]
     session_timeout: u64,
     /// Gives the keys of sealed films, made from this secret: the one of `seal hls --key-file`.
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// Gives the keys of sealed films, from this folder: the one of `seal hls --keys`.
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
-    /// Gives keys to those alone who show one of the tokens in this file, one a line.
+    /// File of tokens, one a line; a client must show one of them to get a key.
     #[arg(long, value_name = "FILE")]
     key_token_file: Option<PathBuf>,
     /// Lets players in web pages of this origin in, such as https://example.org, or * for all.

@@ -39,10 +39,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// SealedForm a folder was sealed, where no manifest in it says so.
+/// Form in which a folder was sealed, where no manifest in it says so.
 #[derive(Args)]
 pub(crate) struct Named {
-    /// SealedForm it was sealed, when no .pagewire-seal in it says so.
+    /// Form in which it was sealed, where no .pagewire-seal in it says so.
     #[arg(long, value_name = "FORM", value_parser = form_names())]
     form: Option<String>,
     /// The IV of all files as 32 hex digits, when it is in front of none (openssl enc -iv).

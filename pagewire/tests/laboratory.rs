@@ -62,6 +62,38 @@ fn laboratory_is_found_in_path() {
     assert_eq!(run(folder.path(), path, &["lab"]).stdout, b"found\n");
 }
 
+/// The working folder is a stranger's: its programs are not run, whatever PATH is.
+#[test]
+fn laboratory_is_an_absolute_path_of_a_file_that_can_be_executed() {
+    let _alone = alone();
+    let (folder, elsewhere) = (installed(), TempDir::new().expect("a temporary folder"));
+    script(elsewhere.path(), "#!/bin/sh\necho found\n");
+    for path in [None, Some(""), Some("."), Some(":/nonexistent")] {
+        let mut command = Command::new(folder.path().join("pagewire"));
+        command.arg("lab").current_dir(elsewhere.path()).env_remove("PATH");
+        command.envs(path.map(|path| ("PATH", path)));
+        let output = command.output().expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{path:?}: {said}");
+        assert!(said.contains("neither beside this program nor in PATH"), "{path:?}: {said}");
+    }
+    let beside = folder.path().join("pagewire-lab");
+    fs::write(&beside, "no program").expect("a file");
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o644)).expect("its mode");
+    let path = elsewhere.path().to_str().expect("a plain name");
+    assert_eq!(run(folder.path(), path, &["lab"]).stdout, b"found\n", "the next one is taken");
+}
+
+#[test]
+fn a_level_of_the_log_is_refused_and_not_dropped() {
+    let _alone = alone();
+    let folder = installed();
+    let output = run(folder.path(), "", &["--log", "debug", "lab"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--log is for the other verbs"), "{said}");
+}
+
 #[test]
 fn missing_laboratory_is_named_with_the_line_that_installs_it() {
     let _alone = alone();

@@ -56,7 +56,7 @@ pub(crate) fn tables(results: &Results) -> String {
 pub(crate) fn headline(results: &Results) -> String {
     let marks = Marks::of(&results.warnings);
     let mut text = "\n".to_owned();
-    let titles = ["timely sessions of 5 Mb/s a core", "CPU s/GB"];
+    let titles = ["sessions of 5 Mb/s on one core without late packets", "CPU s/GB"];
     let cells = |member: &str| {
         [
             cell(results, &marks, member, MOST_TIMELY, ("number", "")),

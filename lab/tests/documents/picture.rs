@@ -12,12 +12,16 @@ use crate::measurements::{USUAL_BYTES, parameter};
 /// Name, packets a call and a remark of each bar.
 const BARS: &[(&str, &str, &str)] = &[
     ("read_writev", "", "read + writev, one datagram a call"),
-    ("rtp_sendfile", "", "the choice of the data-paths paper on a stock kernel"),
+    (
+        "rtp_sendfile",
+        "",
+        "the data-paths paper's choice on a stock kernel (Halvorsen et al., 2007)",
+    ),
     ("mmap_writev", "", ""),
     ("mmap_gso", SHORT_RUN, ""),
     ("mmap_gso", LONG_RUN, "until the wire image is made"),
     ("wire_sendfile", SHORT_RUN, ""),
-    ("wire_sendfile", LONG_RUN, "no copy, one call a run"),
+    ("wire_sendfile", LONG_RUN, "no copy, one call for packets due together"),
 ];
 
 /// Of a measurement of `paths`; what it has no figure of is left out.
@@ -40,7 +44,7 @@ pub(crate) fn of(results: &Results) -> String {
         let segments = if segments.is_empty() { "1" } else { segments };
         let (value, bar) = (number(cpu_s_per_gb.figure.median), "█".repeat(length));
         let unit = format!("s/GB{}", marks.beside(cpu_s_per_gb));
-        let line = format!("    {name:13} {segments:>2} a call  {value:>5} {unit:UNIT$}  {bar}");
+        let line = format!("    {name:13} {segments:>2} per call  {value:>5} {unit:UNIT$}  {bar}");
         let line = if why.is_empty() { line } else { format!("{line:CHARS$}  {why}") };
         let _ = writeln!(text, "{line}");
     }
@@ -80,7 +84,7 @@ const SHORT_RUN: &str = "10";
 const LONG_RUN: &str = "44";
 const BAR_CHARS: f64 = 36.0;
 /// Before the remark.
-const CHARS: usize = 80;
+const CHARS: usize = 82;
 /// Of a unit with a mark.
 const UNIT: usize = 7;
 /// Above the bars.
@@ -106,7 +110,7 @@ fn bars_are_as_long_as_the_cost() {
     let bars: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
     assert_eq!(bars[4..6], [36, 9]);
     assert!(text.starts_with("\nMeasured into a null device"), "{text}");
-    assert!(text.contains("wire_sendfile 44 a call  0.500 s/GB"), "{text}");
+    assert!(text.contains("wire_sendfile 44 per call  0.500 s/GB"), "{text}");
     assert!(
         !text.contains("mmap_gso") && text.contains("Medians; spread at most 0.0 %."),
         "{text}"

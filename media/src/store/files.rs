@@ -9,7 +9,7 @@
 //! Sources: rename(2), flock(2).
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ impl Drop for UnfinishedFile {
     }
 }
 
-/// UnfinishedFiles files of a folder: count and size.
+/// Number and size of the unfinished files of a folder.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct UnfinishedFiles {
     /// Count.
@@ -113,13 +113,34 @@ fn random_name() -> String {
     format!("{:032x}", u128::from_be_bytes(bits))
 }
 
+/// Reads a regular file of at most `bytes_max` bytes. A longer file is an error before it is read.
+///
+/// # Errors
+/// Those of [`open_regular`] and of reading; [`io::ErrorKind::FileTooLarge`].
+pub(super) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.len() <= bytes_max {
+        // The file may grow while it is read.
+        file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= bytes_max {
+            return Ok(bytes);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("over {bytes_max} bytes")))
+}
+
 /// Opens a regular file without following a link or waiting for a pipe.
-fn open_regular(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for a file of another type; the kernel's error, as ELOOP for a
+/// symbolic link.
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::ErrorKind::InvalidInput.into()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::plan::{PacketPlan, PlanKey};
 use crate::ts::Scanner;
 
 pub use asset::{asset_key, modified_ns, name_codecs, random_identity};
-pub use files::{UnfinishedFile, UnfinishedFiles, remove_unfinished};
+pub use files::{UnfinishedFile, UnfinishedFiles, open_regular, remove_unfinished};
 
 /// Reason why a store keeps no plans: serving works, planning is repeated at every start.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,7 @@ impl PlanStore {
     /// The kept plan of the file with this key, if it is there and valid.
     pub fn plan(&self, key: &PlanKey) -> Option<PacketPlan> {
         let path = self.plan_path(key)?;
-        let found = match std::fs::read(&path) {
+        let found = match files::read_regular(&path, plan_bytes_max(key)) {
             Ok(bytes) => PacketPlan::decode(&bytes, key).map_err(|fault| fault.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => Err(error.to_string()),
@@ -127,13 +127,19 @@ impl PlanStore {
     }
 }
 
+/// Largest size of the stored plan of the file with this key: its tables have at most one entry for
+/// each packet of 188 bytes, and a few bytes an entry.
+fn plan_bytes_max(key: &PlanKey) -> u64 {
+    (64 << 10) + key.path.len() as u64 + key.bytes / 4
+}
+
 /// Makes the folders and removes leftovers in them.
 fn opened(folder: Option<PathBuf>) -> Result<PathBuf, StoreUnavailable> {
     let folder = folder.or_else(default_folder).ok_or(StoreUnavailable::NoFolder)?;
     for part in [PLANS, IMAGES] {
         let part = folder.join(part);
         if let Err(source) = std::fs::create_dir_all(&part) {
-            return Err(StoreUnavailable::Folder { folder, source });
+            return Err(StoreUnavailable::Folder { folder: part, source });
         }
         remove_unfinished(&part);
         files::remove_of_earlier_releases(&part);
@@ -159,7 +165,7 @@ const IMAGES: &str = "images";
 
 #[cfg(test)]
 mod tests {
-    use rustix::fs::{FlockOperation, flock};
+    use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock};
 
     use super::*;
 
@@ -224,6 +230,22 @@ mod tests {
         assert!(plans.keep(&path, &file, fed(&bytes[188..])).is_err(), "not all of it");
         assert!(plans.plan(&asset_key(&path, &file).unwrap()).is_none());
         plans.keep(&path, &file, fed(&bytes)).unwrap();
-        assert_eq!(plans.plan(&asset_key(&path, &file).unwrap()).unwrap().ts_packets(), 4);
+        let key = asset_key(&path, &file).unwrap();
+        assert_eq!(plans.plan(&key).unwrap().ts_packets(), 4);
+
+        // A file that cannot be a plan is neither waited for, followed nor read into memory.
+        let kept = plans.plan_path(&key).unwrap();
+        let pipe = || rustix::fs::mknodat(CWD, &kept, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let endless = || std::os::unix::fs::symlink("/dev/zero", &kept).unwrap();
+        let long = || File::create(&kept).unwrap().set_len(1 << 40).unwrap();
+        let plants: [&dyn Fn(); 3] = [&pipe, &endless, &long];
+        for (count, plant) in plants.iter().enumerate() {
+            std::fs::remove_file(&kept).unwrap();
+            plant();
+            assert!(plans.plan(&key).is_none());
+            assert_eq!(plans.invalid_plans(), count as u64 + 1);
+            plans.keep(&path, &file, fed(&bytes)).unwrap();
+            assert_eq!(plans.plan(&key).unwrap().ts_packets(), 4, "it is made again");
+        }
     }
 }

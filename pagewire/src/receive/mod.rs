@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
     /// Names of the files; {stream}, {index}, {number} and {time} are filled in. Existing files are
-    /// never overwritten. [default: {stream}-{time}.ts here; with --relay none]
+    /// never overwritten. [default: {stream}-{time}.ts in the current folder; no file with --relay]
     #[arg(long, short, value_name = "PATTERN")]
     output: Option<String>,
     /// Begins another file at this size, in whole packets.
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     rotate_seconds: Option<Duration>,
     /// Times at which files are synced: never, rotate (when they are complete), or a number of
-    /// seconds (and while they grow).
+    /// seconds while they grow.
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = sync)]
     sync: SyncPolicy,
     /// Ends after this time; without, at Ctrl-C or when all streams have ended.

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use media::PlanStore;
 use media::plan::PacketPlan;
-use media::store::{UnfinishedFile, asset_key, file_name, remove_unfinished};
+use media::store::{UnfinishedFile, asset_key, file_name, open_regular, remove_unfinished};
 use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
@@ -218,7 +218,7 @@ impl Store {
     /// Returns the image for exactly this file and plan, locked and marked as just used.
     fn find(&self, asset: &Asset) -> Option<WireImage> {
         let path = self.path(asset)?;
-        let file = File::open(&path).ok()?;
+        let file = open_regular(&path).ok()?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
         let Some(blocks) = blocks_of(&file, asset) else {
             self.invalid.fetch_add(1, Ordering::Relaxed);
@@ -382,7 +382,7 @@ fn listed(folder: &Path) -> io::Result<Vec<Listed>> {
 
 /// Removes an image that no process has locked; returns true if it did.
 fn evicted(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = open_regular(path) else { return false };
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return false;
     }

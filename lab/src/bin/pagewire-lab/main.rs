@@ -247,10 +247,16 @@ impl Options {
     /// The table on the terminal first: no file that cannot be written takes it away.
     fn show(&self, results: &Results) -> Result<(), measure::Error> {
         let shown = match &self.json {
-            Some(path) if path.as_os_str() == "-" => output::attempt(results.json()),
+            Some(path) if path.as_os_str() == "-" => output::attempt(EscapedLines(results.json())),
             _ => output::attempt(EscapedLines(measure::report::terminal(results))),
         };
-        let written = self.write_files(results);
+        let written = self.write_files(results).map_err(|error| match error {
+            measure::Error::Host { what, found } => measure::Error::Host {
+                what,
+                found: format!("{found}; the table that was printed holds every figure"),
+            },
+            error => error,
+        });
         if written.is_ok() {
             shown.or_end();
         }

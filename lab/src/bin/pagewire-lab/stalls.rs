@@ -24,7 +24,8 @@ pub(crate) struct Options {
     /// The program to look at and its arguments, behind --.
     #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["own", "list"])]
     command: Vec<OsString>,
-    /// Looks at this program's own kernels, which shall have no stall, and at specimens that have.
+    /// Looks at this program's own kernels, which must have no stall, and at specimens that have
+    /// one.
     #[arg(long = "self", conflicts_with_all = ["command", "function", "fail"])]
     own: bool,
     /// Tracer: counters, lackey or steps [default: the first that can be used here].
