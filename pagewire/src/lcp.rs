@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lcp`: what a provider of Readium LCP needs besides sealing.
+//! `pagewire lcp`: makes the certificates of a Readium LCP provider for tests.
 //!
-//! Does not do: get a certificate that reading systems trust; the licence authority gives those.
+//! Does not obtain a certificate that reading systems trust; the licence authority issues those.
 
 use std::ffi::CString;
 use std::io::Write;
@@ -77,7 +77,7 @@ impl Keygen {
             ("provider.pem", &made.certificate, 0o644),
             ("provider.key", &made.key, 0o600),
         ];
-        // All or none: half a set of another time is worse than nothing.
+        // Checks all four first: new files beside old ones would not belong together.
         for (name, ..) in files {
             let path = self.folder.join(name);
             if path.symlink_metadata().is_ok() {

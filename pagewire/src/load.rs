@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire load`: many sessions of one stream, how many stayed timely, and the bottleneck.
+//! `pagewire load`: plays one stream in many sessions; reports how many stayed timely, and the
+//! bottleneck.
 //!
 //! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
 //! when not, 2 for a wrong option.
 //!
-//! `--json` writes one JSON object a line for each event, with its kind in `event`:
+//! `--json` writes one JSON object a line for each event; `event` holds its kind:
 //! `starting` (the asset was described), `playing` (all play, measuring begins now), `measured`
-//! (measuring has ended, the sessions still play and are about to leave), `result` (the table). A
-//! program that runs this one takes the server's counters at `playing` and at `measured`.
+//! (measuring has ended; the sessions still play and are about to leave), `result` (the table). A
+//! calling program reads the server's counters at `playing` and at `measured`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -111,13 +112,13 @@ async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
         result
     }));
     if !lines.is_standard_output() {
-        // A reader that has closed standard output does not want the table.
+        // Ignores a reader that has closed standard output.
         let _ = write!(io::stdout(), "{}", EscapedLines(&outcome));
         if outcome.bottleneck == Bottleneck::NotVerified {
             let _ = writeln!(io::stdout(), "              --sample N verifies every Nth");
         }
     }
-    // Ctrl-C is a way to end.
+    // Counts a run ended by Ctrl-C as successful when it was timely until then.
     Ok(if outcome.is_timely_so_far() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Log format of the program: fields in which no foreign text adds a line.
+//! Log format of the program; escapes every field, so that no field can add a line.
 //!
 //! Costs one pass over the text of a field.
 //!
@@ -12,7 +12,7 @@ use terminal::escape::Escaping;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-/// How the log writes the fields of an event and of its spans, the message among them.
+/// Formats the fields of an event and of its spans, the message included.
 pub(crate) fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     use tracing_subscriber::field::MakeExt;
     let format =

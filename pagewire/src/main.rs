@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line: one verb a file, one line here for each.
+//! The command line of `pagewire`: one file and one line of [`Verb`] for each verb.
 //!
 //! Exit status: 0 done (and on SIGTERM or Ctrl-C), 1 something failed, 2 a wrong option.
 
@@ -97,19 +97,19 @@ fn main() -> ExitCode {
 /// Level of the log where none is asked for.
 const LOG_LEVEL: &str = "warn";
 
-/// Exit status 2: the command line is at fault.
+/// Reports a wrong command line; exit status 2.
 fn wrong(message: &str) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(message));
     ExitCode::from(2)
 }
 
-/// Exit status 2 where the command line is at fault, else 1.
+/// Reports an error; exit status 2 where the command line is at fault, else 1.
 fn failed(error: &(impl std::fmt::Display + ?Sized), is_caller: bool) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(error));
     ExitCode::from(if is_caller { 2 } else { 1 })
 }
 
-/// A tokio runtime for control work: two threads are enough, media does not run here.
+/// Starts a tokio runtime for control work: two threads are enough, as media does not run here.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }

@@ -101,7 +101,8 @@ impl Options {
     }
 }
 
-/// Keys made from the secret in a file when they are asked for, for the titles of `folder`.
+/// Returns a source that derives keys on request from the secret in a file; checks it with the
+/// titles of `folder`.
 fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
     let (secret, exposed) = seal::key::file::key(HLS_KEY_FILE, path).map_err(|error| {
         let is_missing = std::fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
@@ -121,21 +122,21 @@ fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
     Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
 }
 
-/// Names titles of `folder` that these keys do not open.
+/// Logs the titles of `folder` that these keys do not open.
 ///
 /// # Errors
-/// They open none, and there are titles: no player would come further than the first segment.
+/// The keys open none of the titles, and there is at least one: no player could play a segment.
 fn check_keys(
     (option, named): (&'static str, &Path),
     folder: &Path,
     keys: &seal::hls::SegmentKeySource,
 ) -> Result<(), Error> {
     let Compatibility { opened, refused } = seal::hls::fit(folder, keys, TITLES_CHECKED_MAX);
-    // Where more were left out than looked at, one of those may open.
+    // Errs only when every title was checked: one of the others may open.
     let are_all = refused.len() < TITLES_CHECKED_MAX;
     if let (true, 0, Some(first)) = (are_all, opened, refused.first()) {
         let (named, folder) = (named.display(), folder.display());
-        // Another key has its cure below; what else is wrong says more.
+        // Leaves out the fault "another key", which has its cure below; other faults are shown.
         let first = match first {
             seal::Error::File { path, fault } if fault.is_other_key() => path.display().to_string(),
             first => first.to_string(),
@@ -163,10 +164,10 @@ fn check_keys(
 
 const HLS_KEY_FILE: &str = "--hls-key-file";
 const HLS_KEY_CURE: &str = "name the file that seal hls --key-file was given";
-/// Titles looked at before the server is ready: 50 µs each in the page cache, a seek or two on a
-/// disk.
+/// Most titles checked before the server is ready: 50 µs each in the page cache, a seek or two on
+/// a disk.
 const TITLES_CHECKED_MAX: usize = 1000;
-/// Titles that do not open and are named, each in a line.
+/// Most titles that are logged as not opening, one line each.
 const TITLES_NAMED_MAX: usize = 20;
 
 pub(crate) fn run(options: Options) -> ExitCode {
@@ -175,7 +176,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
     };
     let status = runtime.block_on(async {
-        // Before the ready line: whoever reads it may send a signal at once.
+        // Installs the handlers before the ready line: its reader may send a signal at once.
         let stop = match stop_signal() {
             Ok(stop) => stop,
             Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
@@ -212,7 +213,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     status
 }
 
-/// The flag of a setting.
+/// Returns the flag of a setting.
 fn flag(setting: Setting) -> &'static str {
     match setting {
         Setting::Rtsp => "--rtsp",
@@ -228,7 +229,7 @@ fn flag(setting: Setting) -> &'static str {
     }
 }
 
-/// The text of an error with the flags that cure it.
+/// Returns the text of an error with the flags that cure it.
 fn with_flag(error: &Error) -> String {
     match error {
         Error::Setting { setting: Setting::Keys, found, cure }
@@ -254,13 +255,14 @@ fn with_flag(error: &Error) -> String {
     }
 }
 
-/// Prints an error; exit status 1 or 2, by whose fault it is.
+/// Prints an error; exit status 2 when the caller is at fault, else 1.
 fn failed(error: &Error) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(&with_flag(error)));
     ExitCode::from(if error.is_caller() { 2 } else { 1 })
 }
 
-/// What paths cost on this machine; none, and a line why, where that cannot be measured.
+/// Measures the CPU costs of the paths on this machine; returns none, and logs a warning, where
+/// measuring fails.
 fn path_costs(address: IpAddr) -> Vec<PathCost> {
     let subject = Subject::of(address);
     let waiting = ProgressBar::new_spinner();
@@ -292,7 +294,7 @@ fn path_costs(address: IpAddr) -> Vec<PathCost> {
 
 const AUTO: &str = "auto";
 
-/// The ready line, and how to open the server to others while it is not.
+/// Prints the ready line; when only this machine can connect, also how to open the server.
 fn announce(server: &Server) {
     let (rtsp, http) = (server.rtsp(), server.http());
     let (rtsp_addresses, http_addresses) = server.addresses();
@@ -301,7 +303,7 @@ fn announce(server: &Server) {
         let words = if line == 0 { "pagewire ready:" } else { "           also:" };
         let rtsp = rtsp_addresses.get(line).map(|address| format!(" rtsp://{address}"));
         let http = http_addresses.get(line).map(|address| format!(" http://{address}"));
-        // Whoever closed standard output does not want to know.
+        // Ignores a closed standard output.
         let _ = writeln!(out, "{words}{}{}", rtsp.unwrap_or_default(), http.unwrap_or_default());
     }
     if rtsp.ip().is_loopback() && http.ip().is_loopback() {
@@ -316,10 +318,10 @@ fn announce(server: &Server) {
     let _ = out.flush();
 }
 
-/// A host with containers has dozens.
+/// Most addresses printed: a host with containers has dozens.
 const ADDRESSES_MAX: usize = 8;
 
-/// Ends at SIGTERM or SIGINT.
+/// Completes at SIGTERM or SIGINT.
 pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -331,7 +333,7 @@ pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// A bar for each file being read, while somebody looks.
+/// Shows a bar for each file that is being scanned, when standard error is a terminal.
 async fn show_progress(server: &Server) {
     if !std::io::stderr().is_terminal() {
         return std::future::pending().await;
@@ -365,12 +367,12 @@ async fn show_progress(server: &Server) {
     }
 }
 
-/// A second to a day.
+/// Parses a time from a second to a day.
 fn timeout_s() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=86_400)
 }
 
-/// `500M`, `10G`, `1234`: powers of 1000, as disks are sold.
+/// Parses `500M`, `10G` or `1234`; units are powers of 1000, as disks are sold.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: u64 = match text[digits.len()..].to_ascii_uppercase().as_str() {

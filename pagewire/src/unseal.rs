@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire unseal`: opens what was sealed; a form of protection is a line in [`What`].
+//! `pagewire unseal`: opens sealed files; each form of protection is one variant of [`What`].
 //!
 //! Exit status as for `seal`: 0 all done, 1 some failed and the others are done, 2 a wrong option.
 

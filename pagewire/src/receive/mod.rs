@@ -94,7 +94,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let begun = recording.summary();
     let is_by_name = options.path.split(',').any(|name| name.trim() != "auto");
     for refused in &begun.refused {
-        // The paths that `auto` tries were not asked for by name.
+        // Stays quiet about `auto`: the user did not name the paths that it tries.
         match is_by_name {
             true => tracing::warn!(
                 "{refused}; received by receive/{} instead: the same is recorded, only the CPU \
@@ -136,8 +136,8 @@ fn wanted(options: &Options) -> ::receive::RecordOptions {
     wanted
 }
 
-/// Measures the costs of receive paths on this machine; none, and a line in the log, where that
-/// fails.
+/// Measures the CPU costs of the receive paths on this machine. Returns none, and logs a warning,
+/// where measuring fails.
 fn costs() -> Vec<ReceiveCost> {
     let waiting = ProgressBar::new_spinner();
     waiting.set_message("measuring this machine's receive paths, two seconds, once");
@@ -160,7 +160,7 @@ fn costs() -> Vec<ReceiveCost> {
         costs[at].seconds_per_gb.extend(rank.cpu_s_per_gb);
     }
     let measured = costs.iter().map(|cost| cost.seconds_per_gb.len()).max().unwrap_or(0);
-    // A path that failed for one way of sending has no sum.
+    // Drops a path that failed for one way of sending: its costs have no comparable sum.
     costs.retain(|cost| cost.seconds_per_gb.len() == measured);
     costs
 }
@@ -196,7 +196,7 @@ fn watch(recording: Recording, options: &Options, stop: &AtomicBool) -> Summary 
     recording.stop()
 }
 
-/// Ignores SIGXFSZ, so that write(2) fails with EFBIG, for as long as the result is kept.
+/// Ignores SIGXFSZ until the result is dropped, so that write(2) fails with EFBIG.
 fn ignore_file_size_signal() -> Option<(tokio::runtime::Runtime, tokio::signal::unix::Signal)> {
     let runtime = crate::runtime().ok()?;
     let guard = runtime.enter();
@@ -238,7 +238,7 @@ fn sync(text: &str) -> Result<SyncPolicy, String> {
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// signal(7), on all machines but MIPS.
+/// Signal number by signal(7); MIPS differs.
 const SIGXFSZ: i32 = 25;
 
 #[cfg(test)]

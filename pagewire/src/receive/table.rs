@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of a recording: a row for each stream in place on a terminal, a line where there is
-//! none, and the final report.
+//! Figures of a recording: one row a stream, redrawn in place, on a terminal; one line for all
+//! streams elsewhere; and the final report.
 //!
 //! Does not scroll: `indicatif` leaves out rows that do not fit the terminal.
 
@@ -43,7 +43,7 @@ impl Live {
     }
 }
 
-/// All streams in one line.
+/// Formats the figures of all streams as one line.
 pub(super) fn line(before: &Summary, now: &Summary) -> String {
     let sum = |of: fn(&StreamFigures) -> u64| now.streams.iter().map(of).sum::<u64>();
     let rate = |of: fn(&Summary) -> u64| {
@@ -101,7 +101,7 @@ fn cut(text: &str, chars_max: usize) -> &str {
     text.char_indices().nth(surplus).map_or("", |(at, _)| &text[at..])
 }
 
-/// Final report for people, without the counts that are zero.
+/// Formats the final report for people; leaves out counts of zero.
 pub(super) fn verdict(summary: &Summary) -> String {
     let mut text = line(&Summary::default(), summary);
     text.push('\n');

@@ -158,7 +158,7 @@ pub(crate) struct Verify {
     running: Running,
 }
 
-/// Opens sealed books by OpenSSL and compares them.
+/// Opens sealed books with OpenSSL and compares them.
 pub(crate) fn verify(options: Verify) -> ExitCode {
     let planned = || -> Result<_, Error> {
         let settings = options.running.settings()?;
@@ -169,7 +169,7 @@ pub(crate) fn verify(options: Verify) -> ExitCode {
     worked(&options.running, planned())
 }
 
-/// Does what was planned, or says why nothing was.
+/// Runs the plan, or reports the error of planning.
 fn worked<W: Work>(
     running: &Running,
     planned: Result<(catalogue::CataloguePlan<W>, Settings), Error>,

@@ -16,20 +16,20 @@ use seal::{Error, FileFault, counted};
 
 use crate::escape::Escaped;
 
-/// Lists why nothing could begin; the exit status as [`end`] has it.
+/// Lists why nothing could begin; returns the exit status of [`end`].
 pub(crate) fn list(failed: &[Error]) -> ExitCode {
     end(failed, None)
 }
 
-/// Lists every failure on standard error, in an order that does not depend on the threads, and what
-/// was done beside several. Exit status 0 when there is none, 2 when the command line is at fault,
-/// else 1.
+/// Lists every failure on standard error, sorted, so that the order does not depend on the threads;
+/// after several, counts the files that were done. Exit status 0 without failures, 2 when the
+/// command line is at fault, else 1.
 pub(crate) fn end(failed: &[Error], outcome: Option<&SealOutcome>) -> ExitCode {
     let mut lines = lines(failed);
     lines.sort_unstable();
     let mut out = std::io::stderr().lock();
     for line in &lines {
-        // Whoever closed standard error does not want to know.
+        // Ignores a closed standard error.
         let _ = writeln!(out, "pagewire: {line}");
     }
     if lines.len() > 1 {
@@ -38,7 +38,7 @@ pub(crate) fn end(failed: &[Error], outcome: Option<&SealOutcome>) -> ExitCode {
     ExitCode::from(status(failed))
 }
 
-/// What was done beside failures.
+/// Describes the files that were done beside the failures.
 fn beside(outcome: Option<&SealOutcome>) -> String {
     let files = |count| counted(count, "file");
     let (done, skipped) = outcome.map_or((0, 0), |outcome| (outcome.done, outcome.skipped));
@@ -51,11 +51,11 @@ fn beside(outcome: Option<&SealOutcome>) -> String {
     }
 }
 
-/// Names on standard error each file that a run passed over, and how many they are.
+/// Lists on standard error the files that a run passed over, and their number.
 pub(crate) fn passed_over(files: &[Error]) {
     let mut out = std::io::stderr().lock();
     for line in lines(files) {
-        // As above.
+        // Ignores a closed standard error.
         let _ = writeln!(out, "pagewire: {line}");
     }
     if files.len() > 1 {
@@ -63,21 +63,21 @@ pub(crate) fn passed_over(files: &[Error]) {
     }
 }
 
-/// Names on standard error what was found and is no failure.
+/// Lists remarks that are not failures on standard error.
 pub(crate) fn note(found: &[Error]) {
     let mut out = std::io::stderr().lock();
     for line in lines(found) {
-        // As above.
+        // Ignores a closed standard error.
         let _ = writeln!(out, "pagewire: note: {line}");
     }
 }
 
-/// Each as a line that names flags; the control characters of file names are escaped.
+/// Formats each error as a line that names flags; escapes the control characters of file names.
 pub(crate) fn lines(failed: &[Error]) -> Vec<String> {
     failed.iter().map(|error| Escaped(shown(error)).to_string()).collect()
 }
 
-/// An error in the words of the command line: the crate `seal` names settings and no flags.
+/// Formats an error in the words of the command line: the crate `seal` names settings, not flags.
 fn shown(error: &Error) -> String {
     match error {
         Error::Option { option, found, cure } => {
@@ -91,7 +91,7 @@ fn shown(error: &Error) -> String {
     }
 }
 
-/// Settings of the crate `seal` and how the command line names them.
+/// Settings of the crate `seal` and their flags on the command line.
 const FLAGS: &[(&str, &str)] = &[
     ("form", "--form"),
     ("iv", "--iv"),
@@ -103,7 +103,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("source", "--source"),
 ];
 
-/// The flags that an error's cure is about.
+/// Returns the flags that the cure of an error refers to.
 fn flags(error: &Error) -> Option<&'static str> {
     const FORCE: &str = "--force";
     let fault = match error {
@@ -127,7 +127,7 @@ fn flags(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Too many open files.
+/// errno of too many open files.
 const EMFILE: i32 = 24;
 
 fn status(failed: &[Error]) -> u8 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal hls`: films as folders of segments for HTTP Live Streaming; `unseal hls`, and
-//! `seal verify hls`.
+//! `pagewire seal hls`, `unseal hls` and `seal verify hls`: films as folders of segments for HTTP
+//! Live Streaming.
 //!
 //! The secret is a key, never a passphrase: a server derives the same keys from it, and a folder of
 //! films stores no salt.
@@ -70,7 +70,7 @@ pub(super) fn run(options: Options) -> ExitCode {
         Ok(how) => how,
         Err(error) => return failures::list(&[error]),
     };
-    // A script reads it among the notes.
+    // Prints no remark during the run with --json: a script reads them among the notes.
     let planned = if running.json { HlsProgress::default() } else { HlsProgress::telling(tell) };
     let total = || Total {
         bytes: planned.bytes.load(Ordering::Relaxed),
@@ -87,18 +87,19 @@ pub(super) fn run(options: Options) -> ExitCode {
     status
 }
 
-/// Says at once what is worth knowing before all is written.
+/// Prints a remark at once, before all is written.
 fn tell(remark: &Error) {
     if std::io::stderr().is_terminal() {
-        // The bar is drawn again below.
+        // Clears the line of the bar; the bar is drawn again below.
         eprint!("\r\x1b[2K");
     }
     failures::note(std::slice::from_ref(remark));
 }
 
-/// A source that ends within a packet does not come back whole; whoever deletes it has to know.
+/// Reports sources that end within a packet: unsealing does not restore their last bytes, which
+/// matters to a user who deletes the source.
 fn say_what_is_left_out(sealed: &Path) {
-    // Where there is no film, that has been said.
+    // Ignores an error: the run has already reported that there is no film.
     for (film, bytes) in hls::cut_off(sealed).unwrap_or_default() {
         let film = Escaped(film.display());
         let bytes = counted(bytes, "byte");
@@ -141,7 +142,7 @@ impl Opened {
     }
 }
 
-/// The keys that follow from a secret; none where none is named: the films may be clear.
+/// Derives keys from the named secret; returns no keys where none is named: the films may be clear.
 fn source_of(keys: &keys::Keys) -> Result<SegmentKeySource, Error> {
     match keys.is_key() {
         true => Ok(SegmentKeySource::Derived(Keys::new(&secret(keys)?))),
@@ -189,7 +190,7 @@ pub(super) fn verify(options: &Verify) -> ExitCode {
 }
 
 impl Options {
-    /// The command that serves what is there now, and the address of the first title.
+    /// Prints the command that serves the target and the address of the first title.
     fn say_where_it_plays(&self, titles: &[String]) {
         let Some(first) = titles.first() else { return };
         let keys = match (&self.keys, self.no_key || self.key_uri != KeyUri::USUAL) {
@@ -202,7 +203,7 @@ impl Options {
             0 => String::new(),
             others => format!("\n{others} more: NAME/{} of each", hls::MASTER),
         };
-        // Whoever closed standard output does not want to know.
+        // Ignores a closed standard output.
         let _ = writeln!(
             std::io::stdout(),
             "to play it: {}\n            http://127.0.0.1:8080/{first}{others}",
@@ -229,7 +230,7 @@ impl Options {
     }
 }
 
-/// The secret of films: a key. Nobody is asked for a passphrase.
+/// Returns the secret of films, which is a key. Asks for no passphrase.
 pub(crate) fn secret(keys: &keys::Keys) -> Result<Secret, Error> {
     if !keys.is_key() {
         return Err(Error::Option {
@@ -243,10 +244,10 @@ pub(crate) fn secret(keys: &keys::Keys) -> Result<Secret, Error> {
     keys.read(Ask::Once)?.secret(None, SECRET_BYTES)
 }
 
-/// What a new secret should have; one that is read may be shorter.
+/// Recommended length of a new secret; an existing one may be shorter.
 const SECRET_BYTES: usize = 32;
 
-/// From one to as long as a player would wait.
+/// Parses a target duration from one second to a minute, the longest that a player waits for.
 fn seconds() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..=60)
 }

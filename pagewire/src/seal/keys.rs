@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of keys, the same for every form, and asking for a passphrase.
+//! Key options, the same for every form, and the prompt for a passphrase.
 //!
 //! A key is read from a file or an environment variable, or is derived from a passphrase. Every
 //! user of the machine can read a command line, so `--key` needs a second flag that names the
-//! risk. Without a terminal no passphrase is asked for.
+//! risk.
 //!
-//! Neither a key nor a passphrase, and no terminal, is an error.
+//! Without a key, a passphrase and a terminal to ask at, reading is an error.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -45,23 +45,23 @@ pub(crate) struct Keys {
     insecure_key_argument: bool,
 }
 
-/// How often a passphrase is asked for.
+/// Number of times that a passphrase is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Something is to be opened with it: a wrong one is noticed.
+    /// For opening: a wrong passphrase is noticed.
     Once,
-    /// Something new is sealed with it: a slip would lock it away.
+    /// For sealing: a slip would lock the files away.
     Twice,
 }
 
-/// A key, or what becomes one when the salt is known.
+/// A key, or a passphrase that becomes one when the salt is known.
 pub(crate) enum Key {
     Key(Secret),
     Passphrase(Passphrase),
 }
 
 impl Key {
-    /// The key, of `key_bytes` bytes if it is made from a passphrase by `stretch`. A folder that
+    /// Returns the key; `stretch` makes one of `key_bytes` bytes from a passphrase. A folder that
     /// was sealed with a key has no `stretch`.
     pub(crate) fn secret(
         self,
@@ -85,19 +85,19 @@ impl Key {
 }
 
 impl Keys {
-    /// Whether they name a key, and no passphrase.
+    /// True when the options name a key rather than a passphrase.
     pub(crate) fn is_key(&self) -> bool {
         self.key_file.is_some() || self.key_env.is_some() || self.key.is_some()
     }
 
-    /// The file of the key as it was named, else `other`.
+    /// Returns the path of the key file as given, else `other`.
     pub(crate) fn file_or(&self, other: &str) -> String {
         let file = self.key_file.as_ref();
         file.map_or_else(|| other.to_owned(), |file| file.display().to_string())
     }
 
-    /// What they name. Asks on the terminal when they name nothing, and warns on standard error
-    /// of files that others may touch.
+    /// Reads the key or passphrase that the options name. Asks on the terminal when they name none,
+    /// and warns on standard error of files that others may read or write.
     pub(crate) fn read(&self, ask: Ask) -> Result<Key, Error> {
         if let Some(path) = &self.key_file {
             let (secret, exposed) = file::key("--key-file", path)?;
@@ -121,8 +121,8 @@ impl Keys {
         prompted(ask).map(Key::Passphrase)
     }
 
-    /// The key of a folder that is sealed. What makes a passphrase the key is in its manifest;
-    /// without one, `form` says how long the key is.
+    /// Returns the key of a sealed folder. The manifest holds the parameters that make a passphrase
+    /// the key; without one, `form` gives the length of the key.
     pub(crate) fn of_folder(
         &self,
         folder: &Path,
@@ -137,21 +137,21 @@ impl Keys {
             });
         }
         let form = header.as_ref().map_or(form, |header| FolderForm::named(&header.form));
-        // Of a form that is not known here, that will be said, and not that a key has no such form.
+        // An unknown form gets any length here: a later error names the form, not the key.
         let key_bytes = form.map_or(32, |form| form.key_bytes);
         let stretch = header.and_then(|header| header.stretch);
         self.read(Ask::Once)?.secret(stretch.as_ref(), key_bytes)
     }
 }
 
-/// A warning, once, before the work.
+/// Prints a warning, before the work.
 fn warn(exposed: Option<Exposed>) {
     if let Some(exposed) = exposed {
         eprintln!("pagewire: warning: {}", Escaped(exposed));
     }
 }
 
-/// A passphrase from a file or a variable, else from whoever sits at the terminal.
+/// Reads a passphrase from a file or a variable, else asks for it at the terminal.
 pub(crate) fn passphrase(
     file: Option<&Path>,
     variable: Option<&str>,
@@ -186,7 +186,7 @@ fn prompted(ask: Ask) -> Result<Passphrase, Error> {
     Passphrase::new(text, origin())
 }
 
-/// An IV of 32 hex digits, for `--iv`.
+/// Parses an IV of 32 hex digits, for `--iv`.
 pub(crate) fn iv(digits: &str) -> Result<[u8; 16], String> {
     let mut iv = [0; 16];
     if let Some(at) = digits.bytes().position(|digit| !digit.is_ascii_hexdigit()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal`: encrypts a library file by file; a form of protection a file here, one line in
-//! [`Protection`] for each.
+//! `pagewire seal`: encrypts a library file by file; each form of protection is one file here and
+//! one line of [`Protection`].
 //!
 //! All forms share [`Running`], `progress`, `failures` and `summary`. Exit status: 0 all done; 1
 //! some failed and the others are done, or the run was stopped; 2 a wrong option.
@@ -73,7 +73,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// For the engine.
+    /// Returns the settings of the engine.
     ///
     /// # Errors
     /// The memory is not enough for one worker.
@@ -82,9 +82,9 @@ impl Running {
         Settings::here(self.threads.map(usize::from)).within(memory_bytes)
     }
 
-    /// Does `work` while progress is shown, Ctrl-C stopping it, and says what came of it. `total`
-    /// is asked now and then for what is to be done in all; what `work` cannot even begin is its
-    /// error.
+    /// Runs `work` with progress shown, lets Ctrl-C stop it, and reports its outcome. `total`
+    /// returns the bytes and files of the whole run and is called repeatedly. `work` returns an
+    /// error when it cannot begin.
     pub(crate) fn run(
         &self,
         total: impl Fn() -> Total + Sync,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far a run is: a bar on a terminal, or with `--json` an object a line for scripts.
+//! Progress of a run: a bar on a terminal, or with `--json` one object a line for scripts.
 //!
-//! A thread beside the workers looks at the counters they keep anyway ([`SealProgress`]); a run
-//! that is not watched costs nothing more. Rate and remaining time are of the last seconds, as a
-//! library has large files first and a mean would promise too much. What is known of the total can
-//! grow while folders are still being read.
+//! A thread beside the workers reads the counters that they keep anyway ([`SealProgress`]); a run
+//! without an audience costs nothing more. Rate and remaining time are those of the last seconds: a
+//! library has large files first, so that a mean over the run would promise too much. The known
+//! total can grow while folders are still being read.
 //!
-//! Does not do: know what a file is; works are counted whatever their form.
+//! Does not distinguish forms; it counts bytes and files only.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};
@@ -21,26 +21,26 @@ use serde::Serialize;
 
 use crate::escape::EscapedLines;
 
-/// What is to be done in all, as far as it is known.
+/// Bytes and files of the whole run, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
 }
 
-/// To whom progress is shown.
+/// Receiver of the progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// A bar on standard error.
     Terminal,
     /// An object a line on standard output.
     Script,
-    /// Nobody looks.
+    /// No receiver.
     Nobody,
 }
 
 impl Audience {
-    /// Scripts ask for it; a terminal is seen.
+    /// `Script` when `json` is set, else `Terminal` when standard error is one.
     pub(crate) fn here(json: bool) -> Self {
         match json {
             true => Self::Script,
@@ -50,7 +50,7 @@ impl Audience {
     }
 }
 
-/// Does `work` while `audience` is shown how far `seen` has come. `total` is asked at each look.
+/// Runs `work` and shows `audience` the progress in `seen`. Calls `total` at each look.
 pub(crate) fn watched<T>(
     audience: Audience,
     seen: &SealProgress,
@@ -62,7 +62,7 @@ pub(crate) fn watched<T>(
         Audience::Script => LINE_EVERY,
         Audience::Nobody => return work(),
     };
-    // Closed when the work ends, also by a panic: the thread always ends.
+    // This channel closes when the work ends, also by a panic: the thread always ends.
     let (working, ended) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -74,7 +74,7 @@ pub(crate) fn watched<T>(
             while ended.recv_timeout(between) == Err(RecvTimeoutError::Timeout) {
                 look();
             }
-            // The last line of a script says that all was seen, however short the work.
+            // Writes a last line for scripts, so that a short run has one, too.
             if audience == Audience::Script {
                 look();
             }
@@ -103,7 +103,7 @@ fn shower(audience: Audience) -> impl FnMut(&Sight) {
     }
 }
 
-/// Gone from the terminal when it is dropped.
+/// Bar that is cleared from the terminal when it is dropped.
 struct Shown(ProgressBar);
 
 impl Drop for Shown {
@@ -119,16 +119,16 @@ struct Line<'a> {
     sight: &'a Sight,
 }
 
-/// An object as a line on standard output.
+/// Writes an object as one line of JSON to standard output.
 pub(crate) fn line(object: &impl Serialize) {
     let text = serde_json::to_string(object).expect("plain data");
     let text = format!("{}\n", EscapedLines(text));
     let mut out = std::io::stdout().lock();
-    // Whoever closed standard output does not want to know.
+    // Ignores a closed standard output.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// What is seen at one look.
+/// Progress at one look.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Sight {
     done_bytes: u64,
@@ -136,7 +136,7 @@ struct Sight {
     done_files: u64,
     failed_files: u64,
     total_files: u64,
-    /// Of the last seconds.
+    /// Rate of the last seconds.
     bytes_per_second: u64,
     /// None while nothing moves.
     seconds_left: Option<u64>,
@@ -162,7 +162,7 @@ impl std::fmt::Display for Sight {
     }
 }
 
-/// Bytes in powers of 1000, as disks are sold, with three digits.
+/// Formats bytes in powers of 1000, as disks are sold, with three digits.
 pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"].iter();
@@ -180,7 +180,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// The looks of the last seconds.
+/// Looks of the last seconds: time since the start and bytes done.
 #[derive(Debug, Default)]
 struct Course(VecDeque<(Duration, u64)>);
 
@@ -201,12 +201,12 @@ impl Course {
         }
     }
 
-    /// Bytes a second since the oldest look that is still remembered.
+    /// Returns the bytes a second since the oldest look that is kept.
     fn rate(&mut self, at: Duration, bytes: u64) -> f64 {
         if self.0.is_empty() {
             self.0.push_back((Duration::ZERO, 0));
         }
-        // One that is older than the window stays, so that the rest is the window's.
+        // Keeps one look older than the window, so that the looks span the whole window.
         while self.0.get(1).is_some_and(|(then, _)| at.saturating_sub(*then) > WINDOW) {
             self.0.pop_front();
         }
@@ -235,7 +235,7 @@ mod tests {
             seen.bytes.store(megabytes * MB, Ordering::Relaxed);
             course.look(Duration::from_secs(second), &seen, total)
         };
-        // 100 MB a second at first, 10 later.
+        // The rate is 100 MB a second at first, 10 later.
         let first = look(1, 100);
         assert_eq!((first.bytes_per_second, first.seconds_left), (100 * MB, Some(29)));
         for second in 2..=10 {

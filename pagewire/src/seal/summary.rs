@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Summary of a run: files, bytes, throughput, time per stage, CPU cost.
 //!
-//! Two lines for a person, one object for a script; both say the same. The CPU cost is
+//! Two lines for a person, one object for a script, with the same figures. The CPU cost is
 //! processor time per source byte. The tail is the time at the end in which some cores were idle.
-//! A short run prints the count alone: its rate would be that of starting it.
+//! The lines of a short run leave out the rates, which would be those of its start.
 //!
 //! `failures` lists the failures for a person, after this.
 
@@ -18,15 +18,15 @@ use serde::Serialize;
 use super::failures;
 use super::progress::{Audience, line, size};
 
-/// Says it to whoever looks: an object to a script, else lines on standard output.
+/// Writes the summary to standard output: an object for a script, else lines.
 pub(super) fn say(audience: Audience, outcome: &SealOutcome) {
     let summary = Summary::of(outcome);
     match audience {
         Audience::Script => line(&summary),
-        // What could not begin has nothing to say but its error.
+        // A run that could not begin has only its error to report.
         _ if outcome.done + outcome.skipped == 0 && !outcome.failed.is_empty() => {}
         _ => {
-            // Whoever closed standard output does not want to know.
+            // Ignores a closed standard output.
             let _ = write!(std::io::stdout(), "{summary}");
         }
     }
@@ -38,10 +38,10 @@ struct Summary {
     /// `done`, `failed` (at least one file) or `stopped`.
     outcome: &'static str,
     done_files: u64,
-    /// That were done before.
+    /// Files done by an earlier run.
     skipped_files: u64,
     failed_files: u64,
-    /// That are none of the form's.
+    /// Files that the form does not apply to.
     passed_over_files: u64,
     source_bytes: u64,
     seconds: f64,
@@ -56,7 +56,7 @@ struct Summary {
     stages: BTreeMap<&'static str, f64>,
     failures: Vec<String>,
     passed_over: Vec<String>,
-    /// What was done and is not all that may be expected, such as a codec that browsers lack.
+    /// Remarks on files that were done with a limitation, such as a codec that browsers lack.
     notes: Vec<String>,
 }
 
@@ -134,9 +134,9 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A run over less has most of its time from beginning and syncing.
+/// Least source bytes for rates: a shorter run spends most of its time on its start and on syncing.
 const RATED_BYTES: u64 = 100_000_000;
-/// Less would be shown as nothing.
+/// Least share that is shown: less would round to 0 %.
 const SHARE_SHOWN: f64 = 0.005;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal verify`: what was sealed, opened by OpenSSL and compared with its source or with
-//! the hashes that were kept; a form is a line in [`What`].
+//! `pagewire seal verify`: opens sealed files with OpenSSL and compares them with their source or
+//! with the stored hashes; each form is one variant of [`What`].
 //!
-//! Does not do: change anything.
+//! Does not change anything.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How targets are written, whatever the form: what may be replaced, and what lasts when.
+//! Options of writing targets, the same for every form: replacing files and syncing them.
 
 use clap::{Args, ValueEnum};
 use seal::folder::Durability;
@@ -14,7 +14,7 @@ pub(crate) struct Writing {
     sync: When,
 }
 
-/// [`Durability`] as the command line has it.
+/// [`Durability`] as a value of the command line.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum When {
     /// All of it when the run ends.

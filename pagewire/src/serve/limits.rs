@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flags of `pagewire serve` for its limits on clients.
 //!
-//! Their defaults are those of [`ClientLimits`], where each has its reason.
+//! The defaults are those of [`ClientLimits`], which gives the reason for each.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl LimitOptions {
     }
 }
 
-/// A list in one argument.
+/// Networks of one argument, separated by commas.
 #[derive(Clone, Debug, PartialEq)]
 struct Networks(Vec<ClientPrefix>);
 
@@ -73,7 +73,7 @@ fn networks(text: &str) -> Result<Networks, InvalidPrefix> {
     text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>().map(Networks)
 }
 
-/// One to a million.
+/// Parses a count from one to a million.
 fn count() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=1_000_000)
 }
