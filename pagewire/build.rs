@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Has the linker compress the line tables of both programs (lab/Cargo.toml names this file too): a
-//! third of its size is left, and backtraces, perf(1) and gdb(1) read them as before.
+//! Makes the linker compress the line tables of both programs (lab/Cargo.toml names this file too)
+//! to a third of their size; backtraces, perf(1) and gdb(1) read them as before.
 //!
 //! Sources: ld(1), `--compress-debug-sections`; The Cargo Book, "rustc-link-arg-bins".
 //! Does not strip; `make install` does.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Publications from strangers: archives, package documents, encryption.xml, sealed books changed
-//! somewhere.
+//! Untrusted publications: archives, package documents, encryption.xml, and altered sealed books.
 //!
-//! Checked: what is sealed verifies against its source by the second implementation, and opens;
-//! what the second implementation finds well opens; what fails leaves nothing behind.
+//! Checked: the second implementation verifies each sealed book against its source, and the book
+//! opens; a book that the second implementation verifies opens; a failure leaves no file behind.
 //!
-//! The input's first byte says what the rest is. Files are real ones, in memory where the system
-//! has a place for them: what is fuzzed reads by offset from a descriptor.
+//! The first byte of the input chooses the meaning of the rest. The fuzzed code reads real files by
+//! offset from a descriptor; they lie in /dev/shm where the system has it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -47,7 +46,7 @@ fn run(data: &[u8]) {
     }
 }
 
-/// A provider, a reader, and a book that was sealed.
+/// A provider, the key of a reader, and a sealed book.
 struct Desk {
     folder: tempfile::TempDir,
     terms: Arc<Terms>,
@@ -94,7 +93,7 @@ impl Desk {
         let (sealed, licence, ciphertext) = Default::default();
         let mut desk = Self { folder, terms, user_key, settings, sealed, licence, ciphertext };
         desk.sealed = desk.sealed_once(&book(&[("OEBPS/p.opf", PACKAGE), ("a.css", &[b'x'; 999])]));
-        // Entries are stored: their bytes stand in the file as they are.
+        // The entries are stored, so the file contains their bytes unchanged.
         let find = |what: &[u8]| {
             let mut windows = desk.sealed.windows(what.len());
             windows.position(|window| window == what).expect("is in the book")
@@ -119,7 +118,7 @@ impl Desk {
         sealed
     }
 
-    /// Seals, verifies, and opens again; or is refused.
+    /// Seals, verifies and opens the book; or expects that sealing was refused.
     fn seal(&self, bytes: &[u8]) {
         let (source, target) = (self.path("source"), self.path("sealed"));
         std::fs::write(&source, bytes).expect("room for files");
@@ -134,7 +133,7 @@ impl Desk {
         self.clear();
     }
 
-    /// Opens, or is refused; and what is well opens.
+    /// Opens the book, or expects that opening was refused; a book that verifies must open.
     fn open(&self, bytes: &[u8]) {
         let (source, target) = (self.path("source"), self.path("again"));
         std::fs::write(&source, bytes).expect("room for files");
@@ -215,7 +214,7 @@ fn book_with(name: &str, bytes: &[u8]) -> Vec<u8> {
     ])
 }
 
-/// All entries stored (PKWARE APPNOTE §4.3).
+/// Returns an archive with all entries stored (PKWARE APPNOTE §4.3).
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut out, mut central) = (Vec::new(), Vec::new());
     for (name, bytes) in entries {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP requests: `wire::http::RequestReader`, and the answer for a file.
+//! HTTP requests: `wire::http::RequestReader`, and the response for a file.
 //!
-//! Checked: the same requests and the same fault however the bytes are cut; answers whose head a
-//! parser of another hand reads, whose Content-Length is the sum of their parts, and whose parts
-//! are ranges of the file that neither overlap nor pass its end.
+//! Checked: every cut of the bytes gives the same requests and the same fault; an independent parser
+//! reads the head of each response; Content-Length is the sum of the parts; the parts are ranges of
+//! the file that neither overlap nor pass its end.
 //!
 //! Sources: RFC 9110 §8.6, §14, §15; RFC 9112 §2, §6.
 
@@ -22,7 +22,7 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "http", run };
 const TIGHT: Limits =
     Limits { request_line_bytes_max: 100, head_bytes_max: 300, headers_max: 8, body_bytes_max: 40 };
 
-/// Files of these sizes are asked for.
+/// Sizes of the requested files.
 const SIZES: [u64; 5] = [0, 1, 10_000, 1 << 40, i64::MAX as u64];
 
 fn run(data: &[u8]) {
@@ -49,7 +49,7 @@ fn run(data: &[u8]) {
     }
 }
 
-/// All requests, and the fault that ended them if one did.
+/// Reads all requests, and the fault that ended them, if any.
 fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
     let mut reader = RequestReader::new(limits);
     let mut requests = Vec::new();
@@ -83,7 +83,7 @@ fn check_path(request: &Request) {
     assert_eq!(again.first().map(|request| &request.path), Some(path), "as {escaped:?}");
 }
 
-/// The answer for a file of this size, whatever its conditions and ranges.
+/// Checks the response for a file of this size, for any conditions and ranges.
 fn check_file(request: &Request, bytes: u64, now: SystemTime) {
     let modified = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let entity = Entity { bytes, modified, etag: "\"abc\"", content_type: "video/mp2t" };
@@ -108,7 +108,7 @@ fn check_file(request: &Request, bytes: u64, now: SystemTime) {
     }
 }
 
-/// The head can be read, and promises the content that follows it.
+/// Checks that the head can be read and announces the content that follows it.
 fn check_head(response: &Response, method: &Method) {
     let shown = || String::from_utf8_lossy(&response.head);
     let mut slots = [httparse::EMPTY_HEADER; 32];

@@ -2,12 +2,12 @@
 //! A recorder's intake of datagrams, `receive::StreamReplay`: RTP, the table of sources, the
 //! reorder window and the monitor of transport streams.
 //!
-//! Half of the inputs are datagrams with their lengths in front. The others are scripts of a few
-//! bytes a step from which packets of a few sources are built, since mutation of raw bytes hardly
-//! ever makes two that fit together.
+//! Half of the inputs are datagrams, each after its length. The others are scripts with a few bytes
+//! a step, which build packets of a few sources: mutation of raw bytes hardly ever makes two packets
+//! that fit together.
 //!
-//! Checked: whole packets come out, each of them went in; no datagram is counted twice;
-//! the tables keep their bounds.
+//! Checked: the output is whole packets of the input; no datagram is counted twice; the tables keep
+//! their bounds.
 //!
 //! Sources: RFC 3550 §5.1, RFC 2250 §2.
 
@@ -24,7 +24,7 @@ use crate::FuzzTarget;
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "intake", run };
 
 const STEP_BYTES: usize = 6;
-/// Longer inputs find nothing new.
+/// Most datagrams of an input: longer inputs find nothing new.
 const DATAGRAMS_MAX: usize = 300;
 
 fn run(data: &[u8]) {
@@ -44,14 +44,14 @@ fn run(data: &[u8]) {
     let written = &taken.written;
     assert!(written.len().is_multiple_of(TS_PACKET_BYTES));
     assert_eq!(taken.ts_packets, (written.len() / TS_PACKET_BYTES) as u64);
-    // Those that wait to the end for a second of their source are in none of the counts.
+    // Packets that waited for a second one of their source until the end are in no count.
     assert!(taken.packets + taken.unexpected_source + taken.malformed <= datagrams.len() as u64);
     assert!(taken.late + taken.bad_payload_size <= taken.packets);
     assert!(taken.sources <= SOURCES_MAX);
     let sent: usize = datagrams.iter().map(|(_, datagram)| datagram.len()).sum();
     assert!(written.len() <= sent, "{} bytes of {sent}", written.len());
     if choice & 1 == 1 {
-        // Each packet of a script has a number of its own: none may come out twice.
+        // Each packet of a script has its own number: no number may be written twice.
         let mut numbers: Vec<_> = written.chunks(TS_PACKET_BYTES).map(number).collect();
         let count = numbers.len();
         numbers.sort_unstable();
@@ -66,7 +66,7 @@ fn number(packet: &[u8]) -> u32 {
     u32::from_be_bytes(*bytes)
 }
 
-/// Datagrams as they are: a step of time and sender, a length, the bytes.
+/// Cuts the input into datagrams: a byte of time and sender, a length, the bytes.
 fn cut(mut rest: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut datagrams = Vec::new();
     while let [step, high, low, bytes @ ..] = rest {
@@ -78,7 +78,7 @@ fn cut(mut rest: &[u8]) -> Vec<(u8, Vec<u8>)> {
     datagrams
 }
 
-/// Datagrams of up to four sources, in about the order of their numbers.
+/// Builds datagrams of up to four sources, roughly in the order of their numbers.
 fn build(script: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut sequences = [0xfff0_u16; 4];
     let mut count = 0_u32;
@@ -98,7 +98,7 @@ fn build(script: &[u8]) -> Vec<(u8, Vec<u8>)> {
             datagrams.push((time, payload));
             continue;
         }
-        // Mostly the next, sometimes behind, ahead, or quite elsewhere.
+        // Most steps go to the next number; some go back, ahead, or far away.
         let jump = match ahead {
             0..=199 => 1,
             200..=239 => i16::from(ahead) - 220,

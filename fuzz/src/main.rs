@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fuzz program: feeds bytes from libFuzzer to every parser of untrusted input.
 //!
-//! One program for all targets, so that they are built and instrumented once; `FUZZ_TARGET` names
+//! One program holds all targets, so that they are built and instrumented once; `FUZZ_TARGET` names
 //! the one to run. `fuzz/run.sh` builds it (no nightly compiler, no cargo-fuzz) and runs it. A
 //! target checks more than "no panic": accepted input must satisfy the documentation.
 //!
@@ -26,7 +26,7 @@ mod rtsp;
 mod ts;
 mod unseal;
 
-/// All targets. A new one is a file, its `mod` and its line here.
+/// All targets. A new target is a file, its `mod` and its line here.
 static TARGETS: &[FuzzTarget] = &[
     rtsp::TARGET,
     reply::TARGET,
@@ -43,9 +43,9 @@ static TARGETS: &[FuzzTarget] = &[
 
 /// One parser of untrusted input.
 struct FuzzTarget {
-    /// The name in `FUZZ_TARGET` and of the folders of seeds and corpus.
+    /// Name in `FUZZ_TARGET` and of the folders of seeds and corpus.
     name: &'static str,
-    /// Feeds it, and panics when a documented property does not hold.
+    /// Feeds the parser; panics when a documented property does not hold.
     run: fn(&[u8]),
 }
 

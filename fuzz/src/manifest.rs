@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Journals of sealed folders: `seal::manifest::parse` of forged bytes.
 //!
-//! A journal lies where others may write. The input is read as it is, and again with every line
-//! given the check of its key after a good header, or the fuzzer would never get past those.
+//! Others may be able to write a journal. The input is parsed unchanged, and again with a valid
+//! header and a valid check on every line, which the fuzzer would never guess.
 //!
-//! Checked: paths stay below the folder, times are times, what is good ends where a line does.
+//! Checked: paths stay below the folder; nanoseconds are below a second; the good part ends at the
+//! end of a line.
 
 use std::path::{Component, Path};
 
@@ -34,7 +35,7 @@ fn run(data: &[u8]) {
     check(&manifest.expect("the header is a good one"), &forged);
 }
 
-/// The promises of every manifest, wherever it came from.
+/// Checks the promises of every manifest, whatever its origin.
 fn check(manifest: &Manifest, bytes: &[u8]) {
     let good = usize::try_from(manifest.good_bytes).expect("no more than there are");
     assert!(good > 0 && bytes[..good].ends_with(b"\n"));

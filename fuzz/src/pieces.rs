@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cuts a connection's bytes into the pieces in which they may arrive.
+//! Cuts the bytes of a connection into pieces, as TCP may deliver them.
 //!
-//! TCP keeps no boundaries, so a reader must come to the same result however its input is cut. The
-//! fuzzer chooses the cut with one byte; the pieces follow from it, and a finding can be repeated.
+//! TCP keeps no boundaries, so a reader must reach the same result for every cut of its input. One
+//! byte of the fuzzer chooses the cut; the pieces follow from it, so that a finding can be repeated.
 //!
-//! Does not try all cuts of an input: over many inputs, all kinds occur.
+//! Does not try all cuts of one input: many inputs together cover all kinds.
 
-/// An input longer than this is no longer cut into single bytes.
+/// Longest input that is cut into single bytes.
 const SINGLE_BYTES_MAX: usize = 512;
 
-/// The pieces, of pseudo-random lengths: single bytes for 0, longer for greater choices, and for
-/// long inputs, of which there would be too many.
+/// Returns pieces of pseudo-random lengths: single bytes for choice 0, longer ones for greater
+/// choices and for long inputs, which would make too many pieces.
 pub(crate) fn pieces(bytes: &[u8], choice: u8) -> Vec<&[u8]> {
     let mut state = u32::from(choice);
     let mut rest = bytes;
     let mut pieces = Vec::new();
     let length_max = usize::from(choice) + bytes.len() / SINGLE_BYTES_MAX + 1;
     while !rest.is_empty() {
-        // Numerical Recipes' generator; its high bits are the good ones.
+        // Uses the generator of Numerical Recipes; only its high bits are random enough.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let length = (1 + (state >> 16) as usize % length_max).min(rest.len());
         let (piece, after) = rest.split_at(length);

@@ -2,12 +2,12 @@
 //! Stored packet plans: `media::PacketPlan::decode` of forged bytes, and the properties of every
 //! plan.
 //!
-//! A plan in the cache folder is not trusted, so what decodes must keep all promises of a scanned
-//! one. The input is put between a good beginning and a good CRC, or the fuzzer would never get
-//! past them. Both are taken from a real plan: this target depends on no other part of the format
-//! than its CRC.
+//! A plan in the cache folder is not trusted, so a decoded plan must keep all promises of a scanned
+//! one. The input is put between a valid beginning and a valid CRC, which the fuzzer would never
+//! guess. The beginning is taken from a real plan, so that of the format this target depends on the
+//! CRC only.
 //!
-//! Checked: [`check`], which the target `ts` uses too.
+//! Checked: [`check`], which the target `ts` uses, too.
 
 use std::sync::OnceLock;
 
@@ -17,10 +17,10 @@ use crate::FuzzTarget;
 
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "plan", run };
 
-/// Sizes of the file that the plan is said to be of.
+/// Sizes of the planned file.
 const FILE_SIZES: [u64; 6] = [376, 1880, 188_000, 1 << 40, i64::MAX as u64, u64::MAX];
 
-/// Packets looked at closely around each place of interest, of which so many are visited.
+/// Packets checked around each place of interest; at most `PLACES_MAX` places of a kind.
 const NEAR_PACKETS: u64 = 10;
 const PLACES_MAX: usize = 20;
 
@@ -46,7 +46,8 @@ fn key(bytes: u64) -> PlanKey {
     PlanKey { path: b"its/path.ts".to_vec(), bytes, modified_ns: 1_800_000_000, inode: 7 }
 }
 
-/// The bytes in front of what depends on the plan: what two plans of opposite identity share.
+/// Returns the first bytes of a plan up to those that depend on it: the bytes that two plans of
+/// opposite identity share.
 fn beginning(file_bytes: u64) -> Vec<u8> {
     let encode = |identity| crate::ts::smallest_plan(identity).encode(&key(file_bytes));
     let zeros = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
@@ -58,7 +59,7 @@ fn beginning(file_bytes: u64) -> Vec<u8> {
     zeros[..shared].to_vec()
 }
 
-/// Properties of every plan, scanned or decoded.
+/// Checks the properties of every plan, scanned or decoded.
 pub(crate) fn check(plan: &PacketPlan) {
     let packets = plan.packets();
     assert!(packets > 0 && plan.duration_ticks() > 0 && plan.bits_per_second() > 0);
@@ -73,7 +74,7 @@ pub(crate) fn check(plan: &PacketPlan) {
     assert!(PacketPlan::decode(&plan.encode(&key), &PlanKey { inode: 8, ..key }).is_err());
 }
 
-/// Packets before which something changes: the ends, extents, clock points and entries.
+/// Returns packets just before each change: the ends, extents, clock points and entries.
 fn places(plan: &PacketPlan) -> Vec<u64> {
     let ticks = plan.clock().iter().map(|point| plan.packets_before(point.ticks));
     let extents = plan.extents().iter().map(|extent| extent.first_packet);
@@ -88,7 +89,7 @@ fn places(plan: &PacketPlan) -> Vec<u64> {
         .collect()
 }
 
-/// A few packets in a row, and what lies between them.
+/// Checks a few packets in a row, and the steps from each to the next.
 fn check_neighbours(plan: &PacketPlan, range: std::ops::Range<u64>) {
     let timestamps: Vec<u32> = plan.timestamps(range.clone()).collect();
     assert_eq!(timestamps.len() as u64, range.end - range.start);
@@ -117,7 +118,7 @@ fn check_neighbours(plan: &PacketPlan, range: std::ops::Range<u64>) {
     assert_eq!(plan.payload_bytes(range), payload_bytes);
 }
 
-/// `packets_before` and `entry` agree with `ticks`, right at a packet's time and beside it.
+/// Checks that `packets_before` and `entry` agree with `ticks`, at a packet's time and beside it.
 fn check_time(plan: &PacketPlan, due: u64) {
     for ticks in [due.saturating_sub(1), due, due + 1] {
         let before = plan.packets_before(ticks);
@@ -131,8 +132,8 @@ fn check_time(plan: &PacketPlan, due: u64) {
     }
 }
 
-/// Packets of one `segment_run` go out in one call: neighbours in the file, all full except the
-/// last.
+/// Checks that the packets of one `segment_run`, which one call sends, are neighbours in the file
+/// and full except the last.
 fn check_run(plan: &PacketPlan, packet: u64) {
     let run = plan.segment_run(packet, NEAR_PACKETS);
     assert!((1..=NEAR_PACKETS).contains(&run) && packet + run <= plan.packets());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP replies and session descriptions of a hostile server to `pagewire play`.
+//! RTSP replies and session descriptions that a hostile server sends to `pagewire play`.
 //!
-//! Checked: the same replies and the same fault however the bytes are cut; that a client which took
-//! a reply (URLs, session and all) writes requests that a server reads as one message or refuses.
+//! Checked: every cut of the bytes gives the same replies and the same fault; after any reply (its
+//! URLs and session included) a server reads the client's requests as one message or refuses them.
 //!
 //! Sources: RFC 2326 §7, §12, Appendix C; RFC 8866 §5.
 
@@ -20,7 +20,7 @@ const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20,
 
 fn run(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else { return };
-    // Without a head around it the fuzzer gets further into it.
+    // The fuzzer gets further into a session description without a head around it.
     if choice == u8::MAX {
         let _ = sdp::parse(bytes);
         return;
@@ -28,7 +28,7 @@ fn run(data: &[u8]) {
     let limits = if choice & 1 == 0 { Limits::default() } else { TIGHT };
     let (replies, fault) = read(limits, &[bytes]);
     let (replies_cut, fault_cut) = read(limits, &pieces(bytes, choice >> 1));
-    // Not the fault's offset: the LF of a CRLF that is cut may count to either line.
+    // Leaves out the fault's offset: the LF of a CRLF that is cut may count to either line.
     let kind = |fault: &Option<Malformed>| fault.as_ref().map(|malformed| malformed.fault.clone());
     assert_eq!(replies, replies_cut, "the cut matters");
     assert_eq!(kind(&fault), kind(&fault_cut), "the cut matters");
@@ -60,7 +60,7 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Reply>, Option<Malformed>) {
     (replies, None)
 }
 
-/// One request, or one that is refused; never a second one that a server slipped in.
+/// Checks that the bytes are one request or are refused, never a second one added by the server.
 fn check_request(bytes: &[u8]) {
     let mut reader = RequestReader::new(ROOMY);
     reader.feed(bytes);

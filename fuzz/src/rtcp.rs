@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP datagrams: `wire::rtcp`, in and out again.
+//! RTCP datagrams: `wire::rtcp`, reading and writing.
 //!
-//! Checked: what was read can be written and then reads the same; names and reasons of any length
-//! and alphabet make a packet of whole words.
+//! Checked: an item that was read can be written and then reads the same; names and reasons of any
+//! length and alphabet make a packet of whole words.
 //!
 //! Sources: RFC 3550 §6.
 
@@ -12,7 +12,7 @@ use crate::FuzzTarget;
 
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "rtcp", run };
 
-/// The least and the most that 24 bits with sign hold.
+/// Range of a signed number of 24 bits.
 const LOST: std::ops::RangeInclusive<i32> = -0x80_0000..=0x7F_FFFF;
 
 fn run(data: &[u8]) {
@@ -40,12 +40,12 @@ fn run(data: &[u8]) {
             _ => {}
         }
     }
-    // More reports than a packet has room for, with figures out of their range.
+    // Writes more reports than a packet has room for, with figures out of their range.
     let report = ReceptionReport { lost: i32::MIN, ..view.last };
     assert!(!read(&rtcp::receiver_report(1, &[report; 40], &name)).is_empty());
 }
 
-/// Reads what we wrote.
+/// Reads a datagram that `wire::rtcp` wrote.
 fn read(datagram: &[u8]) -> Vec<RtcpItem> {
     assert_eq!(datagram.len() % 4, 0, "whole words");
     rtcp::parse(datagram).expect("our own packet").collect()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTP packets at a receiver: `wire::rtp`, header and statistics.
+//! RTP packets at a receiver: header and statistics of `wire::rtp`.
 //!
-//! Checked: the payload lies in the packet; a header that is written reads the same; the figures of
-//! any sequence of sequence numbers add up.
+//! Checked: the payload lies in the packet; a written header reads the same; the statistics of any
+//! order of sequence numbers add up.
 //!
 //! Sources: RFC 3550 §5.1, §6.4, A.1, A.3, A.8.
 
@@ -25,7 +25,7 @@ fn run(data: &[u8]) {
     receive(Reception::starting_at(CLOCK_RATE_HZ, u16::from(first) << 8), steps);
 }
 
-/// Each step is two bytes: how far the next sequence number is from the last one.
+/// Receives a packet for each two bytes, the distance of its sequence number from the last one.
 fn receive(mut reception: Reception, steps: &[u8]) {
     let mut sequence = 0_u16;
     let (mut taken, mut old) = (0, 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP requests: `wire::rtsp::RequestReader`, and every answer that is made of what it read.
+//! RTSP requests: `wire::rtsp::RequestReader`, and the responses to the requests that it reads.
 //!
-//! Checked: the same requests and the same fault however the bytes are cut; memory within the
-//! limits; paths that are absolute, decoded and found again after escaping; answers (with the
-//! client's own words in them) that our own client reads as exactly one reply.
+//! Checked: every cut of the bytes gives the same requests and the same fault; memory stays within
+//! the limits; paths are absolute, decoded, and the same after escaping and parsing again;
+//! pagewire's client reads each response, which repeats words of the request, as exactly one reply.
 //!
 //! Sources: RFC 2326 §4, §6, §7, §12.
 
@@ -22,9 +22,9 @@ use crate::pieces::pieces;
 
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "rtsp", run };
 
-/// So tight that the fuzzer gets past them.
+/// Limits so small that the fuzzer exceeds them.
 const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 40, headers_max: 8 };
-/// An answer repeats what was in a request of the usual limits, and more.
+/// Limits for a response: it repeats parts of a request within the usual limits, and adds more.
 const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20, headers_max: 64 };
 
 fn run(data: &[u8]) {
@@ -32,7 +32,7 @@ fn run(data: &[u8]) {
     let limits = if choice & 1 == 0 { Limits::default() } else { TIGHT };
     let (requests, fault) = read(limits, &[bytes]);
     let (requests_cut, fault_cut) = read(limits, &pieces(bytes, choice >> 1));
-    // Not the fault's offset: the LF of a CRLF that is cut may count to either line.
+    // Leaves out the fault's offset: the LF of a CRLF that is cut may count to either line.
     let kind = |fault: &Option<Malformed>| fault.as_ref().map(|malformed| malformed.fault.clone());
     assert_eq!(requests, requests_cut, "the cut matters");
     assert_eq!(kind(&fault), kind(&fault_cut), "the cut matters");
@@ -51,7 +51,7 @@ fn run(data: &[u8]) {
     }
 }
 
-/// All requests, and the fault that ended them if one did.
+/// Reads all requests, and the fault that ended them, if any.
 fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
     let mut reader = RequestReader::new(limits);
     let mut requests = Vec::new();
@@ -70,15 +70,15 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
             }
         }
         assert!(reader.byte_offset() <= fed as u64);
-        // A head twice (as it came, and cleaned with three bytes for one that is no UTF-8), room to
-        // grow to double, and the piece.
+        // The limit allows a head twice (as received, and cleaned with three bytes for a byte that
+        // is not UTF-8), buffers of twice their content, and the piece.
         let held_max = 2 * 4 * limits.head_bytes_max + 4 * piece.len() + 4096;
         assert!(reader.held_bytes() <= held_max, "{} bytes held", reader.held_bytes());
     }
     (requests, None)
 }
 
-/// A path can be looked up below a folder, and written into a URL that leads back to it.
+/// Checks that a path can be looked up below a folder, and that its escaped URL leads back to it.
 fn check_path(request: &Request) {
     let path = &request.path;
     if path == "*" || path.is_empty() {
@@ -94,7 +94,7 @@ fn check_path(request: &Request) {
     assert_eq!(again.first().map(|request| &request.path), Some(path), "as {escaped:?}");
 }
 
-/// Answers that a server may give to the request.
+/// Returns responses that a server may give to the request.
 fn responses(request: &Request) -> Vec<Response> {
     let base = content_base(&request.url);
     let mut responses = match &request.command {
@@ -132,7 +132,7 @@ fn play_response(request: &Request, play: &PlayRequest) -> Response {
     Response::play(request, session, play, Duration::ZERO, end, info)
 }
 
-/// Nothing that the client wrote breaks out of the answer.
+/// Checks that no word of the client makes a second message of the response.
 fn check_response(request: &Request, response: &Response) {
     let bytes = response.encode();
     let shown = || String::from_utf8_lossy(&bytes);
@@ -144,7 +144,7 @@ fn check_response(request: &Request, response: &Response) {
     assert!(cseq.is_none() || reply_cseq == cseq, "{:?}", shown());
 }
 
-/// Status and CSeq of each reply in the bytes, which hold nothing else.
+/// Returns status and CSeq of each reply in the bytes, and checks that no bytes are left.
 fn replies(bytes: &[u8]) -> Vec<(u16, Option<u32>)> {
     let mut reader = ReplyReader::new(ROOMY);
     reader.feed(bytes);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Media files: `media::Scanner` and the plan it makes; `media::Survey`, the formats that it reads,
-//! and `media::Extract`.
+//! Media files: `media::Scanner` and its plan; `media::Survey` and the formats that it reads; and
+//! `media::Extract`.
 //!
-//! Half of the inputs are taken as they are. The others are scripts of a few bytes a step from
-//! which a transport stream is built: tables with the right CRC, clock references, access units,
-//! stuffing, junk and cuts. Mutation of raw bytes hardly ever gets past the search for sync.
+//! Half of the inputs are used directly. The others are scripts with a few bytes a step, which build
+//! a transport stream: tables with the right CRC, clock references, access units, stuffing, junk and
+//! cuts. Mutation of raw bytes hardly ever gets past the search for sync.
 //!
-//! Checked: the same plan or refusal however the bytes are cut; sync bytes where the plan says that
-//! packets are; every byte of the file accounted for; and the promises of [`crate::plan::check`].
+//! Checked: every cut of the bytes gives the same plan or refusal; the packets of the plan start
+//! with sync bytes; every byte of the file is accounted for; the promises of [`crate::plan::check`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
@@ -24,7 +24,7 @@ const IDENTITY: RtpIdentity =
     RtpIdentity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
 
 const STEP_BYTES: usize = 6;
-/// Longer streams find nothing new and are slow to make.
+/// Longest built stream: longer ones find nothing new and take long to build.
 const STREAM_BYTES_MAX: usize = 24 << 10;
 const NULL_PID: u16 = 0x1fff;
 
@@ -56,8 +56,8 @@ fn run(data: &[u8]) {
     }
 }
 
-/// Programmes and formats, and what is extracted by them: whole packets, the programme alone, the
-/// same bytes when it is gone on with in the middle.
+/// Checks programmes, formats and extraction: the output has whole packets of one programme only,
+/// and is the same when a second extractor resumes in the middle.
 fn check_programmes(bytes: &[u8]) {
     let survey = |bytes: &[u8]| {
         let mut survey = Survey::default();
@@ -96,7 +96,7 @@ fn check_programmes(bytes: &[u8]) {
     }
 }
 
-/// A stream with the bytes as an access unit of every kind that has a format.
+/// Builds a stream that carries the bytes as access units of the formats that are read.
 fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
     const TYPES: [u8; 8] = [0x1b, 0x24, 0x02, 0x10, 0x03, 0x0f, 0x11, 0x81];
     let mut stream = StreamBuilder { bytes: Vec::new(), arrival_bytes: 0 };
@@ -121,8 +121,8 @@ fn scan(pieces: &[&[u8]], bytes: usize, identity: RtpIdentity) -> Result<PacketP
     scanner.finish(bytes as u64, identity)
 }
 
-/// Segments against the file they were cut from: all of it, in order, whole packets, with tables
-/// in front.
+/// Checks the segments against their file: together they cover it in order, in whole packets, and
+/// each starts with tables.
 fn check_segments(bytes: &[u8], target_s: u64) {
     let mut scanner = Scanner::new();
     scanner.feed(bytes);
@@ -148,7 +148,7 @@ fn check_segments(bytes: &[u8], target_s: u64) {
     assert!(segments.target_s() <= 4 * target_s.max(1));
 }
 
-/// The plan against the file it was made of.
+/// Checks the plan against its file.
 fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
     assert_eq!(plan.file_bytes(), bytes.len() as u64);
     let mut end = 0;
@@ -162,8 +162,8 @@ fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
         end = extent.file_offset + (extent.ts_packets - 1) * plan.stride() + TS_PACKET_BYTES as u64;
     }
     between += plan.file_bytes() - end;
-    // Bytes in no packet were lost, or is the tail, or an arrival time of four bytes: in front of
-    // each row of packets, and that of the packet which did not come behind it.
+    // A byte outside packets was lost, or belongs to the tail or to an arrival time. Arrival times
+    // have four bytes: one in front of each row of packets, and one left over behind the row.
     let told = plan.lost_bytes() + plan.tail_bytes();
     let arrivals = if plan.stride() == 192 { 8 * (plan.losses_seen() + 1) } else { 0 };
     let what = || format!("{between} bytes unused, {told} told: {plan:?}");
@@ -174,7 +174,7 @@ fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
     }
 }
 
-/// A plan of a handful of packets.
+/// Returns a plan of a handful of packets.
 pub(crate) fn smallest_plan(identity: RtpIdentity) -> PacketPlan {
     let script = [
         [0, 0, 0, 0, 0, 0],
@@ -187,7 +187,7 @@ pub(crate) fn smallest_plan(identity: RtpIdentity) -> PacketPlan {
     scan(&[&bytes], bytes.len(), identity).expect("a good transport stream")
 }
 
-/// The transport stream that a script tells of, each packet with so many bytes in front.
+/// Builds the transport stream of a script, with `arrival_bytes` in front of each packet.
 fn build(script: &[u8], arrival_bytes: usize) -> Vec<u8> {
     let mut stream = StreamBuilder { bytes: Vec::new(), arrival_bytes };
     for step in script.chunks_exact(STEP_BYTES) {
@@ -219,7 +219,7 @@ fn build(script: &[u8], arrival_bytes: usize) -> Vec<u8> {
     stream.bytes
 }
 
-/// The part of a programme map that follows its section header: clock PID and two streams.
+/// Returns the part of a programme map after its section header: clock PID and two streams.
 fn map(clock: u8, first: u8, first_type: u8, second_type: u8) -> [u8; 14] {
     let clock_pid = if clock & 0x80 != 0 { NULL_PID } else { 0x200 + u16::from(clock & 3) };
     let [high, low] = (0xe000 | clock_pid).to_be_bytes();
@@ -236,8 +236,8 @@ struct StreamBuilder {
 }
 
 impl StreamBuilder {
-    /// A packet with an adaptation field (flags and what follows them; none where empty), the
-    /// payload and stuffing behind it.
+    /// Appends a packet: an adaptation field unless it is empty (flags and the bytes after them),
+    /// the payload, and stuffing behind it.
     fn packet(&mut self, pid: u16, starts_unit: bool, adaptation: &[u8], payload: &[u8]) {
         self.bytes.extend(std::iter::repeat_n(0x47, self.arrival_bytes));
         let start = self.bytes.len();
@@ -252,7 +252,7 @@ impl StreamBuilder {
         self.bytes.resize(start + TS_PACKET_BYTES, 0xff);
     }
 
-    /// A packet with one section: its table, the usual fields of its header, what follows, its CRC.
+    /// Appends a packet with one section: table, the usual header fields, the body and the CRC.
     fn section(&mut self, pid: u16, table: &[u8; 1], body: &[u8]) {
         let length = (5 + body.len() + 4) as u8;
         let mut section = vec![table[0], 0xb0, length, 0, 1, 0xc1, 0, 0];
@@ -263,7 +263,7 @@ impl StreamBuilder {
     }
 }
 
-/// ISO/IEC 13818-1 annex A.
+/// Computes the CRC of ISO/IEC 13818-1 annex A.
 fn crc_32_mpeg(bytes: &[u8]) -> u32 {
     bytes.iter().fold(u32::MAX, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {

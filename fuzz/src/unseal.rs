@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sealed files of every form of a folder: bytes from anywhere, and real ones changed somewhere.
+//! Sealed files of every form of a folder: arbitrary bytes, and altered sealed files.
 //!
-//! Checked: the two implementations agree on every input, both what it opens to and whether it
-//! does; a file is opened in pieces of bounded size that are as long together as the file; what was
-//! sealed opens to its source; what was sealed with GCM and then changed does not open.
+//! Checked: for every input both implementations open it to the same source or both refuse it; the
+//! pieces have a bounded size and together the length of the file; a sealed file opens to its
+//! source; a file that was sealed with GCM and then altered does not open.
 
 use std::sync::OnceLock;
 
@@ -18,14 +18,14 @@ use crate::FuzzTarget;
 
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "unseal", run };
 
-/// The input's first bytes: form and what to do; where to change; how.
+/// Bytes at the start of the input: form and action; place of the change (two); kind of change.
 const CHOICES_BYTES: usize = 4;
 
-/// Sources made longer than the input reach other segments.
+/// Repetitions of the input in a source; long sources have several segments.
 const REPEATS: [usize; 4] = [1, 1, 200, 1000];
 const SOURCE_BYTES_MAX: usize = 5 * PIECE_BYTES;
 
-/// A form, with or without an IV given, and both openers for it.
+/// A form, with or without a given IV, and both openers for it.
 struct Both {
     form: &'static FolderForm,
     iv: Option<[u8; BLOCK_BYTES]>,
@@ -76,7 +76,7 @@ fn all() -> Vec<Both> {
     all
 }
 
-/// A byte flipped, a cut, bytes more, a segment left out, repeated or swapped with the next.
+/// Alters the file: flips a byte, cuts, appends, or drops, repeats or swaps a segment.
 fn changed(sealed: &[u8], at: usize, how: u8) -> Vec<u8> {
     let at = at % sealed.len();
     let mut segments: Vec<&[u8]> = sealed.chunks(gcm::SEGMENT_BYTES).collect();
@@ -97,7 +97,7 @@ fn changed(sealed: &[u8], at: usize, how: u8) -> Vec<u8> {
 }
 
 impl Both {
-    /// Result of both.
+    /// Opens by both implementations and returns their common result.
     fn opened(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let first = self.by_first(sealed);
         assert_eq!(first, self.by_second(sealed), "{}: two opinions", self.form.name);
@@ -138,7 +138,7 @@ impl Both {
         }
     }
 
-    /// Sealed the straight way, all in memory.
+    /// Seals the source in memory, in the plainest way.
     fn sealed(&self, source: &[u8]) -> Vec<u8> {
         if self.form.takes_iv { self.sealed_by_lanes(source) } else { self.segmented(source) }
     }

@@ -16,7 +16,7 @@ use serve::{Config, Server};
 
 use crate::output;
 
-/// An error of the server, the client or this host: nothing here is the caller's choice.
+/// Error of the server, the client or this host: the caller chooses nothing here.
 type Error = Box<dyn std::error::Error>;
 
 #[derive(Args)]
@@ -40,7 +40,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// True when all that was verified held.
+/// Runs the demo; returns true when all checks passed.
 async fn show(stay: bool) -> Result<bool, Error> {
     let host = |call: &'static str, object: &Path| {
         let object = object.display().to_string();
@@ -97,7 +97,7 @@ async fn show(stay: bool) -> Result<bool, Error> {
     Ok(downloaded && streamed && verdict.is_whole())
 }
 
-/// On the usual ports, or on others where those are taken.
+/// Starts the server on the usual ports, or on free ones where those are taken.
 async fn start(served: &Path, cache: &Path) -> Result<Server, serve::Error> {
     let mut config = Config::new(served);
     config.cache = Some(cache.to_owned());
@@ -144,12 +144,12 @@ async fn watch(url: &str, received: &Path) -> Result<Verdict, client::Error> {
     verdict
 }
 
-/// Measured now, as for a device that does not segment UDP itself.
+/// Measures the paths now, as for a device that does not segment UDP itself.
 fn cost_of_paths() -> Result<Vec<Rank>, measure::Error> {
     Subject::Sending { interface: String::new(), segments: false }.measure()
 }
 
-/// A line for each RTP path that can be used, relative to the reference path.
+/// Prints a line for each RTP path that can be used, relative to the reference path.
 fn print_cost(ranks: &[Rank]) {
     let cost = |rank: &Rank| rank.cpu_s_per_gb.filter(|_| rank.transport == "rtp");
     let reference = ranks.iter().filter(|rank| rank.member == REFERENCE).find_map(cost);
@@ -162,9 +162,9 @@ fn print_cost(ranks: &[Rank]) {
     }
 }
 
-/// Read into a buffer and written packet by packet.
+/// The reference path: reads into a buffer and writes packet by packet.
 const REFERENCE: &str = "read_writev";
 const BAR_CHARS: f64 = 40.0;
 const CLIP_NAME: &str = "clip.ts";
-/// Made by `scripts/make-clip.sh`.
+/// Clip made by `scripts/make-clip.sh`.
 static CLIP: &[u8] = include_bytes!("../assets/clip.ts");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab`: becomes the program of the laboratory, `pagewire-lab`, with the same arguments.
+//! `pagewire lab`: replaces itself with the program `pagewire-lab`, with the same arguments.
 //!
-//! The laboratory holds a tracer, a disassembler and performance counters, which have no place in a
-//! server's program. It lies beside this program, where one build puts both, or in PATH.
+//! The laboratory holds a tracer, a disassembler and performance counters, which do not belong in a
+//! server's program. Its program is searched beside this one, where one build puts both, and in
+//! PATH.
 //!
 //! Sources: [`terminal::installed`]; execve(2).
 //! Does not parse the arguments.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire paths`: the CPU cost of every send path on this machine; with `--receive` of every
-//! receive path.
+//! `pagewire paths`: prints the CPU cost of every send path on this machine, or with `--receive` of
+//! every receive path.
 //!
 //! `serve --path auto` and `receive --path auto` choose by these tables; `pagewire lab paths` and
-//! `pagewire lab receive` measure the same at length and at other sizes.
+//! `pagewire lab receive` run longer and measure other sizes, too.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -53,7 +53,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// In the namespace: measures, and returns the ranks as JSON.
+/// Measures in the namespace; returns the ranks as JSON.
 fn measure(options: &Options) -> Result<String, measure::Error> {
     let ranks = match options.receive {
         true => measure::calibrate_receiving()?,
@@ -117,7 +117,7 @@ fn line(text: &mut String, rank: &Rank, reference: Option<f64>) {
     };
 }
 
-/// The longest bar of a group.
+/// Returns the highest CPU cost of a group, which has the longest bar.
 fn dearest(ranks: &[Rank], (transport, burst): &(String, u32)) -> Option<f64> {
     let of_group = ranks.iter().filter(|r| r.transport == *transport && r.burst_packets == *burst);
     of_group.filter_map(|rank| rank.cpu_s_per_gb).reduce(f64::max)

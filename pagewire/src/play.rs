@@ -50,7 +50,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     done.unwrap_or_else(|error| failed(&error))
 }
 
-/// Prints an error, with the flag that a wrong setting was written as.
+/// Prints an error; names a wrong setting by its flag.
 pub(crate) fn failed(error: &Error) -> ExitCode {
     match error {
         Error::Setting { setting, found, cure } => {
@@ -60,7 +60,7 @@ pub(crate) fn failed(error: &Error) -> ExitCode {
     }
 }
 
-/// The name of a setting on the command line.
+/// Returns the flag of a setting.
 fn flag(setting: ClientSetting) -> &'static str {
     match setting {
         ClientSetting::Length => "--length",
