@@ -3,8 +3,8 @@
 //! reorder window and the monitor of transport streams.
 //!
 //! Half of the inputs are datagrams, each after its length. The others are scripts with a few bytes
-//! a step, which build packets of a few sources: mutation of raw bytes hardly ever makes two packets
-//! that fit together.
+//! a step, which build packets of a few sources: mutation of raw bytes hardly ever makes two
+//! packets that fit together.
 //!
 //! Checked: the output is whole packets of the input; no datagram is counted twice; the tables keep
 //! their bounds.

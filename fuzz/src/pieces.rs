@@ -2,7 +2,8 @@
 //! Cuts the bytes of a connection into pieces, as TCP may deliver them.
 //!
 //! TCP keeps no boundaries, so a reader must reach the same result for every cut of its input. One
-//! byte of the fuzzer chooses the cut; the pieces follow from it, so that a finding can be repeated.
+//! byte of the fuzzer chooses the cut; the pieces follow from it, so that a finding can be
+//! repeated.
 //!
 //! Does not try all cuts of one input: many inputs together cover all kinds.
 

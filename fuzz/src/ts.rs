@@ -2,12 +2,13 @@
 //! Media files: `media::Scanner` and its plan; `media::Survey` and the formats that it reads; and
 //! `media::Extract`.
 //!
-//! Half of the inputs are used directly. The others are scripts with a few bytes a step, which build
-//! a transport stream: tables with the right CRC, clock references, access units, stuffing, junk and
-//! cuts. Mutation of raw bytes hardly ever gets past the search for sync.
+//! Half of the inputs are used directly. The others are scripts with a few bytes a step, which
+//! build a transport stream: tables with the right CRC, clock references, access units, stuffing,
+//! junk and cuts. Mutation of raw bytes hardly ever gets past the search for sync.
 //!
 //! Checked: every cut of the bytes gives the same plan or refusal; the packets of the plan start
-//! with sync bytes; every byte of the file is accounted for; the promises of [`crate::plan::check`].
+//! with sync bytes; every byte of the file is accounted for; the promises of
+//! [`crate::plan::check`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
