@@ -2,12 +2,12 @@
 //! Errors that end the run: a bad command line, a missing facility, a refused call, or a wrong
 //! result.
 //!
-//! Each is printed as one `guest: not ok` line and ends the run: the guest has no user who could
+//! Each error is printed as one `guest: not ok` line and ends the run: no user of the guest could
 //! react.
 
 use std::io;
 
-/// See the variants.
+/// Error of the guest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
@@ -32,11 +32,11 @@ pub(crate) enum Error {
     /// A fact about this machine.
     #[error("{what}: {found}; {cure}")]
     Unavailable {
-        /// Job or workload that needs it.
+        /// Job or workload that needs the facility.
         what: String,
-        /// Finding.
+        /// Fact that was found.
         found: String,
-        /// Cure.
+        /// Remedy for the user.
         cure: &'static str,
     },
     /// A call was refused.
@@ -46,7 +46,7 @@ pub(crate) enum Error {
         call: &'static str,
         /// Object of the call.
         object: String,
-        /// The reason.
+        /// Error of the system.
         source: io::Error,
     },
     /// Bytes or counts that differ from the expected ones.
@@ -62,7 +62,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// For `map_err`: a call and its object.
+    /// Returns a function for `map_err` that adds a call and its object.
     pub(crate) fn host<S: Into<io::Error>>(
         call: &'static str,
         object: impl Into<String>,
@@ -72,7 +72,7 @@ impl Error {
     }
 }
 
-/// An error when two figures differ that must be the same.
+/// Returns an error when two figures differ.
 pub(crate) fn same(what: &str, expected: u64, found: u64) -> Result<(), Error> {
     if expected == found {
         return Ok(());
@@ -81,7 +81,7 @@ pub(crate) fn same(what: &str, expected: u64, found: u64) -> Result<(), Error> {
     Err(Error::Wrong { what: what.to_owned(), expected, found })
 }
 
-/// An error that names the first byte in which two buffers differ.
+/// Returns an error that names the first byte in which two buffers differ.
 pub(crate) fn same_bytes(what: &str, expected: &[u8], found: &[u8]) -> Result<(), Error> {
     same(&format!("{what}: length"), expected.len() as u64, found.len() as u64)?;
     let Some(at) = expected.iter().zip(found).position(|(expected, found)| expected != found)

@@ -2,9 +2,9 @@
 //! Fixture for the paths: a file of pseudo-random bytes, the headers of its packets, and its wire
 //! image.
 //!
-//! Like the laboratory's experiment `paths`, in sizes that fit a guest's memory. Headers are made
-//! for each batch, as a server makes them, so a path that takes them from memory has that cost and
-//! one that sends an image has not.
+//! The fixture resembles that of the laboratory's experiment `paths`, in sizes that fit a guest's
+//! memory. Headers are made for each batch, as a server makes them, so that a path that reads them
+//! from memory includes that cost and a path that sends an image does not.
 //!
 //! Sources: RFC 3550 §5.1 (the header), Marsaglia 2003 (xorshift); *data-paths* section 3.5
 //! (packets of a stream).
@@ -19,7 +19,7 @@ use wire::{mp2t, rtp};
 use crate::error::Error;
 
 const HEADER_BYTES: u32 = rtp::HEADER_BYTES as u32;
-/// In units of 90 kHz: a 5 Mb/s stream in packets of 1316 bytes.
+/// Timestamp units (90 kHz) a packet: a 5 Mb/s stream in packets of 1316 bytes.
 const TIMESTAMP_STEP: u32 = 190;
 const SSRC: u32 = u32::from_be_bytes(*b"pwag");
 
@@ -41,12 +41,12 @@ pub(crate) struct Fixture {
     pub(crate) shape: FixtureShape,
     file: MappedFile,
     image: MappedFile,
-    /// The image's bytes, from the first packet on.
+    /// Bytes of the image from the first packet on.
     wire: Vec<u8>,
 }
 
 impl Fixture {
-    /// Makes both in the temporary folder.
+    /// Makes the file and the image in the temporary folder.
     pub(crate) fn make(shape: FixtureShape) -> Result<Fixture, Error> {
         let mut noise = PseudoRandom(0x9e37_79b9_7f4a_7c15);
         let start = noise.bytes(shape.start_bytes);
@@ -64,7 +64,7 @@ impl Fixture {
         Ok(Fixture { shape, file, image, wire })
     }
 
-    /// The packets of that range, in the form that a path takes; the batch borrows from `room`.
+    /// Returns a batch of these packets in the form that the path needs; it borrows from `room`.
     pub(crate) fn batch<'a>(
         &'a self,
         feed: Feed,
@@ -95,17 +95,17 @@ impl Fixture {
         }
     }
 
-    /// The bytes of a packet as it must arrive.
+    /// Returns the expected bytes of a received packet.
     pub(crate) fn datagram(&self, packet: u32) -> &[u8] {
         &self.wire[self.range(packet..packet + 1)]
     }
 
-    /// The image, where a path sends a file as it is.
+    /// Returns the image, for paths that send a whole file.
     pub(crate) fn image(&self) -> &MappedFile {
         &self.image
     }
 
-    /// Byte range of some packets among the image's packets.
+    /// Returns the byte range of the packets in `wire`.
     fn range(&self, packets: Range<u32>) -> Range<usize> {
         let at = |packet: u32| packet as usize * self.shape.datagram_bytes as usize;
         at(packets.start)..at(packets.end).min(self.wire.len())
@@ -120,7 +120,7 @@ pub(crate) struct BatchBuffers {
 }
 
 impl FixtureShape {
-    /// The RTP header of a packet: sequence number and timestamp grow, as a server makes them.
+    /// Returns the RTP header of a packet: sequence number and timestamp grow with the packet.
     fn head(&self, packet: u32) -> [u8; rtp::HEADER_BYTES] {
         let header = rtp::Header {
             marker: false,
@@ -133,7 +133,7 @@ impl FixtureShape {
     }
 }
 
-/// Pseudo-random bytes, the same in every run: no period could hide a wrong offset.
+/// Pseudo-random bytes, the same in every run, without a period that could hide a wrong offset.
 struct PseudoRandom(u64);
 
 impl PseudoRandom {
@@ -150,7 +150,7 @@ impl PseudoRandom {
     }
 }
 
-/// A file of these bytes, which exists as long as it is open.
+/// Makes a file of these bytes without a name: it exists as long as it is open.
 fn media(name: &str, parts: &[&[u8]]) -> Result<MappedFile, Error> {
     let path = std::env::temp_dir().join(format!("pagewire-{}-{name}", std::process::id()));
     let object = || path.display().to_string();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `fpu`: cost of vector registers inside a kernel, measured by the module `pagewire_fpu`.
 //!
-//! The module measures sections and copies when its file is read; those lines are passed on as
-//! `guest: fpu …`. The cost of a section to a program that calls the kernel is measured here: two
-//! files that differ only by a section are read in turn, and the difference is the cost of saving
-//! the program's registers, of the section, and of loading them again.
+//! The module measures sections and copies when its file is read; the job prints those lines as
+//! `guest: fpu …`. The job itself measures the cost of a section to a program that calls the
+//! kernel: it reads two files that differ only by a section. The difference is the cost of saving
+//! the program's registers, of the section, and of loading the registers again.
 //!
-//! Settings: `calls=` (2,000) for that.
+//! Setting: `calls=` (2,000), the reads of each file.
 //!
 //! Sources: `kernel/fpu/pagewire_fpu.c`.
 
@@ -25,7 +25,7 @@ pub(crate) static JOB: GuestJob = GuestJob { name: "fpu", run };
 const TABLE: &str = "/proc/pagewire_fpu";
 const PARAMETERS: &str = "/sys/module/pagewire_fpu/parameters";
 const CALLS: u64 = 2000;
-/// The least is taken: the others contain interrupts.
+/// Repeats of a measurement; the least is printed, as the others contain interrupts.
 const REPEATS: u32 = 5;
 
 fn run(settings: &GuestSettings) -> Result<(), Error> {
@@ -45,7 +45,7 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nanoseconds of so many reads of the file's start.
+/// Returns the nanoseconds of `calls` reads of the file's start.
 fn time(file: &File, calls: u64) -> std::io::Result<u64> {
     let mut buffer = [0; 16];
     let began = Instant::now();

@@ -2,7 +2,7 @@
 //! Duties of the first process of a machine: mounts, brings interfaces up, loads modules and
 //! switches off.
 //!
-//! Done only as process 1; a normal program does none of it, so that the workloads can be tested on
+//! Runs only as process 1; a normal program skips all of it, so that the workloads can be tested on
 //! any host. A facility that the kernel lacks (debugfs, a dummy interface) is skipped: the job that
 //! needs it reports it.
 //!
@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::network;
 use crate::request::GuestSettings;
 
-/// Kind, folder, data, and whether the kernel may lack it.
+/// Kind, folder, data, and true when the kernel may lack it.
 const MOUNTS: &[(&str, &str, Option<&str>, bool)] = &[
     ("proc", "/proc", None, false),
     ("sysfs", "/sys", None, false),
@@ -32,7 +32,7 @@ const MOUNTS: &[(&str, &str, Option<&str>, bool)] = &[
     ("debugfs", "/sys/kernel/debug", None, true),
 ];
 const MODULES: &str = "/lib/modules";
-/// The interface that takes packets and drops them; a neighbour of it needs no answer.
+/// Interface that drops all packets; a neighbour on it needs no address resolution.
 const DUMMY: (&str, Ipv4Addr, u8) = ("dummy0", Ipv4Addr::new(10, 9, 0, 1), 24);
 
 /// True in the first process of the machine.
@@ -62,7 +62,7 @@ pub(crate) fn set_up(settings: &GuestSettings) -> Result<(), Error> {
 fn mount_one(kind: &str, folder: &str, data: Option<&str>, may_lack: bool) -> Result<(), Error> {
     let what = || format!("{kind} on {folder}");
     match rustix::fs::mkdir(folder, Mode::from_raw_mode(0o755)) {
-        // Below /sys there is the folder, or the kernel has no such thing.
+        // Below /sys the folder exists, or the kernel lacks the facility.
         Ok(()) | Err(Errno::EXIST) => {}
         Err(_) if may_lack => return Ok(()),
         Err(error) => return Err(Error::host("mkdir", folder)(error)),
@@ -70,14 +70,14 @@ fn mount_one(kind: &str, folder: &str, data: Option<&str>, may_lack: bool) -> Re
     let data = data.map(CString::new).transpose().map_err(io::Error::from);
     let data = data.map_err(Error::host("mount", what()))?;
     match mount(kind, folder, kind, MountFlags::empty(), data.as_deref()) {
-        // Mounted by the kernel (CONFIG_DEVTMPFS_MOUNT).
+        // EBUSY: the kernel has mounted it (CONFIG_DEVTMPFS_MOUNT).
         Ok(()) | Err(Errno::BUSY) => Ok(()),
         Err(Errno::NODEV | Errno::NOENT) if may_lack => Ok(()),
         Err(error) => Err(Error::host("mount", what())(error)),
     }
 }
 
-/// The modules in a folder, by name; none when there is no folder.
+/// Returns the modules in a folder, sorted by name; none when there is no folder.
 fn modules(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let refused = |error| Error::host("read folder", folder.display().to_string())(error);
     let entries = match fs::read_dir(folder) {
@@ -95,7 +95,7 @@ fn modules(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// Loads them in an order in which each finds the symbols it needs.
+/// Loads the modules in an order in which each finds the symbols it needs.
 fn load(files: &[PathBuf], settings: &GuestSettings) -> Result<(), Error> {
     let mut open = files.to_vec();
     while !open.is_empty() {
@@ -108,7 +108,7 @@ fn load(files: &[PathBuf], settings: &GuestSettings) -> Result<(), Error> {
             let object = format!("{} {parameters}", file.display());
             match load_one(&file, &parameters) {
                 Ok(()) => {}
-                // An unknown symbol: another module may bring it.
+                // ENOENT is an unknown symbol: another module may define it.
                 Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
                     refusal = Some(Error::host("finit_module", object)(error));
                     later.push(file);
@@ -133,7 +133,7 @@ fn load_one(file: &Path, parameters: &str) -> io::Result<()> {
 
 /// Switches the machine off after the output has been written.
 pub(crate) fn power_off() -> Result<(), Error> {
-    // A console that is no terminal has nothing to wait for.
+    // Ignores an error: a console that is not a terminal has no output to wait for.
     let _ = rustix::termios::tcdrain(io::stdout());
     rustix::fs::sync();
     reboot(RebootCommand::PowerOff).map_err(Error::host("reboot", "power off"))

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first process of both kernel laboratories, User Mode Linux and QEMU: sets the machine up,
-//! runs the workloads and checks that the command line names, and switches off.
+//! First process of both kernel laboratories, User Mode Linux and QEMU: sets the machine up, runs
+//! the workloads and checks that the command line names, and switches off.
 //!
-//! One static program is the whole user space, so that nothing runs beside what is measured and a
+//! One static program is the whole user space, so that nothing runs beside the measured code and a
 //! boot takes a fraction of a second. As a normal program (not process 1) it runs the same
-//! workloads on the host, mounts nothing and switches nothing off: that is how it is tested.
+//! workloads on the host, mounts nothing and switches nothing off; tests run it so.
 //!
 //! An error is one line `guest: not ok`, after which the machine is switched off without the last
 //! line `guest: end`, for which the laboratory waits.
 //!
-//! Sources: the kernel's `Documentation/admin-guide/init.rst`; `guest/src/protocol.rs` has the
-//! lines it prints, `guest/src/request.rs` the words it takes.
+//! Sources: the kernel's `Documentation/admin-guide/init.rst`. `guest/src/protocol.rs` defines the
+//! printed lines, `guest/src/request.rs` the words of the command line.
 //!
 //! Does not serve a terminal, does not collect processes that are not its own, and ends after the
 //! run.
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     if !is_first && let Some(outcome) = role::play(&words) {
         return outcome;
     }
-    // The first process must not die of a panic: that would be the kernel's as well.
+    // Catches panics: the kernel panics when its first process dies.
     panic::set_hook(Box::new(|panic| ConsoleLine::NotOk(&panic.to_string()).say()));
     let outcome = match panic::catch_unwind(|| run(words, is_first)) {
         Ok(Ok(())) => {

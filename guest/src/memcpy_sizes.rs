@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the kernel's histogram of copy sizes, one `guest: memcpy-sizes` line a figure.
 //!
-//! The file is that of kernel/memcpy, in debugfs: lines of caller, bucket and count. It may count
-//! from boot on (a parameter of the kernel); `memcpy-sizes-on` clears it, so that it then holds
-//! only the guest's next jobs: `memcpy-sizes-on copies memcpy-sizes`.
+//! The file in debugfs comes from kernel/memcpy: lines of caller, bucket and count. A parameter of
+//! the kernel makes it count from boot on; `memcpy-sizes-on` clears it, so that it counts only the
+//! next jobs of the guest: `memcpy-sizes-on copies memcpy-sizes`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::protocol::ConsoleLine;
 
 /// Prints the histogram.
 pub(crate) static SAY: GuestJob = GuestJob { name: "memcpy-sizes", run: |_| say() };
-/// Clears the histogram and begins to count.
+/// Clears the histogram and starts counting.
 pub(crate) static BEGIN: GuestJob = GuestJob { name: "memcpy-sizes-on", run: |_| begin() };
 
 const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
@@ -22,7 +22,7 @@ const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
 fn begin() -> Result<(), Error> {
     for word in ["reset", "on"] {
         let mut file = File::options().write(true).open(FILE).map_err(refused("open"))?;
-        // One call: the kernel takes each as a word.
+        // Writes the word by one call: the kernel parses each write as a word.
         file.write_all(word.as_bytes()).map_err(refused("write"))?;
     }
     Ok(())
@@ -47,7 +47,7 @@ fn say() -> Result<(), Error> {
     Ok(())
 }
 
-/// The lines that are figures, checked for their form.
+/// Returns the lines that are figures, after a check of their form.
 fn figures(text: &str) -> Result<Vec<&str>, Error> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measures one section: prints its begin and end, and reads the clocks right around it.
 //!
-//! In the pauses before and after, the host reads the processor time of the guest's processes: in
-//! User Mode Linux the guest's own split into user and system time is unusable. Nothing sleeps
-//! between the two readings of the clock, so under `-icount` the wall clock counts the section's
-//! instructions and nothing else.
+//! In the pauses before and after, the host reads the processor time of the guest's processes: the
+//! split into user and system time that User Mode Linux makes is unusable. Nothing sleeps between
+//! the two readings of the clock, so under `-icount` the wall clock counts the section's
+//! instructions only.
 //!
 //! Sources: getrusage(2), clock_gettime(2).
 
@@ -17,10 +17,10 @@ use nix::sys::time::TimeValLike;
 use crate::error::Error;
 use crate::protocol::{ConsoleLine, Measurement, WorkDone};
 
-/// Quiet after `begin` and after `end-of`.
+/// Pause after `begin` and after `end-of`.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs `section` between its two lines.
+/// Runs `section` between its two printed lines.
 pub(crate) fn measure(
     name: &str,
     section: impl FnOnce() -> Result<WorkDone, Error>,
@@ -43,7 +43,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Time of the processor so far, of this process and the children it waited for.
+/// Processor time so far of this process and of the children it waited for.
 struct CpuTimes {
     user_ns: u64,
     system_ns: u64,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sets interfaces up and gives them addresses, by rtnetlink.
 //!
-//! There is no `ip` in the guest, and the older ioctls cannot be called without `unsafe`; two
-//! messages of rtnetlink suffice. The loopback interface gets 127.0.0.1 from the kernel when it
-//! comes up.
+//! The guest has no `ip`, and the older ioctls cannot be called without `unsafe`; two messages of
+//! rtnetlink suffice. The kernel gives the loopback interface 127.0.0.1 when it comes up.
 //!
 //! Sources: netlink(7), rtnetlink(7), `linux/rtnetlink.h`, `linux/if_addr.h`; RFC 3549 §2.2-2.3.
 //!
-//! Does not remove or list addresses and does not set routes; a connected network has its own.
+//! Does not remove or list addresses and does not set routes; the kernel adds the route of a
+//! connected network.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -26,19 +26,19 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-/// An address that is there already is no error.
+/// Flag with which an existing address is no error.
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_CREATE: u16 = 0x400;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
 const AF_INET: u8 = 2;
-/// `struct nlmsghdr`, after which an answer has its error number.
+/// Bytes of `struct nlmsghdr`; in an answer the error number follows.
 const HEADER_BYTES: usize = 16;
-/// Longer than an acknowledgement, which repeats the request.
+/// More than the bytes of an acknowledgement, which repeats the request.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// Sets `interface` up, with an address if one is given. False when no interface has the name.
+/// Sets `interface` up and adds `address`, if any. Returns false when no interface has the name.
 pub(crate) fn up(interface: &str, address: Option<(Ipv4Addr, u8)>) -> Result<bool, Error> {
     let family = AddressFamily::NETLINK;
     let socket = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -58,7 +58,7 @@ pub(crate) fn up(interface: &str, address: Option<(Ipv4Addr, u8)>) -> Result<boo
     Ok(true)
 }
 
-/// `struct ifaddrmsg` and its two attributes, the same where there is no point-to-point link.
+/// Returns `struct ifaddrmsg` and its two attributes, equal without a point-to-point link.
 fn new_address(index: u32, address: Ipv4Addr, prefix_bits: u8) -> Vec<u8> {
     let mut body = vec![AF_INET, prefix_bits, 0, 0];
     body.extend(index.to_ne_bytes());
@@ -70,7 +70,7 @@ fn new_address(index: u32, address: Ipv4Addr, prefix_bits: u8) -> Vec<u8> {
     body
 }
 
-/// `struct ifinfomsg`: family, pad, type, index, flags, and which flags to change.
+/// Returns `struct ifinfomsg`: family, pad, type, index, flags, and a mask of the flags to change.
 fn link_up(index: u32) -> Vec<u8> {
     let mut body = vec![0; 4];
     for word in [index, IFF_UP, IFF_UP] {
@@ -87,7 +87,7 @@ fn ask(socket: &OwnedFd, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     message.extend(length.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // Sequence and port: one message at a time, so an answer can only be to this one.
+    // Leaves sequence and port 0: with one message at a time, an answer belongs to that message.
     message.extend([0; 8]);
     message.extend(body);
     send(socket, &message, SendFlags::empty())?;
@@ -96,7 +96,7 @@ fn ask(socket: &OwnedFd, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     verdict(&answer[..bytes])
 }
 
-/// The error number in an answer; 0 is an acknowledgement.
+/// Parses the error number of an answer; 0 is an acknowledgement.
 fn verdict(answer: &[u8]) -> io::Result<()> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let number = answer

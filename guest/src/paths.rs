@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `paths`: cost of a packet by each member of `paths::PATHS`, between two readings of the clock.
+//! `paths`: CPU cost of a packet by each member of `paths::PATHS`, from two readings of the clock.
 //! Under `-icount` the clock counts instructions.
 //!
-//! Runs the server's code: batches of packets passed to a path object, headers made for each batch.
-//! Datagrams go to the dummy interface, which drops them below the whole of the network stack; a
-//! download goes to a thread of this program over the loopback interface and is discarded unread
-//! there (`MSG_TRUNC`), so its figure is that of both ends.
+//! The job runs the server's code: it passes batches of packets to a path object and makes the
+//! headers for each batch. Datagrams go to the dummy interface, which drops them below the whole
+//! network stack. A download goes over the loopback interface to a thread of this program, which
+//! discards it unread (`MSG_TRUNC`), so its figure includes both ends.
 //!
-//! Each member sends all of the file once before it is measured: pages are mapped and buffers grown
-//! then. A member that cannot run here is reported in a line `guest: skip`.
+//! Each member sends the whole file once before it is measured, which maps pages and grows buffers.
+//! A member that cannot run here is reported in a line `guest: skip`.
 //!
 //! Settings: `members=rtp/mmap_gso,udp/sendfile` (all), `packets=` (20,480), `rounds=` (1), and
 //! `segments=` (as many as the path and 64 KiB allow; 1: no segmentation by the kernel).
@@ -47,11 +47,11 @@ const BATCH_PACKETS: u32 = 1024;
 /// Packets of the file, which is sent repeatedly.
 const FILE_PACKETS: u32 = 4 * BATCH_PACKETS;
 const PACKETS: u64 = 5 * FILE_PACKETS as u64;
-/// The dummy interface's own address, and one of a neighbour: its link has no addresses to ask for.
+/// Address of the dummy interface, and of a neighbour: the link needs no address resolution.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const NEIGHBOUR: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 9, 0, 2), 5004);
 const STEP_BYTES_MAX: u64 = 1 << 20;
-/// The kernel's work from boot has ended by then. Under `-icount` sleeping costs nothing.
+/// Time after which the kernel's work from boot has ended. Under `-icount` sleeping costs nothing.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 const WRITABLE_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const DISCARDED_BYTES: usize = 1 << 20;
@@ -79,8 +79,8 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// The members named in the settings, or all; those that this machine cannot use are reported and
-/// left out.
+/// Returns the members named in the settings, or all; reports and leaves out those that this
+/// machine cannot use.
 pub(crate) fn wanted(settings: &GuestSettings) -> Result<Vec<&'static Spec>, Error> {
     let names = settings.text("members").map(|names| names.split(',').collect::<Vec<_>>());
     for name in names.iter().flatten() {
@@ -135,7 +135,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// An error of the crate `paths`, about a member.
+/// Returns an error of the crate `paths` about a member.
 pub(crate) fn failed(spec: &Spec, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::host("send by", spec.to_string())(std::io::Error::other(error))
 }
@@ -191,7 +191,7 @@ impl<'a> StreamSender<'a> {
         Ok(StreamSender { path, feed, to, fixture, room, next: 0, stats })
     }
 
-    /// Sends `packets` packets, from the first again after the last.
+    /// Sends `packets` packets; continues at the first after the last.
     fn send(&mut self, packets: u64) -> Result<(), SendError> {
         let mut left = packets;
         while left > 0 {
@@ -201,8 +201,8 @@ impl<'a> StreamSender<'a> {
         Ok(())
     }
 
-    /// Sends as many of the next `packets_max` packets as the socket takes, at least one, and says
-    /// how many.
+    /// Sends as many of the next `packets_max` packets as the socket accepts, at least one; returns
+    /// their number.
     pub(crate) fn step(&mut self, packets_max: u32) -> Result<u32, SendError> {
         let packets = self.fixture.shape.packets;
         let end = self.next.saturating_add(packets_max).min(packets);
@@ -221,14 +221,14 @@ impl<'a> StreamSender<'a> {
     }
 }
 
-/// Waits until a socket takes more; false when it does not for long.
+/// Waits until a socket accepts data; returns false after `WRITABLE_TIMEOUT`.
 fn is_writable(socket: &impl AsFd) -> bool {
     let mut asked = [PollFd::new(socket, PollFlags::OUT)];
     poll(&mut asked, Some(&WRITABLE_TIMEOUT)).is_ok_and(|ready| ready > 0)
 }
 
-/// A download in steps of a packet, and one in the largest steps there are, where a call can carry
-/// more than it was read for.
+/// Measures a download in steps of a packet, and one in the largest steps, in which a call can
+/// carry more than it was read for.
 fn download(spec: &'static Spec, fixture: &Fixture, packets: u64) -> Result<(), Failure> {
     for (step_bytes, suffix) in [(u64::from(DATAGRAM_BYTES), ""), (STEP_BYTES_MAX, "/1M")] {
         let (mut source, sink) = DownloadSender::open(spec, fixture, step_bytes)?;
@@ -239,7 +239,7 @@ fn download(spec: &'static Spec, fixture: &Fixture, packets: u64) -> Result<(), 
             let before = source.stats;
             sent = source.send(bytes);
             let WorkDone { bytes, calls, .. } = work(&source.stats.since(&before));
-            // As many as it would be by datagrams.
+            // Counts the packets that the same bytes would be as datagrams.
             Ok(WorkDone { bytes, calls, packets: bytes / u64::from(DATAGRAM_BYTES) })
         })?;
         sent?;
@@ -272,7 +272,7 @@ impl<'a> DownloadSender<'a> {
         Ok((download, spawn(move || discard(&accepted))))
     }
 
-    /// Both ends of a connection over loopback.
+    /// Connects both ends of a connection over loopback.
     pub(crate) fn connect(
         spec: &'static Spec,
         fixture: &'a Fixture,
@@ -285,7 +285,8 @@ impl<'a> DownloadSender<'a> {
             let socket = TcpStream::connect(listener.local_addr()?)?;
             let (accepted, _) = listener.accept()?;
             socket.set_nonblocking(true)?;
-            // Full segments whatever the steps are, and the congestion control of every kernel.
+            // Makes full segments for all step sizes, and uses the congestion control that every
+            // kernel has.
             set_tcp_cork(&socket, true)?;
             set_tcp_congestion(&socket, "reno")?;
             Ok((socket, accepted))
@@ -295,7 +296,7 @@ impl<'a> DownloadSender<'a> {
         Ok((DownloadSender { path, socket, fixture, step_bytes, at: 0, stats }, accepted))
     }
 
-    /// Sends `bytes` bytes, from the file's start again after its end.
+    /// Sends `bytes` bytes; continues at the file's start after its end.
     pub(crate) fn send(&mut self, bytes: u64) -> Result<(), SendError> {
         let media = self.fixture.image();
         let end = self.stats.bytes + bytes;

@@ -10,7 +10,7 @@ use crate::protocol::ConsoleLine;
 /// Folders searched for programs: the kernel gives the first process no PATH.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
 
-/// A command with a PATH and without input.
+/// Returns a command with a PATH and without input.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
@@ -20,7 +20,7 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Runs it to its end; anything but exit status 0 is an error.
+/// Runs the program to its end; anything but exit status 0 is an error.
 pub(crate) fn run(words: &[String]) -> Result<(), Error> {
     let (program, arguments) = words.split_first().expect("the request has a program");
     let status = command(program)
@@ -32,7 +32,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// An error for any end but that with status 0.
+/// Returns an error unless the program ended with exit status 0.
 pub(crate) fn succeeded(what: &str, status: ExitStatus) -> Result<(), Error> {
     if status.success() {
         return Ok(());

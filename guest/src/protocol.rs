@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lines that the guest prints for the laboratory.
 //!
-//! The console is shared with the kernel's messages, so every line of the guest's is written by one
-//! call and begins with `guest: `; the laboratory reads those and ignores the rest. The last one is
+//! The console is shared with the kernel's messages, so the guest writes every line by one call and
+//! begins it with `guest: `; the laboratory reads those lines and ignores the rest. The last one is
 //! `guest: end`; a log without it is incomplete.
 //!
 //!     guest: begin NAME                 20 ms of quiet follow, in which the host samples the CPU
@@ -16,10 +16,10 @@
 use std::fmt;
 use std::io::{self, Write};
 
-/// One line.
+/// Line of the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleLine<'a> {
-    /// A measured section begins after a pause.
+    /// Start of a measured section; a pause follows.
     Begin(&'a str),
     /// End of a measured section, and its figures.
     EndOf(&'a str, Measurement),
@@ -29,9 +29,9 @@ pub(crate) enum ConsoleLine<'a> {
     NotOk(&'a str),
     /// A task that this machine cannot do, and the reason.
     Skip(&'a str),
-    /// One figure of the kernel's histogram: caller, bucket and count, as the kernel wrote them.
+    /// One figure of the kernel's histogram: caller, bucket and count, in the kernel's text.
     MemcpySizes(&'a str),
-    /// One figure of the module that measures vector registers, as it wrote it.
+    /// One figure of the module `pagewire_fpu`, in the module's text.
     Fpu(&'a str),
     /// The last line.
     End,
@@ -42,18 +42,18 @@ pub(crate) enum ConsoleLine<'a> {
 pub(crate) struct Measurement {
     /// Work done.
     pub(crate) work: WorkDone,
-    /// From begin to end.
+    /// Wall time of the section.
     pub(crate) wall_ns: u64,
-    /// The processor's time outside the kernel, of this process and the children it waited for.
+    /// Processor time outside the kernel, of this process and the children it waited for.
     pub(crate) user_ns: u64,
-    /// The same inside the kernel.
+    /// Processor time inside the kernel, of the same processes.
     pub(crate) system_ns: u64,
 }
 
 /// Work of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkDone {
-    /// Bytes that crossed between the program and the kernel, each crossing counted.
+    /// Bytes copied between the program and the kernel, each direction counted.
     pub(crate) bytes: u64,
     /// System calls (or operations, where a workload's list says so).
     pub(crate) calls: u64,
@@ -81,12 +81,12 @@ impl fmt::Display for ConsoleLine<'_> {
 }
 
 impl ConsoleLine<'_> {
-    /// Writes it with its end by one call, so that no message of the kernel falls into it.
+    /// Writes the line and its newline by one call, so that no kernel message falls between.
     pub(crate) fn say(&self) {
-        // A newline inside (of an error) would make a line without a beginning.
+        // Replaces newlines inside (of an error), which would start a line without `guest: `.
         let line = format!("{}\n", self.to_string().replace('\n', " | "));
         let mut console = io::stdout().lock();
-        // A console that takes no output cannot be told; the laboratory misses `guest: end`.
+        // Ignores a console that refuses output; the laboratory misses `guest: end`.
         let _ = console.write_all(line.as_bytes()).and_then(|()| console.flush());
     }
 }

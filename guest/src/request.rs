@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses the command line: jobs in their order, and settings for all of them.
 //!
-//! The words are those after `--` of a kernel's command line. Everything is read and refused before
-//! anything is measured. The kernel puts words of its own among them (`console=`, `root=`), which
-//! are passed over; any other word that is not known ends the run.
+//! The words are those after `--` of a kernel's command line. All words are checked before the
+//! first measurement. The kernel adds words of its own (`console=`, `root=`), which are skipped;
+//! any other unknown word ends the run.
 //!
 //! A quoted part with spaces is one word to the kernel; `run=` takes both forms:
 //! `run=/bin/check 3 fast then udp` and `"run=/bin/check 3 fast" udp`.
 //!
-//! Sources: the kernel's `Documentation/admin-guide/kernel-parameters.rst` (what follows `--`).
+//! Source: the kernel's `Documentation/admin-guide/kernel-parameters.rst` (words after `--`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) struct CommandLine {
 /// One task.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Workloads named one after the other; rounds go over all of them, so that they interleave.
+    /// Successive workloads; each round runs all of them, so that they interleave.
     Workloads(Vec<&'static WorkloadSpec>),
     /// A member of the list of other jobs.
     Job(&'static crate::jobs::GuestJob),
@@ -37,21 +37,21 @@ pub(crate) enum Task {
     Program(Vec<String>),
 }
 
-/// `key=value` words.
+/// Settings of the form `key=value`.
 #[derive(Debug, Default)]
 pub(crate) struct GuestSettings {
     values: BTreeMap<&'static str, String>,
     parameters: Vec<(String, String)>,
 }
 
-/// A setting that can be given.
+/// A known setting.
 pub(crate) struct SettingKey {
     name: &'static str,
     kind: SettingKind,
 }
 
 enum SettingKind {
-    /// At least and at most; `K`, `M` and `G` behind it are powers of 1024.
+    /// Least and greatest value; the suffixes `K`, `M` and `G` are powers of 1024.
     Number(u64, u64),
     Text,
 }
@@ -62,31 +62,31 @@ static KEYS: &[SettingKey] = &[
     SettingKey { name: "rounds", kind: SettingKind::Number(1, 1000) },
     // Bytes that a workload moves in one round; rounded up to its buffers.
     SettingKey { name: "bytes", kind: SettingKind::Number(1, 1 << 40) },
-    // The file that the workloads of tmpfs go over.
+    // Size of the file that the tmpfs workloads read and write.
     SettingKey { name: "file_bytes", kind: SettingKind::Number(1, 512 << 20) },
     // Calls that a workload makes in one round.
     SettingKey { name: "calls", kind: SettingKind::Number(1, 1 << 32) },
-    // Percentage of each workload's default amount, where bytes and calls suit only some.
+    // Percentage of each workload's default amount, where `bytes` and `calls` suit only some.
     SettingKey { name: "percent", kind: SettingKind::Number(1, 10_000) },
-    // Of the list of paths: members by transport and name, packets that each sends, and how many
-    // a call carries for the kernel to cut apart.
+    // Settings of `paths` and `verify`: members by transport and name, packets that each sends, and
+    // segments that the kernel cuts a call into.
     SettingKey { name: "members", kind: SettingKind::Text },
     SettingKey { name: "packets", kind: SettingKind::Number(1, 1 << 32) },
     SettingKey { name: "segments", kind: SettingKind::Number(1, 64) },
-    // Modules to load, of those in the root folder, in this order; without it all of them.
+    // Modules of the root folder to load, in this order; by default all of them.
     SettingKey { name: "modules", kind: SettingKind::Text },
-    // The folder of a UnixBench that was built, and how long each of its programs runs.
+    // Folder of a compiled UnixBench, and seconds that each of its programs runs.
     SettingKey { name: "unixbench", kind: SettingKind::Text },
     SettingKey { name: "seconds", kind: SettingKind::Number(1, 600) },
 ];
 
-/// Words that the kernel adds to those of the first process.
+/// Words that the kernel adds to the arguments of the first process.
 const WORDS_OF_KERNEL: &[&str] = &["console=", "root="];
-/// Ends the arguments of `run=`.
+/// Word that ends the arguments of `run=`.
 const THEN: &str = "then";
 
 impl CommandLine {
-    /// Reads the words; an error names the one that is not understood.
+    /// Parses the words; an error names the word that is not understood.
     pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<CommandLine, Error> {
         let mut request = CommandLine { tasks: Vec::new(), settings: GuestSettings::default() };
         let of_kernel = |word: &String| WORDS_OF_KERNEL.iter().any(|own| word.starts_with(own));
@@ -133,7 +133,7 @@ fn program_of(words: Vec<String>) -> Result<Task, Error> {
     Ok(Task::Program(words))
 }
 
-/// Everything that can be written without `=`.
+/// Lists every word that stands alone, without `=`.
 fn known_words() -> String {
     let jobs = JOBS.iter().map(|job| job.name);
     jobs.chain(workloads::names()).collect::<Vec<_>>().join(", ")
@@ -166,24 +166,24 @@ impl GuestSettings {
         Ok(())
     }
 
-    /// The value of a number's key; none when it was not given.
+    /// Returns the value of a number's key; none when it was not given.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.text(key).and_then(number)
     }
 
-    /// The value of a key as it was written.
+    /// Returns the value of a key as given.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         debug_assert!(KEYS.iter().any(|known| known.name == key), "no setting {key}");
         self.values.get(key).map(String::as_str)
     }
 
-    /// Parameters of a module, as insmod takes them.
+    /// Returns the parameters of a module in the form of insmod.
     pub(crate) fn module_parameters(&self, module: &str) -> String {
         let own = self.parameters.iter().filter(|(of, _)| of == module);
         own.map(|(_, setting)| setting.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    /// The modules that shall be loaded, of those that are there.
+    /// Selects the modules to load from the found ones.
     pub(crate) fn wanted_modules(&self, found: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
         let Some(wanted) = self.text("modules") else { return Ok(found) };
         let names = wanted.split(',').filter(|name| !name.is_empty());
@@ -207,7 +207,7 @@ fn number(text: &str) -> Option<u64> {
         b'G' => (&text[..text.len() - 1], 1 << 30),
         _ => (text, 1),
     };
-    // `parse` would take a sign.
+    // Rejects a sign, which `parse` would accept.
     if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }

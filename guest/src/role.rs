@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Roles of the guest as a child of itself: workloads that need a second process start the same
+//! Roles of the guest as a child of itself: a workload that needs a second process starts the same
 //! program again with `role=NAME` as its first word.
 //!
-//! A root folder then needs no second file, and a child costs the start of this program.
+//! So the root folder needs no second program, and a child costs the start of this one.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -10,10 +10,10 @@ use std::process::{Command, ExitCode};
 
 use crate::workloads::context_switch::TOKEN_BYTES;
 
-/// This program, wherever it lies.
+/// Path of this program, wherever it lies.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
-/// Runs the role named by the words; none when they name none.
+/// Runs the role that the words name; returns none when they name none.
 pub(crate) fn play(words: &[String]) -> Option<ExitCode> {
     let role = words.first()?.strip_prefix("role=")?;
     let outcome = match (role, words.get(1)) {
@@ -31,9 +31,9 @@ pub(crate) fn play(words: &[String]) -> Option<ExitCode> {
     })
 }
 
-/// Gives back every token until there are no more.
+/// Writes back every token until the input ends.
 fn echo() -> io::Result<()> {
-    // Unbuffered: the locks of the standard library would read ahead and write late.
+    // Bypasses the buffers of the standard library, which would read ahead and write late.
     let mut source = io::PipeReader::from(rustix::io::dup(io::stdin())?);
     let mut target = io::PipeWriter::from(rustix::io::dup(io::stdout())?);
     let mut token = [0; TOKEN_BYTES];
@@ -46,7 +46,7 @@ fn echo() -> io::Result<()> {
     }
 }
 
-/// Puts the same program into its own place `left` times.
+/// Replaces this process with the same program `left` times.
 fn exec(left: &str) -> io::Result<()> {
     let left: u64 = left.parse().map_err(io::Error::other)?;
     match left.checked_sub(1) {

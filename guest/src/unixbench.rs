@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the programs of a UnixBench that was built, and prints their counts as figures.
+//! Runs the programs of a compiled UnixBench and prints their counts as figures.
 //!
-//! `unixbench=PATH` is a folder of the guest's root that has `pgms/` and `testdir/` of UnixBench 5
-//! or newer; `guest/root.sh OUT FOLDER=/unixbench` puts it there. Its driver is a Perl script, so
-//! the programs are started here as it starts them, each for `seconds=` (10 without it), one copy
-//! at a time. They must run in the guest: link them statically (`LDFLAGS=-static make`), or put
-//! their libraries beside. The shell scripts need the shell of root.sh.
+//! `unixbench=PATH` is a folder of the guest's root with `pgms/` and `testdir/` of UnixBench 5 or
+//! newer; `guest/root.sh OUT FOLDER=/unixbench` puts it there. The driver of UnixBench is a Perl
+//! script, so this job starts the programs in the same way, each for `seconds=` (default 10), one
+//! copy at a time. The programs must run in the guest: link them statically (`LDFLAGS=-static
+//! make`), or add their libraries to the root. The shell scripts need the shell of root.sh.
 //!
-//! The count of a program is `calls`, in its own unit (loops, or kilobytes a second for the file
-//! copies, which are printed as bytes).
+//! The count of a program is `calls`, in its own unit: loops, or for the file copies kilobytes a
+//! second, which are printed as bytes.
 //!
 //! Sources: UnixBench 5.1.3 and 6.0, `Run` (tests and their options) and `USAGE`.
 //!
@@ -25,13 +25,13 @@ use crate::program::{command, succeeded};
 use crate::protocol::WorkDone;
 use crate::request::GuestSettings;
 
-/// On the command line; `unixbench=PATH` names it by itself.
+/// Job of the command line; `unixbench=PATH` adds it without its word.
 pub(crate) static JOB: GuestJob = GuestJob { name: "unixbench", run };
 
 const SECONDS: u64 = 10;
 const FOLDER: &str = "/unixbench";
 
-/// Name, program, and options, where `SECONDS`, `TMP` and `MULTI` stand for ours.
+/// Name, program, and options; the job replaces `SECONDS`, `TMP` and `MULTI`.
 const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("unixbench_execl", "execl", &["SECONDS"]),
     ("unixbench_file_copy_1024", "fstime", &copy_of("1024", "2000")),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `verify`: every member of `paths::PATHS` sends 4,000 packets over the loopback interface, and
-//! each byte that arrives is compared.
+//! each received byte is compared.
 //!
-//! The file begins its first packet at an odd byte, the last packet is a short one, and sequence
-//! numbers wrap on the way. Batches are of changing length, so that runs begin and end everywhere
-//! in a page. A line `guest: ok` for each member; the first packet that is wrong, or missing, ends
-//! the run.
+//! The first packet begins at an odd offset of the file, the last packet is short, and sequence
+//! numbers wrap on the way. The lengths of batches vary, so that segment runs begin and end
+//! anywhere in a page. Each member prints a line `guest: ok`; the first wrong or missing packet
+//! ends the run.
 //!
-//! Members that make frames themselves need another device than loopback, and are left out with
-//! their reason, as are those that the machine cannot use: `guest: skip MEMBER: REASON`.
+//! Members that make frames themselves need a device other than loopback; they and members that the
+//! machine cannot use are left out with their reason: `guest: skip MEMBER: REASON`.
 //!
 //! Settings: `members=` (all), `packets=` (4,000).
 //!
@@ -36,13 +36,13 @@ const PACKETS: u64 = 4000;
 const PACKETS_MAX: u64 = 60_000;
 const LAST_BYTES: u32 = 701;
 const START_BYTES: u32 = 77;
-/// Wraps within the first few hundred packets.
+/// First sequence number; wraps within the first few hundred packets.
 const FIRST_SEQUENCE: u16 = 65_300;
-/// The kernel charges a datagram with more than its bytes: room for the longest batch.
+/// Receive buffer for the longest batch: the kernel charges more than the bytes of a datagram.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// Lengths of batches, one after the other. The host may grant a normal user no more than 200 KiB.
+/// Lengths of successive batches. The host may grant a normal user no more than 200 KiB.
 const BATCHES: [u32; 6] = [1, 7, 64, 3, 50, 31];
-/// A download's steps: a packet, and what is no multiple of a page.
+/// Bytes of a download's step, not a multiple of a page.
 const STEP_BYTES: u64 = 77_777;
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(200);
@@ -66,7 +66,7 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends all packets and compares each with what it must be.
+/// Sends all packets and compares each with the expected bytes.
 fn stream(spec: &'static Spec, fixture: &Fixture) -> Result<(), Failure> {
     let packets = fixture.shape.packets;
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::host("bind", "lo"))?;
@@ -105,7 +105,7 @@ fn stream(spec: &'static Spec, fixture: &Fixture) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The next datagram; some paths send from elsewhere in the kernel and a little later.
+/// Receives the next datagram; waits, as some paths send later from elsewhere in the kernel.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
     let began = Instant::now();
     loop {
@@ -118,7 +118,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
     }
 }
 
-/// Downloads the image and compares all of it.
+/// Downloads the image and compares all bytes.
 fn download(spec: &'static Spec, fixture: &Fixture) -> Result<(), Error> {
     let bytes = fixture.image().bytes();
     let wrong = |error| crate::paths::failed(spec, error);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A buffer that begins on a page.
 //!
-//! The kernel copies between a file's pages and a program's: where the buffer begins within a page
-//! decides whether a page is one copy or two pieces of odd sizes. An allocator puts a buffer
-//! anywhere, another place with another size; figures of two sizes would compare two things.
+//! The kernel copies between a file's pages and a program's: the offset of the buffer in its page
+//! decides whether a page is one copy or two pieces of odd sizes. An allocator chooses that offset
+//! by the size, so that figures of two sizes would differ in two things.
 
 use std::ops::{Deref, DerefMut};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Bytes from the beginning of a page on.
+/// Bytes that begin on a page.
 pub(super) struct Buffer {
     allocated: Vec<u8>,
     start: usize,
@@ -17,11 +17,12 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Zeros; their pages are there.
+    /// Returns zeros in pages that are already mapped.
     pub(super) fn zeros(bytes: usize) -> Buffer {
         let mut allocated = vec![0; bytes + PAGE_BYTES];
         let start = allocated.as_ptr().align_offset(PAGE_BYTES);
-        // A page that was only ever read is everybody's page of zeros, and missing when written.
+        // Writes each page: a page that was only read is the shared zero page, and faults when
+        // written.
         allocated.fill(1);
         allocated.fill(0);
         Buffer { allocated, start, bytes }

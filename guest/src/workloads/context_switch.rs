@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A token goes to a second process through one pipe and comes back through another, after
-//! UnixBench's context1: with one processor each way is a switch of context. `calls` are the reads
-//! and writes of both processes, four a round trip.
+//! Token that goes to a second process through one pipe and comes back through another, after
+//! UnixBench's context1: with one processor each way is a context switch. `calls` are the reads and
+//! writes of both processes, four a round trip.
 //!
 //! Sources: pipe(7); UnixBench 5.1.3 `context1.c`.
 
@@ -16,7 +16,7 @@ use crate::request::GuestSettings;
 use crate::role::SELF;
 
 const NAME: &str = "context_switch";
-/// The token.
+/// Bytes of the token.
 pub(crate) const TOKEN_BYTES: usize = pattern::WORD_BYTES;
 const CALLS_OF_TRIP: u64 = 4;
 
@@ -25,7 +25,7 @@ pub(super) static CONTEXT_SWITCH: WorkloadSpec =
 
 struct ContextSwitch {
     echo: Child,
-    /// Closed, they end the echo.
+    /// Pipes to and from the echo, which ends when they are closed.
     pipes: Option<(ChildStdin, ChildStdout)>,
     trips: u64,
 }
@@ -40,7 +40,7 @@ fn open(amount: Amount, _: &GuestSettings) -> Result<Box<dyn Workload>, Error> {
     let pipes = echo.stdin.take().zip(echo.stdout.take());
     let trips = amount.turns(2 * TOKEN_BYTES as u64, CALLS_OF_TRIP);
     let mut load = ContextSwitch { echo, pipes, trips };
-    // The first trip waits for the process to be there; it is not measured.
+    // Makes the first trip unmeasured: it waits for the start of the process.
     load.trip(0)?;
     Ok(Box::new(load))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that puts this program into its own place over and over, after UnixBench's execl.
-//! `calls` are execves.
+//! Process that replaces itself with this program repeatedly, after UnixBench's execl. `calls` are
+//! calls of execve.
 //!
 //! Sources: execve(2); UnixBench 5.1.3 `execl.c`.
 
@@ -25,7 +25,7 @@ struct Execl {
 
 impl Workload for Execl {
     fn run(&mut self) -> Result<WorkDone, Error> {
-        // The start of the process is one of them.
+        // Counts the start of the process as one of them.
         let left = (self.count - 1).to_string();
         let status = command(SELF).args(["role=exec", &left]).status();
         succeeded(NAME, status.map_err(Error::host("execve", SELF))?)?;

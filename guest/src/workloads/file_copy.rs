@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies a file to another by read and write, after UnixBench: three sizes of buffer, each with
-//! its size of file, over and over.
+//! Copies one file to another by read and write, after UnixBench: three buffer sizes, each with its
+//! file size, repeatedly.
 //!
 //! Sources: UnixBench 5.1.3 `Run` (fstime, fsbuffer, fsdisk: buffers and blocks).
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workloads: one list, a file for each kind, their groups, and the runner.
+//! Workloads: one list, a file for each kind, their groups, and the runner.
 //!
-//! They are the workloads of *simd-copy* (files through pipes, tmpfs, sockets, processes) and a mix
-//! of everyday work, most of it after UnixBench. Each moves a fixed amount, checks that the
-//! received bytes are the sent ones, and prints the amount; the laboratory adds the processor time.
-//! Everything stays in memory: files are on the tmpfs below /tmp.
+//! They are the workloads of the simd-copy paper (files through pipes, tmpfs, sockets, processes)
+//! and a mix of everyday work, most of it after UnixBench. Each moves a fixed amount, checks that
+//! the received bytes are the sent ones, and prints the amount; the laboratory adds the processor
+//! time. All data stays in memory: files are on the tmpfs below /tmp.
 //!
-//! Amounts are such that a round takes a third of a second to a second in User Mode Linux, where a
-//! system call costs microseconds; `bytes=`, `calls=` and `percent=` set others.
+//! The amounts make a round take a third of a second to a second in User Mode Linux, where a system
+//! call costs microseconds; `bytes=`, `calls=` and `percent=` change them.
 //!
 //! Sources: "SIMD in the OS kernel" (workloads), UnixBench 5.1.3 `USAGE` (the mix).
 
@@ -37,29 +37,29 @@ use crate::request::GuestSettings;
 pub(crate) struct WorkloadSpec {
     /// The word on the command line and in the lines of figures.
     pub(crate) name: &'static str,
-    /// Which of [`GROUPS`] have it.
+    /// Those of [`GROUPS`] that contain the workload.
     pub(crate) groups: &'static [&'static str],
     /// Amount in one round when nothing is set.
     pub(crate) amount: Amount,
-    /// Makes it ready, for this amount.
+    /// Prepares the workload for this amount.
     pub(crate) open: fn(Amount, &GuestSettings) -> OpenedWorkload,
 }
 
-/// A workload that is ready, or the error.
+/// A prepared workload, or the error.
 type OpenedWorkload = Result<Box<dyn Workload>, Error>;
 
 /// Amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// At least so many bytes across the border of the kernel.
+    /// Least bytes copied between program and kernel.
     Bytes(u64),
-    /// So many of what the workload counts as its calls.
+    /// Number of calls, as the workload counts them.
     Calls(u64),
 }
 
-/// A workload that is ready.
+/// A prepared workload.
 pub(crate) trait Workload {
-    /// The measured section.
+    /// Runs the measured section.
     fn run(&mut self) -> Result<WorkDone, Error>;
 
     /// Checks the result of the section; not measured.
@@ -68,7 +68,7 @@ pub(crate) trait Workload {
     }
 }
 
-/// Words that stand for more than one workload; `all` is every one.
+/// Words for more than one workload; `all` names every one.
 const GROUPS: &[&str] = &["copies", "tmpfs", "large_buffers", "network", "mix", "all"];
 
 const COPIES: &[&str] = &["copies"];
@@ -79,7 +79,7 @@ const LARGE_FILES: &[&str] = &["copies", "tmpfs", "large_buffers"];
 const NETWORK: &[&str] = &["network"];
 const MIX: &[&str] = &["mix"];
 
-/// All of them; a member is a line here.
+/// All workloads, one line each.
 static WORKLOADS: &[&WorkloadSpec] = &[
     &pipe::PIPE_4K,
     &pipe::PIPE_64K,
@@ -108,7 +108,7 @@ static WORKLOADS: &[&WorkloadSpec] = &[
     &shell_scripts::SHELL_SCRIPTS,
 ];
 
-/// Workloads that a word names: one, a group, or none. A hyphen equals an underscore.
+/// Returns the workloads that a word names: one, a group, or none. A hyphen equals an underscore.
 pub(crate) fn named(word: &str) -> Vec<&'static WorkloadSpec> {
     let word = &*word.replace('-', "_");
     let is_meant =
@@ -116,13 +116,13 @@ pub(crate) fn named(word: &str) -> Vec<&'static WorkloadSpec> {
     WORKLOADS.iter().filter(is_meant).copied().collect()
 }
 
-/// Every word that stands for something.
+/// Lists every word that names workloads.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().copied().chain(WORKLOADS.iter().map(|spec| spec.name))
 }
 
-/// Runs all of the list, as many times over as the settings say: rounds interleave, so that a
-/// machine that becomes slower does so for all.
+/// Runs the list as many times as the setting `rounds` says. Rounds interleave, so that a machine
+/// that becomes slower does so for all workloads.
 pub(crate) fn run(list: &[&WorkloadSpec], settings: &GuestSettings) -> Result<(), Error> {
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in list {
@@ -135,7 +135,7 @@ pub(crate) fn run(list: &[&WorkloadSpec], settings: &GuestSettings) -> Result<()
 }
 
 impl Amount {
-    /// Amount by the settings.
+    /// Returns the amount after the settings.
     fn set(self, settings: &GuestSettings) -> Amount {
         let part = |own: u64| own * settings.number("percent").unwrap_or(100) / 100;
         match self {
@@ -144,7 +144,7 @@ impl Amount {
         }
     }
 
-    /// Number of loops; at least one.
+    /// Returns the number of loops, at least one.
     fn turns(self, bytes_of_turn: u64, calls_of_turn: u64) -> u64 {
         match self {
             Amount::Bytes(bytes) => bytes.div_ceil(bytes_of_turn).max(1),

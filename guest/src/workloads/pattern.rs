@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of which each eight say where they belong, so that a copy from the wrong place is seen by
-//! looking at a few of them.
+//! Test pattern: each word of eight bytes encodes its offset, so that a few words reveal a copy
+//! from the wrong place.
 
 use std::fs::File;
 use std::io;
@@ -11,46 +11,47 @@ use super::buffer::Buffer;
 use crate::error::{Error, same};
 
 pub(super) const WORD_BYTES: usize = 8;
-/// Odd, so that no two offsets have the same word (Knuth, TAOCP 3 §6.4, multiplicative hashing).
+/// Odd factor, so that no two offsets have the same word (Knuth, TAOCP 3 §6.4, multiplicative
+/// hashing).
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Files are filled in steps of this.
+/// Bytes of one write when a file is filled.
 const STEP_BYTES: usize = 1 << 20;
 
-/// The word at this offset.
+/// Returns the word of this offset.
 pub(super) fn word(offset: u64) -> u64 {
     offset.wrapping_mul(MULTIPLIER)
 }
 
-/// Fills a buffer of whole words as if it began at `offset`.
+/// Fills a buffer of whole words with the pattern from `offset` on.
 pub(super) fn fill(buffer: &mut [u8], offset: u64) {
     for (at, bytes) in (offset..).step_by(WORD_BYTES).zip(buffer.chunks_exact_mut(WORD_BYTES)) {
         bytes.copy_from_slice(&word(at).to_le_bytes());
     }
 }
 
-/// A buffer that begins at offset 0.
+/// Returns a buffer with the pattern from offset 0 on.
 pub(super) fn buffer(bytes: usize) -> Buffer {
     let mut buffer = Buffer::zeros(bytes);
     fill(&mut buffer, 0);
     buffer
 }
 
-/// Writes a number over a buffer's first word, so that each block sent is another.
+/// Writes a number over a buffer's first word, so that each sent block differs.
 pub(super) fn stamp(buffer: &mut [u8], number: u64) {
     buffer[..WORD_BYTES].copy_from_slice(&number.to_le_bytes());
 }
 
-/// The first word of a buffer.
+/// Returns the first word of a buffer.
 pub(super) fn first(buffer: &[u8]) -> u64 {
     u64::from_le_bytes(buffer[..WORD_BYTES].try_into().expect("a word"))
 }
 
-/// The last word of a buffer.
+/// Returns the last word of a buffer.
 pub(super) fn last(buffer: &[u8]) -> u64 {
     first(&buffer[buffer.len() - WORD_BYTES..])
 }
 
-/// A file of this size with the pattern in it, that is gone when it is closed.
+/// Makes a file of this size with the pattern; it has no name and ends when it is closed.
 pub(super) fn file(bytes: u64) -> Result<File, Error> {
     let file = empty_file()?;
     let mut step = vec![0; STEP_BYTES];
@@ -62,7 +63,7 @@ pub(super) fn file(bytes: u64) -> Result<File, Error> {
     Ok(file)
 }
 
-/// A file without a name.
+/// Makes an empty file without a name.
 pub(super) fn empty_file() -> Result<File, Error> {
     static FILES: AtomicU64 = AtomicU64::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +75,7 @@ pub(super) fn empty_file() -> Result<File, Error> {
     Ok(file)
 }
 
-/// The number of bytes that a call moved, which must be all.
+/// Returns an error unless a call moved all bytes.
 pub(super) fn whole<E: Into<io::Error>>(
     call: &'static str,
     object: &str,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies through a pipe: program to page, page to program. A pipe's pages are 4 KiB each, so no
-//! copy in the kernel is larger, whatever the block.
+//! Copies through a pipe: program to page, page to program. A pipe's pages have 4 KiB, so no copy
+//! in the kernel is larger, for any block size.
 //!
-//! `pipe_throughput` is UnixBench's: blocks of 512 bytes.
+//! `pipe_throughput` is that of UnixBench: blocks of 512 bytes.
 //!
 //! Sources: pipe(7); UnixBench 5.1.3 `pipe.c` (the size of its block).
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes a process that ends at once without another program, after UnixBench's spawn. `calls` are
+//! Makes processes that end at once without another program, after UnixBench's spawn. `calls` are
 //! processes.
 //!
-//! A plain fork cannot be had without `unsafe`: a child of a program with threads may call little.
-//! The standard library's own fork can: a user number makes it fork rather than posix_spawn, and a
-//! program that is not there ends the child right after. What this adds to fork, exit and wait is
-//! a pipe for the reason, setuid (and setgroups for the superuser), and one look at a missing name.
+//! A plain fork needs `unsafe`: few calls are safe in the child of a program with threads. The
+//! standard library can fork: a user number makes it use fork instead of posix_spawn, and a program
+//! that does not exist ends the child right after. Beside fork, exit and wait this costs a pipe for
+//! the error, setuid (and setgroups for the superuser), and one look-up of a missing name.
 //!
 //! Sources: fork(2); UnixBench 5.1.3 `spawn.c`; `std::os::unix::process::CommandExt::uid`.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts this program again as a process that ends at once, and waits for it: what a shell does
-//! for every command. `calls` are processes.
+//! Starts this program again as a process that ends at once, and waits for it, as a shell does for
+//! every command. `calls` are processes.
 //!
 //! Sources: posix_spawn(3), which the standard library uses here (vfork and execve).
 

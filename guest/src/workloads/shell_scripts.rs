@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A script of a shell with small programs and pipes between them, after UnixBench's shell
-//! scripts: sort a text, dump it, sort the dump, count and search. `calls` are the programs that
-//! are started, the shell among them.
+//! Shell script with small programs and pipes between them, after UnixBench's shell scripts: sorts
+//! a text, dumps it, sorts the dump, counts and searches. `calls` are the started programs, the
+//! shell included.
 //!
-//! It needs a shell and its programs in the guest's root; guest/root.sh puts there what the host
-//! has. What the script says at the end is compared with what the text must give.
+//! The guest's root needs a shell and its programs; guest/root.sh copies those of the host. The
+//! last output of the script is compared with the result that the text must give.
 //!
 //! Sources: UnixBench 5.1.3 `USAGE` (shell1); the commands are POSIX.
 
@@ -21,12 +21,12 @@ use crate::request::GuestSettings;
 
 const NAME: &str = "shell_scripts";
 const SHELL: &str = "/bin/sh";
-/// Lines of the text; every third one is what is searched for.
+/// Lines of the text; the script searches for every third one.
 const LINES: u64 = 150;
 /// The shell, and every program of its script.
 const PROGRAMS: u64 = 8;
 
-/// `$1` is a folder with the text.
+/// Shell script; `$1` is a folder with the text.
 const SCRIPT: &str = r#"
 set -e
 cd "$1"
@@ -62,7 +62,7 @@ fn open(amount: Amount, _: &GuestSettings) -> Result<Box<dyn Workload>, Error> {
     let named = folder.display().to_string();
     fs::create_dir_all(&folder).map_err(Error::host("mkdir", named.as_str()))?;
     fs::write(folder.join("text"), text()).map_err(Error::host("write", named))?;
-    // The first of the sorted lines that are searched for.
+    // The script finds the lines of kind "third"; line 0 is the first of them when sorted.
     let expected = format!("{} {}", LINES / 3, line(0));
     Ok(Box::new(ShellScripts { folder, expected, runs: amount.turns(u64::MAX, PROGRAMS) }))
 }
@@ -72,7 +72,7 @@ fn line(number: u64) -> String {
     format!("{number:04} a {kind} line")
 }
 
-/// Lines backwards, so that there is something to sort.
+/// Returns the lines in reverse order, so that the script has something to sort.
 fn text() -> String {
     (0..LINES).rev().fold(String::new(), |mut text, number| {
         writeln!(text, "{}", line(number)).expect("a string takes all");
@@ -102,7 +102,7 @@ impl Workload for ShellScripts {
 
 impl Drop for ShellScripts {
     fn drop(&mut self) {
-        // What is left of it is in the guest's memory, or in a folder for temporary files.
+        // Ignores an error: the rest is in the guest's memory, or in a folder of temporary files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

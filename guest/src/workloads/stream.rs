@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Common part of pipes and sockets: a block is written into one end and read from the other by the
-//! same process, over and over.
+//! Common part of pipes and sockets: the same process writes a block into one end and reads it from
+//! the other, repeatedly.
 //!
-//! One process, so that no switch of the scheduler is measured with the copies. Neither end waits:
-//! what the kernel takes is read before more is given, so a block may be larger than its buffers.
-//! Every block carries its number, and the last one is compared byte by byte.
+//! One process does both, so that the figures contain no context switch. Neither end blocks: the
+//! process reads whatever the kernel has accepted before it writes more, so a block may be larger
+//! than the kernel's buffers. Every block carries its number, and the last one is compared byte by
+//! byte.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +16,7 @@ use super::{Amount, Workload, pattern};
 use crate::error::{Error, same, same_bytes};
 use crate::protocol::WorkDone;
 
-/// Blocks through two ends of something.
+/// Blocks through the two ends of a pipe or connection.
 pub(super) struct StreamEnds {
     name: &'static str,
     source: OwnedFd,
@@ -26,7 +27,7 @@ pub(super) struct StreamEnds {
 }
 
 impl StreamEnds {
-    /// `source` is written to and what was written comes out of `target`.
+    /// Makes the workload; bytes written to `source` come out of `target`.
     pub(super) fn new(
         name: &'static str,
         (source, target): (OwnedFd, OwnedFd),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that do next to nothing in the kernel, after UnixBench's syscall: dup, close, getpid,
-//! getuid, umask, over and over.
+//! System calls with almost no work in the kernel, after UnixBench's syscall: dup, close, getpid,
+//! getuid, umask, repeatedly.
 //!
-//! Sources: syscalls(2); UnixBench 5.1.3 `syscall.c` (which calls).
+//! Sources: syscalls(2); UnixBench 5.1.3 `syscall.c` (the choice of calls).
 
 use std::fs::File;
 

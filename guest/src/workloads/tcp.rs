@@ -25,7 +25,8 @@ pub(super) static TCP_64K: WorkloadSpec = WorkloadSpec {
 fn connection() -> std::io::Result<(OwnedFd, OwnedFd)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let source = TcpStream::connect(listener.local_addr()?)?;
-    // Else a block's end may wait for an acknowledgement, which waits as well (RFC 1122 §4.2.3.4).
+    // Without it a block's end may wait for an acknowledgement, which waits too (RFC 1122
+    // §4.2.3.4).
     source.set_nodelay(true)?;
     let (target, _) = listener.accept()?;
     Ok((source.into(), target.into()))

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes of a file of 4 MiB on tmpfs that is in memory already, over and over from its
+//! Reads and writes of a file of 4 MiB on tmpfs that is in memory already, repeatedly from its
 //! beginning to its end, in blocks of 4 KiB to 1 MiB.
 //!
-//! Every copy is between a page of the file and the program's buffer; there is no disk and no
-//! allocation, so the larger the block, the more of the time is the copy. Reads look at the first
-//! and the last word of each block; what was written is read back afterwards.
+//! Every copy is between a page of the file and the program's buffer, without a disk and without
+//! allocation, so that the share of the copy in the time grows with the block. Reads check the
+//! first and the last word of each block; written blocks are read back afterwards.
 //!
-//! The file lies in the last cache. One of about its size lies there now more and now less, by
-//! where its pages came to be and by what other programs do: 16 MiB in a cache of 32 MiB spread
-//! three times as much. `file_bytes=` makes it another size, in whole megabytes.
+//! The file fits the last-level cache. A file of about the size of that cache stays there in
+//! varying parts, which depend on its pages and on other programs: 16 MiB in a cache of 32 MiB
+//! spread three times as much. `file_bytes=` sets another size, in whole megabytes.
 //!
 //! Sources: tmpfs(5), pread(2); "SIMD in the OS kernel" (file workloads).
 //!
-//! Does not: touch a tmpfs when it runs on a host whose temporary folder is none.
+//! Does not use a tmpfs on a host whose temporary folder is not one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -64,7 +64,7 @@ const fn write<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u6
     }
 }
 
-/// A file, and how many blocks of it are to be moved.
+/// A file, and the number of its blocks to move.
 struct BlockFile {
     file: File,
     file_bytes: u64,
@@ -78,7 +78,7 @@ impl BlockFile {
         amount: Amount,
         settings: &GuestSettings,
     ) -> Result<BlockFile, Error> {
-        // Whole blocks of every size.
+        // Rounds up, so that the file has whole blocks of every size.
         let file_bytes = settings.number("file_bytes").unwrap_or(FILE_BYTES);
         let file_bytes = file_bytes.next_multiple_of(MIB as u64);
         Ok(BlockFile {
@@ -89,7 +89,7 @@ impl BlockFile {
         })
     }
 
-    /// Offset of the block with this number.
+    /// Returns the offset of the block with this number.
     fn offset(&self, number: u64) -> u64 {
         number * self.buffer.len() as u64 % self.file_bytes
     }
@@ -103,7 +103,7 @@ impl BlockFile {
         pattern::whole("pread", "tmpfs", self.buffer.len(), outcome)
     }
 
-    /// The offset of the last word of the block at `offset`.
+    /// Returns the offset of the last word of the block at `offset`.
     fn last(&self, offset: u64) -> u64 {
         offset + (self.buffer.len() - pattern::WORD_BYTES) as u64
     }
@@ -126,7 +126,7 @@ impl Workload for Read {
         Ok(blocks.work())
     }
 
-    /// All of what the last read left.
+    /// Checks all bytes of the last read.
     fn check(&mut self) -> Result<(), Error> {
         let Read(blocks) = self;
         let mut expected = vec![0; blocks.buffer.len()];
@@ -148,7 +148,7 @@ impl Workload for Write {
         Ok(blocks.work())
     }
 
-    /// Every block that was written last at its place is there with its number.
+    /// Checks that the last block written to each place is there with its number.
     fn check(&mut self) -> Result<(), Error> {
         let Write(blocks) = self;
         let mut expected = pattern::buffer(blocks.buffer.len());

@@ -12,7 +12,7 @@ use crate::error::{Error, same, same_bytes};
 use crate::protocol::WorkDone;
 
 const DATAGRAM_BYTES: usize = 1400;
-/// A datagram on loopback is there before its send returns; one that is not is lost.
+/// Longest wait. A datagram on loopback arrives before its send returns; a later one is lost.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const NAME: &str = "udp_1400";
 
@@ -26,7 +26,7 @@ pub(super) static UDP_1400: WorkloadSpec = WorkloadSpec {
             source,
             target,
             sent: pattern::buffer(DATAGRAM_BYTES),
-            // One byte more, which a datagram that is too long would fill.
+            // Has one byte more, which a datagram that is too long would fill.
             received: Buffer::zeros(DATAGRAM_BYTES + 1),
             datagrams: amount.turns(2 * DATAGRAM_BYTES as u64, 2),
         }))
