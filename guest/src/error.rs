@@ -22,7 +22,7 @@ pub(crate) enum Error {
     /// A setting with a value that cannot be used.
     #[error("setting {key}={value}: {need}")]
     Setting {
-        /// Its name.
+        /// Name of the setting.
         key: String,
         /// Value found.
         value: String,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receive descriptors of network cards made into packet metadata, many at a time.
+//! Receive descriptors of network cards converted into packet metadata, many at a time.
 //!
-//! A card tells of a packet in 16 or 32 bytes whose fields stand across bytes; a driver makes of
-//! them what programs ask for, once for each packet, and nothing in it may wait. In bursts of 32
-//! from the first cache, nanoseconds a packet (AMD EPYC with AVX-512, rustc 1.95):
+//! A card describes a packet in 16 or 32 bytes whose fields cross byte boundaries. A driver
+//! converts them once for each packet, and no step of that may stall. In bursts of 32 from the
+//! first-level cache, nanoseconds a packet (AMD EPYC with AVX-512, rustc 1.95):
 //!
 //! | variant | 16 bytes | 32 bytes | AF_XDP |
 //! |---|---|---|---|
@@ -13,17 +13,17 @@
 //! | `avx512`, sixteen | 0.47 | 0.72 | 0.22 |
 //! | `narrow_store`, a fault kept to be measured | 2.2 | 2.7 | |
 //!
-//! [`Metadata`] is laid out for it: tag and hash are where the short format has them, length and
-//! flags meet them by one unpacking. In a driver's whole loop (`pagewire lab descriptors`, a ring
-//! with a card on another core) a packet takes 8.5 ns with the fault, 6.7 with its remedy, 6.0 by
-//! AVX2 and 6.2 by AVX-512: what is left is the loop.
+//! The layout of [`Metadata`] suits the conversion: tag and hash keep their places in the short
+//! format, and one unpacking adds length and flags. In a driver's whole loop (`pagewire lab
+//! descriptors`, a ring with a card on another core) a packet takes 8.5 ns with the fault, 6.7 with
+//! its remedy, 6.0 by AVX2 and 6.2 by AVX-512: the rest is the loop.
 //!
 //! Sources: Intel's XL710 datasheet (write-back formats) with Linux's and DPDK's `i40e_type.h`;
 //! Linux `include/uapi/linux/if_xdp.h`; Richardson, "Improving Driver Performance: A Worked
 //! Example" (the fault and its remedy).
 //!
-//! Does not own a ring, hand out buffers, or put split packets together; the poller does. Flow
-//! director's programming status and header split have no flags here.
+//! Does not own a ring, hand out buffers, or join split packets; the poller does. Has no flags for
+//! flow director's programming status and header split.
 
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere;
@@ -46,11 +46,11 @@ use simd::variant::{self, Dropped, Variant, everywhere};
 pub struct Burst {
     /// Descriptors converted: all before the first that is not done.
     pub count: usize,
-    /// Of these, those without [`Flags::END`]: 0 when every packet lies in one buffer.
+    /// Converted descriptors without [`Flags::END`]: 0 when every packet lies in one buffer.
     pub split: usize,
 }
 
-/// The record of one descriptor, field by field; `None` when it is not done. `third` is the third
+/// Converts one descriptor field by field; returns `None` when it is not done. `third` is the third
 /// quad word, 0 in the short format.
 fn oracle_of(first: u64, second: u64, third: u64) -> Option<Metadata> {
     let has = |bit: u64| second & bit != 0;
@@ -94,8 +94,8 @@ fn oracle(records: impl Iterator<Item = Option<Metadata>>, packets: &mut [Metada
     burst
 }
 
-/// Converts descriptors until one is not done, or `packets` is full: what [`Descriptor::short`]
-/// does, one by one.
+/// Converts descriptors one by one until one is not done, or `packets` is full, as
+/// [`Descriptor::short`] does.
 pub fn oracle_short(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
     let records = descriptors.iter().map(|descriptor| {
         let [first, second] = descriptor.qwords();
@@ -104,7 +104,7 @@ pub fn oracle_short(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
     oracle(records, packets)
 }
 
-/// As [`oracle_short`].
+/// Same as for [`oracle_short`].
 pub fn oracle_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
     let records = descriptors.iter().map(|descriptor| {
         let [first, second, third, _] = descriptor.qwords();
@@ -113,7 +113,7 @@ pub fn oracle_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
     oracle(records, packets)
 }
 
-/// As [`oracle_short`]; all are done.
+/// Same as for [`oracle_short`]; all descriptors are done.
 pub fn oracle_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
     let records = descriptors.iter().map(|descriptor| {
         let ends = descriptor.options & option::CONTINUED == 0;
@@ -130,17 +130,17 @@ pub fn oracle_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
 //     lengths = dword 3 of each d
 //     if not all of status are done: the rest one by one
 //     last    = flags looked up by four bits each | errors | type
-//     record  = tag and hash of d where they are | length | last
+//     record  = tag and hash of d in their places | length | last
 //
-// Departures from what drivers do:
+// Departures from the loops of drivers:
 // 1. Descriptors are read first to last, not last to first. A driver counts done bits, so it must
-//    not see a later descriptor newer than an earlier one; here everything behind the first one
-//    that is not done is left, whatever it is.
+//    not see a later descriptor newer than an earlier one; this code leaves every descriptor behind
+//    the first one that is not done.
 // 2. A group in which not all are done is converted again, one by one: up to n - 1 of a burst.
-//    Nothing is written behind what is converted.
-// 3. A flag is one that can be made by or: "unknown" is set where a driver would clear "good".
+//    No record is written behind the converted ones.
+// 3. Every flag can be set by an or: "unknown" is set where a driver would clear "good".
 
-/// A variant's functions, one for each format.
+/// Functions of a variant, one for each format.
 struct Run {
     short: unsafe fn(&[Short], &mut [Metadata]) -> Burst,
     long: unsafe fn(&[Long], &mut [Metadata]) -> Burst,
@@ -179,7 +179,7 @@ static VARIANTS: &[Variant<Run>] = &[
     },
 ];
 
-/// Faults that are kept to be measured and found. No choice looks here.
+/// Faults that are kept to be measured and found. No selection includes them.
 #[cfg(target_arch = "x86_64")]
 static SPECIMENS: &[Variant<Run>] = &[Variant {
     name: "narrow_store",
@@ -187,18 +187,18 @@ static SPECIMENS: &[Variant<Run>] = &[Variant {
     run: Run { short: x86::narrow_store, long: x86::narrow_store_long, xdp: x86::sse_xdp },
 }];
 
-/// A variant that this processor has.
+/// Variant that this processor has.
 #[derive(Clone, Copy)]
 pub struct Descriptor(&'static Variant<Run>);
 
 impl Descriptor {
-    /// All that are here, widest last.
+    /// Returns the variants that this processor has, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
 
-    /// Known faults, right in what they give and slow: for the lab, and for who looks for stalls.
-    /// None is ever chosen.
+    /// Returns the known faults, which give right answers and are slow: for measurements, and for
+    /// the search for stalls. None is ever selected.
     pub fn specimens() -> impl Iterator<Item = Self> {
         variant::here(SPECIMENS).map(Self)
     }
@@ -209,22 +209,22 @@ impl Descriptor {
         (Self(chosen), dropped)
     }
 
-    /// Its instruction set, or its fault.
+    /// Returns its instruction set, or its fault.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// Writes the metadata of each descriptor until one is not done, or `packets` is full. Nothing
-    /// is written behind [`Burst::count`].
+    /// Writes the metadata of each descriptor until one is not done, or `packets` is full. Writes
+    /// no record behind [`Burst::count`].
     #[inline]
     pub fn short(self, descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
         let count = descriptors.len().min(packets.len());
-        // SAFETY: a `Descriptor` is made of variants alone that `variant::here` found here; both
+        // SAFETY: `variant::here` found every variant that a `Descriptor` holds; both slices
         // are of one length.
         unsafe { (self.0.run.short)(&descriptors[..count], &mut packets[..count]) }
     }
 
-    /// As [`Descriptor::short`].
+    /// Same as for [`Descriptor::short`].
     #[inline]
     pub fn long(self, descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
         let count = descriptors.len().min(packets.len());
@@ -232,7 +232,7 @@ impl Descriptor {
         unsafe { (self.0.run.long)(&descriptors[..count], &mut packets[..count]) }
     }
 
-    /// As [`Descriptor::short`]; all of `descriptors` are done.
+    /// Same as for [`Descriptor::short`]; all of `descriptors` are done.
     #[inline]
     pub fn xdp(self, descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
         let count = descriptors.len().min(packets.len());
@@ -240,7 +240,7 @@ impl Descriptor {
         unsafe { (self.0.run.xdp)(&descriptors[..count], &mut packets[..count]) }
     }
 
-    /// True when it gives the known answers.
+    /// True when the variant gives the known answers.
     fn is_right(self) -> bool {
         const COUNT: usize = 37;
         let noise = |index: usize, salt: u64| {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exercises: each kernel of ours on a few batches, for a tracer to watch; specimens that stall.
+//! Exercises: each kernel of pagewire on a few batches, and specimens that stall, for a tracer.
 //!
-//! `pagewire lab stalls --self` has the program run itself under each tracer with these. A kernel
-//! that is used shall have no blocked load. A specimen has as many as its construction says, which
-//! shows that the tracer would have seen one.
+//! `pagewire lab stalls --self` makes the program run itself under each tracer with these. A kernel
+//! in use must have no blocked load. A specimen has a known number of them, which shows that the
+//! tracer would have found one.
 //!
-//! What is watched is the function of `runs` and what it calls; what it works on is made before,
-//! so that stores made there are not of it. The variant is the one that is chosen on the processor
-//! that the tracer gives the program.
+//! The tracer watches the function of `runs` and its callees. Their data is made before, so that
+//! its stores are not watched. Each exercise runs the variant that is selected on the processor
+//! that the tracer presents to the program.
 //!
 //! Sources: the headers of the kernels in `simd`.
-//! What it does not do: compare results; the kernels' own tests do.
+//! Does not compare results; the kernels' own tests do.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -34,17 +34,17 @@ pub static EXERCISES: &[Exercise] = &[
     Exercise { name: "descriptor", calls: 6, blocked: 0, run: descriptor },
 ];
 
-/// Runs all of them.
+/// Runs all exercises.
 pub fn exercise() {
     for exercise in EXERCISES {
         (exercise.run)(exercise.calls);
     }
 }
 
-/// What a tracer is told to watch: a part of the names of the functions in `runs`.
+/// Part of the names of the functions in `runs`, by which a tracer selects them.
 pub const WATCHED: &str = "specimens::exercise::runs::";
 
-/// What is chosen, unless it is wrong on this processor.
+/// Returns the variant that is selected unless it gives wrong answers on this processor.
 fn widest<V>(variants: impl Iterator<Item = V>) -> V {
     variants.last().expect("one variant is everywhere")
 }
@@ -66,7 +66,7 @@ fn cbc(calls: u64) {
 fn checksum(calls: u64) {
     let slots = noise(RANGES * STRIDE);
     let ranges = |call| {
-        // Another length each time, and so another rest.
+        // Uses another length for each call, and so another rest.
         let (at, bytes) = (call, RANGE_BYTES - call);
         Ranges { slots: &slots, stride: STRIDE, at, bytes, last_bytes: bytes / 3 }
     };
@@ -111,7 +111,7 @@ fn packet(calls: u64) {
     runs::packet(widest(crate::specimens::packet::Packet::all()), &frames, &mut fields, calls);
 }
 
-/// Makes an Ethernet, IPv4 and UDP frame of noise.
+/// Turns noise into an Ethernet, IPv4 and UDP frame, byte by byte.
 fn udp_byte((noise, at): (u8, usize)) -> u8 {
     match at {
         12 => 0x08,        // IPv4
@@ -127,7 +127,8 @@ fn udp_byte((noise, at): (u8, usize)) -> u8 {
     }
 }
 
-/// The published fault: four lengths a batch, stored by themselves into what is loaded whole.
+/// Runs the published fault: four lengths a batch, stored one by one into bytes that one load
+/// reads.
 fn narrow_store(calls: u64) {
     for variant in Descriptor::specimens().filter(|variant| variant.name() == "narrow_store") {
         let mut packets = vec![Metadata::default(); BURST];
@@ -135,7 +136,7 @@ fn narrow_store(calls: u64) {
     }
 }
 
-/// The published remedy.
+/// Runs the published remedy.
 fn sse_blend(calls: u64) {
     for variant in Descriptor::all().filter(|variant| variant.name() == "sse_blend") {
         let mut packets = vec![Metadata::default(); BURST];
@@ -158,12 +159,12 @@ fn short() -> Vec<Short> {
     (0..BURST as u64).map(|n| Short::new([n << 32, done(n)])).collect()
 }
 
-/// A descriptor that is done, of a packet of its own.
+/// Returns the second quad word of a done descriptor, with its own length.
 fn done(number: u64) -> u64 {
     status::DONE | status::END | status::CHECKED | (60 + number) << status::LENGTH_SHIFT
 }
 
-/// The functions that are watched.
+/// Functions that the tracer watches.
 mod runs {
     use std::hint::black_box;
 
@@ -274,16 +275,16 @@ mod runs {
     }
 }
 
-/// Of the timing loops.
+/// Rounds of the timing loops.
 const ROUNDS: u32 = 25;
-/// More than the widest variant has lanes for.
+/// Messages of a call, more than the widest variant has lanes.
 const CBC_MESSAGES: usize = 20;
 const CBC_BYTES: usize = 256;
-/// Descriptors of a call: 25 batches of four, and whole ones of eight and some.
+/// Descriptors of a call: 25 batches of four, or whole batches of eight and a rest.
 const BURST: usize = 100;
-/// A short one.
+/// Bytes of a short frame.
 const FRAME_BYTES: usize = 120;
-/// A batch of frames, in slots as a ring has them.
+/// Frames of a batch, in slots as in a ring.
 const RANGES: usize = 16;
 const STRIDE: usize = 2048;
 const RANGE_BYTES: usize = 1316;

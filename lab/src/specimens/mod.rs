@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Specimens: routines that are measured, and that the product does not use.
+//! Specimens: routines that the laboratory measures and the product does not use.
 //!
-//! They reproduce the published copies and driver loops and take them further. The product's own
+//! They reproduce the published copies and driver loops and develop them further. The product's own
 //! kernels are in the crate `simd`, whose list of variants and whose selection these use too.
 //! Parsing headers eight at once (`packet`) saves 4.6 ns of the 400 that a received packet costs
 //! (`pagewire lab descriptors`, Zen 4), so receiving keeps its plain parser.
 //!
 //! Sources: the headers of the files.
-//! Nothing here is chosen for a production path.
+//! Does not choose anything for a production path.
 
 #![allow(unsafe_code, reason = "SIMD kernels; STYLE.md, unsafe")]
 
@@ -23,14 +23,14 @@ use self::copy::Copier;
 use self::descriptor::Descriptor;
 use self::packet::Packet;
 
-/// One variant of each specimen that has several.
+/// One variant of each specimen.
 #[derive(Clone, Copy, Debug)]
 pub struct Specimens {
-    /// Copies, with or without a sum.
+    /// Copies, with or without a checksum.
     pub copy: Copier,
-    /// Receive descriptors made into packet metadata.
+    /// Conversion of receive descriptors into packet metadata.
     pub descriptor: Descriptor,
-    /// Ethernet, IP, UDP and RTP fields of many frames.
+    /// Reader of Ethernet, IP, UDP and RTP fields of many frames.
     pub packet: Packet,
     dropped: [Option<Dropped>; 3],
 }
@@ -46,7 +46,7 @@ impl Specimens {
         Self { copy, descriptor, packet, dropped }
     }
 
-    /// Variants that gave a wrong answer here: an error of ours or of the processor.
+    /// Returns the variants that gave a wrong answer here: an error of the code or the processor.
     pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
         self.dropped.into_iter().flatten()
     }

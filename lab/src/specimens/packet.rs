@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ethernet, VLAN, IP, UDP and RTP fields of received frames, many at a time.
 //!
-//! A program that takes frames from a device past the kernel's UDP reads their headers itself: some
-//! fifty bytes a frame, each frame in memory of its own. Most are alike: IPv4 without options, UDP,
-//! RTP without extras; those are read from registers, all others by the oracle. Nanoseconds a usual
-//! frame in slots of 2 KiB that lie in the caches (AMD EPYC with AVX-512, rustc 1.95): 15.9 by the
-//! oracle, 5.3 by words, 3.3 by SSE4.1, 3.2 by AVX2, 2.0 by AVX-512, which looks at eight at once.
+//! A program that receives frames from a device without the kernel's UDP parses their headers
+//! itself: some fifty bytes a frame, each frame in its own memory. Most frames are usual: IPv4
+//! without options, UDP, RTP without extras. Variants read those by registers; the oracle reads all
+//! others. Nanoseconds a usual frame in slots of 2 KiB that lie in the caches (AMD EPYC with
+//! AVX-512, rustc 1.95): 15.9 by the oracle, 5.3 by words, 3.3 by SSE4.1, 3.2 by AVX2, 2.0 by
+//! AVX-512, which checks eight at once.
 //!
-//! Sources: IEEE 802.1Q (tags, 802.1ad's too); RFC 791, RFC 8200 and RFC 6946 (IP); RFC 768 (UDP);
-//! RFC 3550 §5.1 and RFC 5761 §4 (RTP, and RTCP on one port with it).
+//! Sources: IEEE 802.1Q (tags, also those of 802.1ad); RFC 791, RFC 8200 and RFC 6946 (IP); RFC 768
+//! (UDP); RFC 3550 §5.1 and RFC 5761 §4 (RTP, and RTCP on the same port).
 //!
 //! Does not verify checksums (the device or [`simd::checksum`] does), reassemble fragments or read
-//! addresses, which stand behind [`Fields::ip_at`].
+//! addresses, which follow [`Fields::ip_at`].
 
 mod parse;
 #[cfg(target_arch = "x86_64")]
@@ -24,48 +25,48 @@ pub use parse::FRAME_BYTES_MAX;
 
 use simd::variant::{self, Dropped, Variant, everywhere};
 
-/// The fields of a frame. Fields that do not apply are 0.
+/// Fields of a frame. Fields that do not apply are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct Fields {
-    /// UDP's source port (with [`ParseFlags::UDP`]; so for target port, `udp_at` and `udp_bytes`).
+    /// UDP source port (valid with [`ParseFlags::UDP`], as are the other three UDP fields).
     pub source_port: u16,
-    /// UDP's target port.
+    /// UDP target port.
     pub target_port: u16,
-    /// RTP's sequence number (with [`ParseFlags::RTP`]; so for all of RTP).
+    /// RTP sequence number (valid with [`ParseFlags::RTP`], as are all RTP fields).
     pub sequence: u16,
-    /// Bytes of the datagram behind UDP's header.
+    /// Bytes of the datagram behind the UDP header.
     pub udp_bytes: u16,
-    /// RTP's timestamp.
+    /// RTP timestamp.
     pub timestamp: u32,
-    /// RTP's marker, the highest bit, and payload type.
+    /// RTP marker, the highest bit, and payload type.
     pub marker_and_type: u8,
-    /// Where IP's header begins (with an address: unless [`ParseFlags::NOT_IP`] or shorter than
-    /// that).
+    /// Offset of the IP header; invalid with [`ParseFlags::NOT_IP`] and in frames that end before
+    /// it.
     pub ip_at: u8,
-    /// Where the bytes behind UDP's header begin.
+    /// Offset of the bytes behind the UDP header.
     pub udp_at: u16,
-    /// RTP's source.
+    /// RTP synchronization source.
     pub ssrc: u32,
-    /// Bytes of RTP's payload, without padding.
+    /// Bytes of the RTP payload, without padding.
     pub payload_bytes: u16,
-    /// Where they begin.
+    /// Offset of the RTP payload.
     pub payload_at: u16,
-    /// The outer tag: priority and identifier; 0 where there is none.
+    /// Outer tag: priority and identifier; 0 without a tag.
     pub vlan: u16,
-    /// The inner tag of two.
+    /// Inner tag of two.
     pub second_vlan: u16,
     /// The valid parts, and the reason when some are not.
     pub found: ParseFlags,
 }
 
 impl Fields {
-    /// RTP's marker.
+    /// Returns the RTP marker.
     pub const fn marker(&self) -> bool {
         self.marker_and_type & 0x80 != 0
     }
 
-    /// RTP's payload type.
+    /// Returns the RTP payload type.
     pub const fn payload_type(&self) -> u8 {
         self.marker_and_type & 0x7f
     }
@@ -73,7 +74,7 @@ impl Fields {
 
 const _: () = {
     use core::mem::offset_of;
-    // Vectors write it whole.
+    // Vectors write the record as one piece.
     assert!(size_of::<Fields>() == 32 && align_of::<Fields>() == 32);
     assert!(offset_of!(Fields, source_port) == 0 && offset_of!(Fields, target_port) == 2);
     assert!(offset_of!(Fields, sequence) == 4 && offset_of!(Fields, udp_bytes) == 6);
@@ -84,35 +85,35 @@ const _: () = {
     assert!(offset_of!(Fields, second_vlan) == 26 && offset_of!(Fields, found) == 28);
 };
 
-/// Bits of [`Fields::found`]: what holds, and one reason when RTP does not.
+/// Bits of [`Fields::found`]: the valid parts, and one reason when RTP is not valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct ParseFlags(pub u32);
 
 impl ParseFlags {
-    /// A whole UDP datagram.
+    /// The frame has a whole UDP datagram.
     pub const UDP: Self = Self(1);
-    /// A whole RTP packet.
+    /// The datagram is a whole RTP packet.
     pub const RTP: Self = Self(1 << 1);
-    /// The frame ends before what its headers say.
+    /// The frame ends before the end that its headers announce.
     pub const TRUNCATED: Self = Self(1 << 2);
-    /// More than [`FRAME_BYTES_MAX`] bytes.
+    /// The frame has more than [`FRAME_BYTES_MAX`] bytes.
     pub const OVERSIZE: Self = Self(1 << 3);
-    /// Neither IPv4 nor IPv6 behind at most two tags.
+    /// Neither IPv4 nor IPv6 follows at most two tags.
     pub const NOT_IP: Self = Self(1 << 4);
-    /// An IP header that contradicts itself: version, header length, total length.
+    /// The IP header contradicts itself: version, header length, total length.
     pub const BAD_IP: Self = Self(1 << 5);
-    /// A part of a datagram.
+    /// The packet is a fragment of a datagram.
     pub const FRAGMENT: Self = Self(1 << 6);
-    /// Another protocol.
+    /// The protocol above IP is not UDP.
     pub const NOT_UDP: Self = Self(1 << 7);
-    /// UDP's length is less than its header's or more than IP has.
+    /// The UDP length is less than the UDP header or more than the IP packet holds.
     pub const BAD_LENGTH: Self = Self(1 << 8);
-    /// RTCP.
+    /// The datagram is RTCP.
     pub const RTCP: Self = Self(1 << 9);
-    /// Not version 2 of RTP, or too short for it: something else in UDP.
+    /// The datagram is not version 2 of RTP, or too short for it.
     pub const NOT_RTP: Self = Self(1 << 10);
-    /// RTP whose sources, extension or padding are longer than the packet.
+    /// The sources, extension or padding of RTP are longer than the packet.
     pub const BAD_RTP: Self = Self(1 << 11);
 
     /// True when all of `others` are set.
@@ -121,14 +122,14 @@ impl ParseFlags {
         self.0 & others.0 == others.0
     }
 
-    /// These and those.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 }
 
-/// The fields of each frame, header by header.
+/// Writes the fields of each frame, parsed header by header.
 pub fn oracle(frames: &[&[u8]], fields: &mut [Fields]) {
     for (frame, fields) in frames.iter().zip(fields) {
         *fields = parse::parse(frame);
@@ -140,16 +141,16 @@ pub fn oracle(frames: &[&[u8]], fields: &mut [Fields]) {
 //     for each frame f:
 //         usual = f has 54 bytes and they are IPv4 without options, UDP, RTP without extras
 //         write the record that f has if it is usual
-//     for each that is not: the oracle
+//     for each frame that is not usual: the oracle
 //
 // Departures:
-// 1. The record is written whether the frame is usual or not: one branch for eight, not one a
-//    field. A frame that is too short is read as one of zeroes.
-// 2. A frame lies in a register, not a field: frames are far apart, so a register of one field
-//    would take a gather for each. Only what is compared goes to registers that frames share, and
-//    only by AVX-512: lengths compared by words were half of its time (3.0 ns).
+// 1. The record is written for every frame: one branch for eight frames, not one a field. A frame
+//    that is too short is read as zeroes.
+// 2. A register holds a frame, not a field: frames are far apart, so a register of one field would
+//    take a gather for each. Only compared bytes go to registers that frames share, and only by
+//    AVX-512: comparing lengths by words was half of its time (3.0 ns).
 
-/// Of a usual frame, where its fields are.
+/// Offsets of the fields in a usual frame.
 mod at {
     pub(super) const ETHERTYPE: usize = 12;
     pub(super) const IP: usize = 14;
@@ -166,33 +167,33 @@ mod at {
     pub(super) const PAYLOAD: usize = 54;
 }
 
-/// Bytes of IP's header, and of UDP's.
+/// Bytes of the IP header; the UDP and RTP headers follow.
 const IP_BYTES: usize = at::UDP - at::IP;
 const UDP_BYTES: usize = at::RTP - at::UDP;
 const RTP_BYTES: usize = at::PAYLOAD - at::RTP;
 
 const _: () = assert!(IP_BYTES == 20 && UDP_BYTES == 8 && RTP_BYTES == 12);
 
-/// Frames that are looked at before any is looked at again.
+/// Frames that are read before the unusual ones among them are read again.
 const STEP: usize = 8;
 
-/// The headers of a usual frame: all that a variant reads.
+/// Headers of a usual frame: all bytes that a variant reads.
 type Head = [u8; at::PAYLOAD];
 
 /// Bytes read in place of a frame that is too short.
 static NOTHING: Head = [0; at::PAYLOAD];
 
-/// Writes the record of a usual frame.
+/// Reads the headers of a usual frame.
 trait Reader {
-    /// Writes it, whether the frame is usual or not; 0 when the bytes of [`FIXED`] are as they
-    /// must be.
+    /// Writes the record of a usual frame, for any frame; returns 0 when the bytes of [`FIXED`]
+    /// have their values.
     ///
     /// # Safety
     /// The processor has the instructions of the implementation.
     unsafe fn read(head: &Head, fields: &mut Fields) -> u64;
 }
 
-/// Bytes that a usual frame must have, and of which bits.
+/// Values of the bytes that a usual frame must have, and masks of the compared bits.
 struct Fixed {
     value: [u8; 64],
     mask: [u8; 64],
@@ -205,7 +206,7 @@ const FIXED: Fixed = {
         (at::ETHERTYPE, 0x08, 0xff),
         (at::ETHERTYPE + 1, 0x00, 0xff),
         (at::IP, 0x45, 0xff),           // version 4, five words
-        (at::FRAGMENT, 0x00, 0xbf),     // but for "do not fragment"
+        (at::FRAGMENT, 0x00, 0xbf),     // except "do not fragment"
         (at::FRAGMENT + 1, 0x00, 0xff), // offset
         (at::PROTOCOL, 17, 0xff),       // UDP
         (at::RTP, 0x80, 0xff),          // version 2, no padding, extension, sources
@@ -220,7 +221,7 @@ const FIXED: Fixed = {
     Fixed { value, mask }
 };
 
-/// The part of a usual frame's record that is the same in all.
+/// Constant part of a usual frame's record.
 const USUAL: Fields = Fields {
     source_port: 0,
     target_port: 0,
@@ -238,13 +239,13 @@ const USUAL: Fields = Fields {
     found: ParseFlags::UDP.with(ParseFlags::RTP),
 };
 
-/// 0 when a frame's lengths agree as they usually do, and its packet is not RTCP. By arithmetic:
-/// no branch, and no flag moved to a register.
+/// Returns 0 when the lengths of a frame agree as in a usual frame, and its packet is not RTCP.
+/// Uses arithmetic only: no branch, and no flag moved to a register.
 #[inline(always)]
 fn unsound(head: &Head, bytes: usize) -> u64 {
     let word = |at: usize| u64::from(u16::from_be_bytes([head[at], head[at + 1]]));
     let (total, udp) = (word(at::TOTAL), word(at::UDP_LENGTH));
-    // What is less than 0 has all higher bits.
+    // A difference below 0 has all higher bits set.
     let below = total.wrapping_sub((IP_BYTES + UDP_BYTES + RTP_BYTES) as u64);
     let behind = (bytes as u64).wrapping_sub(total + at::IP as u64);
     let apart = total ^ (udp + IP_BYTES as u64);
@@ -252,11 +253,11 @@ fn unsound(head: &Head, bytes: usize) -> u64 {
     (below >> TOTAL_BITS) | (behind >> BEHIND_BITS) | apart | (rtcp.wrapping_sub(1) >> 63)
 }
 
-/// Packet types 192 to 223 are RTCP's.
+/// Bits that RTCP's packet types 192 to 223 share.
 const RTCP_BITS: u8 = 0xe0;
 const RTCP_TYPES: u8 = 0xc0;
-/// Longer packets, and more bytes behind one than Ethernet's padding and check sequence are, are
-/// not usual.
+/// Bits of a usual packet's length, and of the bytes behind it: Ethernet's padding and check
+/// sequence fit. Frames with more are not usual.
 const TOTAL_BITS: u32 = 15;
 const BEHIND_BITS: u32 = 8;
 
@@ -278,7 +279,7 @@ unsafe fn body<R: Reader>(frames: &[&[u8]], fields: &mut [Fields]) {
 }
 
 /// # Safety
-/// As for [`body`]; of [`STEP`] at most.
+/// Same as for [`body`]; at most [`STEP`] frames.
 #[inline(always)]
 unsafe fn some<R: Reader>(frames: &[&[u8]], fields: &mut [Fields]) {
     let mut unusual = 0_u32;
@@ -293,7 +294,7 @@ unsafe fn some<R: Reader>(frames: &[&[u8]], fields: &mut [Fields]) {
     }
 }
 
-/// Those of a bit each, one by one.
+/// Reads again, by the oracle, the frames whose bits are set.
 #[cold]
 #[inline(never)]
 fn again(frames: &[&[u8]], fields: &mut [Fields], mut which: u32) {
@@ -304,7 +305,7 @@ fn again(frames: &[&[u8]], fields: &mut [Fields], mut which: u32) {
     }
 }
 
-/// By words.
+/// Reader by words.
 struct Words;
 
 impl Reader for Words {
@@ -332,7 +333,7 @@ impl Reader for Words {
 }
 
 /// # Safety
-/// Both are of one length.
+/// Both slices have the same length.
 unsafe fn portable(frames: &[&[u8]], fields: &mut [Fields]) {
     // SAFETY: Words needs no instructions of its own; the rest by the caller.
     unsafe { body::<Words>(frames, fields) }
@@ -361,12 +362,12 @@ static VARIANTS: &[Variant<Run>] = &[
     },
 ];
 
-/// A variant that this processor has.
+/// Variant that this processor has.
 #[derive(Clone, Copy)]
 pub struct Packet(&'static Variant<Run>);
 
 impl Packet {
-    /// All that are here, widest last.
+    /// Returns the variants that this processor has, widest last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
@@ -377,22 +378,22 @@ impl Packet {
         (Self(chosen), dropped)
     }
 
-    /// Its instruction set.
+    /// Returns its instruction set.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// Writes the fields of each frame, as [`oracle`] does; as many as there are of both. No byte
-    /// outside a frame is read.
+    /// Writes the fields of each frame, as [`oracle`] does, up to the shorter of both lengths.
+    /// Reads no byte outside a frame.
     #[inline]
     pub fn fields(self, frames: &[&[u8]], fields: &mut [Fields]) {
         let count = frames.len().min(fields.len());
-        // SAFETY: a `Packet` is made of variants alone that `variant::here` found here; both are of
-        // one length.
+        // SAFETY: `variant::here` found every variant that a `Packet` holds; both slices have the
+        // same length.
         unsafe { (self.0.run)(&frames[..count], &mut fields[..count]) }
     }
 
-    /// True when it gives the known answers.
+    /// True when the variant gives the known answers.
     fn is_right(self) -> bool {
         let mut usual = [0; 80];
         for (index, byte) in usual.iter_mut().enumerate() {

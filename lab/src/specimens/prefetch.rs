@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hint that memory will be wanted soon.
+//! Prefetch: a hint that memory will be used soon.
 //!
-//! A receive loop knows what it touches next: the descriptors of the next burst, the heads of the
-//! buffers they are for. The hint costs one instruction; where the line was there already, that is
-//! all it does.
+//! A receive loop can name its next memory: the descriptors of the next burst and the heads of
+//! their buffers. The hint costs one instruction, also where the line is in the cache already.
 //!
 //! Sources: Intel's intrinsics guide (PREFETCHT0); DPDK's `rte_prefetch0`, for its use.
 //!

@@ -24,7 +24,7 @@ pub(super) trait Register: Copy {
     unsafe fn load(from: *const u8) -> Self;
 
     /// # Safety
-    /// As for `load`; `BYTES` bytes can be written.
+    /// Same as for `load`; `BYTES` bytes can be written.
     unsafe fn store(self, to: *mut u8);
 }
 
@@ -55,32 +55,32 @@ pub(super) trait Vector: Register {
     /// Stores past the caches.
     ///
     /// # Safety
-    /// As for `store`; and `to` is a multiple of `BYTES`.
+    /// Same as for `store`; and `to` is a multiple of `BYTES`.
     unsafe fn stream(self, to: *mut u8);
 
     /// Makes streamed stores visible before all later stores.
     ///
     /// # Safety
-    /// As for `load`.
+    /// Same as for `load`.
     unsafe fn fence();
 
     /// Copies fewer than `BYTES` bytes.
     ///
     /// # Safety
-    /// As for [`by_size`].
+    /// Same as for [`by_size`].
     unsafe fn shorter(source: *const u8, target: *mut u8, bytes: usize);
 
     /// [`past_caches`], a function of its own: so much at once is rare.
     ///
     /// # Safety
-    /// As for it.
+    /// Same as for it.
     unsafe fn past_caches_apart(source: *const u8, target: *mut u8, bytes: usize);
 }
 
 /// Copies one register.
 ///
 /// # Safety
-/// As for [`Register::load`] and [`Register::store`].
+/// Same as for [`Register::load`] and [`Register::store`].
 #[inline(always)]
 unsafe fn one<R: Register>(source: *const u8, target: *mut u8) {
     // SAFETY: by the caller.
@@ -90,7 +90,7 @@ unsafe fn one<R: Register>(source: *const u8, target: *mut u8) {
 macro_rules! twice {
     ($($name:ident: $half:ident, $registers:literal;)*) => {$(
         /// # Safety
-        /// As for [`one`], for so many registers.
+        /// Same as for [`one`], for so many registers.
         #[inline(always)]
         unsafe fn $name<R: Register>(source: *const u8, target: *mut u8) {
             let half_bytes = $registers / 2 * R::BYTES;
@@ -118,7 +118,7 @@ twice! {
 /// middle they overlap.
 ///
 /// # Safety
-/// As for [`by_size`]; and there are as many bytes as either has.
+/// Same as for [`by_size`]; and there are as many bytes as either has.
 #[inline(always)]
 pub(super) unsafe fn ends<R: Register, const COUNT: usize>(
     source: *const u8,
@@ -136,7 +136,7 @@ pub(super) unsafe fn ends<R: Register, const COUNT: usize>(
 /// Copies `count` registers. It is a constant where this is called, so no condition is left.
 ///
 /// # Safety
-/// As for [`one`], for so many registers, [`MOVES_MAX`] at most.
+/// Same as for [`one`], for so many registers, [`MOVES_MAX`] at most.
 #[inline(always)]
 unsafe fn moves<R: Register>(mut source: *const u8, mut target: *mut u8, count: usize) {
     macro_rules! part {
@@ -159,7 +159,7 @@ unsafe fn moves<R: Register>(mut source: *const u8, mut target: *mut u8, count: 
 /// Copies `N` bytes without a branch.
 ///
 /// # Safety
-/// As for [`Register::load`].
+/// Same as for [`Register::load`].
 #[inline(always)]
 pub(super) unsafe fn straight<R: Register, const N: usize>(source: &[u8; N], target: &mut [u8; N]) {
     const { assert!(N / R::BYTES <= MOVES_MAX) }
@@ -226,7 +226,7 @@ pub(super) unsafe fn by_size<R: Vector>(source: *const u8, target: *mut u8, byte
 /// Copies up to a register of the smallest width, by words from both ends.
 ///
 /// # Safety
-/// As for [`by_size`]; at most 16 bytes.
+/// Same as for [`by_size`]; at most 16 bytes.
 #[inline(always)]
 pub(super) unsafe fn words(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: as many bytes as the conditions say.
@@ -245,7 +245,7 @@ pub(super) unsafe fn words(source: *const u8, target: *mut u8, bytes: usize) {
 /// aligned.
 ///
 /// # Safety
-/// As for [`by_size`]; more than five registers.
+/// Same as for [`by_size`]; more than five registers.
 #[inline(always)]
 unsafe fn long<R: Register>(source: *const u8, target: *mut u8, bytes: usize) {
     let last = bytes - 4 * R::BYTES;
@@ -264,10 +264,10 @@ unsafe fn long<R: Register>(source: *const u8, target: *mut u8, bytes: usize) {
     }
 }
 
-/// As [`long`], but the target is not brought into the caches.
+/// Same as for [`long`], but the target is not brought into the caches.
 ///
 /// # Safety
-/// As for it; [`PAST_CACHES_REGISTERS_MIN`] registers at least.
+/// Same as for it; [`PAST_CACHES_REGISTERS_MIN`] registers at least.
 #[inline(always)]
 pub(super) unsafe fn past_caches<R: Vector>(source: *const u8, target: *mut u8, bytes: usize) {
     let last = bytes - 4 * R::BYTES;

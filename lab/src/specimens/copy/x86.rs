@@ -128,7 +128,7 @@ unsafe fn sse2(source: &[u8], target: &mut [u8]) {
 }
 
 /// # Safety
-/// As for [`sse2`].
+/// Same as for [`sse2`].
 #[target_feature(enable = "sse2")]
 unsafe fn sse2_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
     // SAFETY: compiled for SSE2, which the processor has; equal lengths (caller).
@@ -136,7 +136,7 @@ unsafe fn sse2_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
 }
 
 /// # Safety
-/// As for [`past_caches`], and the processor has SSE2.
+/// Same as for [`past_caches`], and the processor has SSE2.
 #[target_feature(enable = "sse2")]
 unsafe fn sse2_apart(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: by the caller.
@@ -144,7 +144,7 @@ unsafe fn sse2_apart(source: *const u8, target: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// As for [`sse2`].
+/// Same as for [`sse2`].
 #[target_feature(enable = "sse2")]
 unsafe fn sse2_past_caches(source: &[u8], target: &mut [u8]) {
     // SAFETY: compiled for SSE2, which the processor has; equal lengths (caller).
@@ -190,7 +190,7 @@ unsafe fn avx2(source: &[u8], target: &mut [u8]) {
 }
 
 /// # Safety
-/// As for [`avx2`].
+/// Same as for [`avx2`].
 #[target_feature(enable = "avx2")]
 unsafe fn avx2_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
     // SAFETY: compiled for AVX2, which the processor has; equal lengths (caller).
@@ -198,7 +198,7 @@ unsafe fn avx2_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
 }
 
 /// # Safety
-/// As for [`past_caches`], and the processor has AVX2.
+/// Same as for [`past_caches`], and the processor has AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn avx2_apart(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: by the caller.
@@ -206,7 +206,7 @@ unsafe fn avx2_apart(source: *const u8, target: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// As for [`avx2`].
+/// Same as for [`avx2`].
 #[target_feature(enable = "avx2")]
 unsafe fn avx2_past_caches(source: &[u8], target: &mut [u8]) {
     // SAFETY: compiled for AVX2, which the processor has; equal lengths (caller).
@@ -252,7 +252,7 @@ unsafe fn avx512(source: &[u8], target: &mut [u8]) {
 }
 
 /// # Safety
-/// As for [`avx512`].
+/// Same as for [`avx512`].
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn avx512_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
     // SAFETY: compiled for AVX-512 F and BW, which the processor has; equal lengths (caller).
@@ -260,7 +260,7 @@ unsafe fn avx512_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
 }
 
 /// # Safety
-/// As for [`past_caches`], and the processor has AVX-512 F and BW.
+/// Same as for [`past_caches`], and the processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn avx512_apart(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: by the caller.
@@ -268,7 +268,7 @@ unsafe fn avx512_apart(source: *const u8, target: *mut u8, bytes: usize) {
 }
 
 /// # Safety
-/// As for [`avx512`].
+/// Same as for [`avx512`].
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn avx512_past_caches(source: &[u8], target: &mut [u8]) {
     // SAFETY: compiled for AVX-512 F and BW, which the processor has; equal lengths (caller).

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing a record on processors other than x86-64.
+//! Writes a record on processors other than x86-64.
 //!
 //! Does not use vectors.
 
 use super::{Flags, Metadata};
 
-/// Writes a record of its two quad words.
+/// Writes a record from its two quad words.
 #[inline(always)]
 pub(super) fn write(packet: &mut Metadata, [front, back]: [u64; 2]) {
     *packet = Metadata {

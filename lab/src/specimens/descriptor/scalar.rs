@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One descriptor at a time by shifts and three small tables, as a driver without vectors does it.
+//! Conversion of one descriptor at a time by shifts and three small tables, as in a driver without
+//! vectors.
 //!
-//! The tables are the vectors' too, which look up sixteen bytes in a register; they are made by the
-//! compiler from the names of the bits.
+//! The vector variants use the same tables and look up sixteen bytes in a register. The compiler
+//! makes the tables from the names of the bits.
 //!
 //! Does not serve as the oracle, which has no tables.
 
@@ -13,7 +14,7 @@ use super::format::{Flags, Long, Metadata, Short, Xdp, extended, option, status}
 #[cfg(target_arch = "x86_64")]
 use super::x86::write;
 
-/// Flags of the status' lowest four bits.
+/// Flags for the lowest four bits of the status.
 pub(super) const STATUS: [u8; 16] = {
     let mut table = [0; 16];
     let mut bits = 0;
@@ -30,7 +31,7 @@ pub(super) const STATUS: [u8; 16] = {
     table
 };
 
-/// Flags of the status' bits 12 to 15.
+/// Flags for bits 12 to 15 of the status.
 pub(super) const FILTER: [u8; 16] = {
     let mut table = [0; 16];
     let mut bits = 0;
@@ -45,7 +46,7 @@ pub(super) const FILTER: [u8; 16] = {
     table
 };
 
-/// Flags of the eight error bits.
+/// Flags for the eight error bits.
 pub(super) const ERRORS: [u8; 256] = {
     const DAMAGED: u64 = status::MEDIUM_ERROR | status::RECIPE_ERROR | status::OVERSIZE;
     const IP: u64 = status::IP_ERROR | status::OUTER_IP_ERROR;
@@ -70,11 +71,11 @@ pub(super) const FILTER_SHIFT: u32 = 12;
 const _: () = {
     assert!(status::HASH == 3 << FILTER_SHIFT && status::IPV6_EXTENDED == 8 << FILTER_SHIFT);
     assert!(status::END == 1 << 1 && status::VLAN == 1 << 2 && status::CHECKED == 1 << 3);
-    // The tables have eight flags; the ninth is the long format's alone.
+    // The tables have eight flags; only the long format has the ninth.
     assert!(Flags::L4_UNKNOWN.0 == 1 << 7 && Flags::SECOND_VLAN.0 == 1 << 8);
 };
 
-/// The record's two quad words.
+/// Returns the two quad words of the record.
 #[inline(always)]
 fn record(first: u64, second: u64, third: u64) -> [u64; 2] {
     let errors = second >> status::ERRORS_SHIFT & 0xff;
@@ -88,9 +89,9 @@ fn record(first: u64, second: u64, third: u64) -> [u64; 2] {
     [front, length | (u64::from(flags) | more) << 32 | errors << 48 | kind << 56]
 }
 
-/// A format of XL710.
+/// Format of the XL710.
 pub(super) trait Done {
-    /// The quad words that matter, when the done bit is set.
+    /// Returns the quad words that the record is made of, when the done bit is set.
     fn done(&self) -> Option<[u64; 3]>;
 }
 
@@ -110,7 +111,7 @@ impl Done for Long {
     }
 }
 
-/// Descriptors from number `from` on; what was made before is in the answer.
+/// Converts the descriptors after those that `from` counts; the result includes `from`.
 #[inline(always)]
 pub(super) fn rest<D: Done>(descriptors: &[D], packets: &mut [Metadata], from: Burst) -> Burst {
     let Burst { mut count, mut split } = from;
@@ -123,7 +124,7 @@ pub(super) fn rest<D: Done>(descriptors: &[D], packets: &mut [Metadata], from: B
     Burst { count, split }
 }
 
-/// As [`rest`].
+/// Same as for [`rest`].
 #[inline(always)]
 pub(super) fn rest_xdp(descriptors: &[Xdp], packets: &mut [Metadata], from: Burst) -> Burst {
     let Burst { mut count, mut split } = from;
@@ -144,21 +145,21 @@ pub(super) const XDP_FLAGS: u32 =
 const _: () = assert!(Flags::END.0 as u32 == option::CONTINUED);
 
 /// # Safety
-/// None is needed; it has the type of the others.
+/// Has no condition; `unsafe` by the type of the other variants.
 #[inline(never)]
 pub(super) unsafe fn scalar(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
     rest(descriptors, packets, Burst::default())
 }
 
 /// # Safety
-/// As [`scalar`].
+/// Same as for [`scalar`].
 #[inline(never)]
 pub(super) unsafe fn scalar_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
     rest(descriptors, packets, Burst::default())
 }
 
 /// # Safety
-/// As [`scalar`].
+/// Same as for [`scalar`].
 #[inline(never)]
 pub(super) unsafe fn scalar_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
     rest_xdp(descriptors, packets, Burst::default())

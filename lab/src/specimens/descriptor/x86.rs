@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parts shared by the widths of x86-64, and a thin function for each instruction set and format.
 //!
-//! A function is never inlined: a profile, or a search for stalls, names it.
+//! The functions are never inlined, so that a profile, or a search for stalls, names them.
 //!
-//! Memory that a card writes to meanwhile is read by assembly ([`load`]): the compiler then cannot
-//! choose the time and the size of each read.
+//! Assembly ([`load`]) reads the memory that a card may write to meanwhile: the compiler then
+//! cannot choose the time and the size of each read.
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! Does not choose (`VARIANTS` and whoever made the [`super::Descriptor`] did).
+//! Does not choose a variant ([`super::Descriptor`] does).
 
 mod blend;
 mod load;
@@ -21,32 +21,32 @@ use super::{Burst, Long, Metadata, Short, Xdp, status};
 
 use blend::{Blends, Stores};
 
-/// Four double words, or so many times four.
+/// Vector of four double words, or a multiple of four.
 trait Dwords: Copy {
     /// # Safety
-    /// The processor has the instructions of the implementation; so for all.
+    /// The processor has the instructions of the implementation.
     unsafe fn splat(value: u32) -> Self;
     /// # Safety
-    /// As for `splat`.
+    /// Same as for `splat`.
     unsafe fn and(self, other: Self) -> Self;
     /// # Safety
-    /// As for `splat`.
+    /// Same as for `splat`.
     unsafe fn or(self, other: Self) -> Self;
     /// # Safety
-    /// As for `splat`.
+    /// Same as for `splat`.
     unsafe fn left<const N: u32>(self) -> Self;
     /// # Safety
-    /// As for `splat`.
+    /// Same as for `splat`.
     unsafe fn right<const N: u32>(self) -> Self;
-    /// Each byte replaced by the one of `table` that its lowest four bits say, when its highest is
-    /// clear.
+    /// Replaces each byte whose highest bit is clear by the byte of `table` at its lowest four
+    /// bits.
     ///
     /// # Safety
-    /// As for `splat`.
+    /// Same as for `splat`.
     unsafe fn lookup(self, table: &[u8; 16]) -> Self;
 }
 
-/// Flags by the errors' lower and upper four bits.
+/// Flags for the lower four bits of the errors; the next table has those for the upper four.
 const ERRORS_LOW: [u8; 16] = {
     let mut table = [0; 16];
     let mut bits = 0;
@@ -66,7 +66,7 @@ const ERRORS_HIGH: [u8; 16] = {
     table
 };
 
-/// Where the last double word of a record has what.
+/// Bits of the last double word of a record.
 mod last {
     pub(super) const ERRORS: u32 = 0x00ff_0000;
     pub(super) const ERRORS_SHIFT: u32 = 16;
@@ -79,21 +79,21 @@ const _: () = {
     assert!(8 * (offset_of!(Metadata, errors) - 12) == last::ERRORS_SHIFT as usize);
     assert!(8 * (offset_of!(Metadata, kind) - 12) == last::KIND_SHIFT as usize);
     assert!(last::ERRORS == 0xff << last::ERRORS_SHIFT);
-    // What a table of four bits at a time relies on: no flag depends on both halves.
+    // Tables of four bits each rely on this: no flag depends on both halves.
     let mut bits = 0;
     while bits < 256 {
         assert!(ERRORS[bits] == ERRORS_LOW[bits & 15] | ERRORS_HIGH[bits >> 4]);
         bits += 1;
     }
     assert!(FILTER[0] == 0 && ERRORS[0] == 0);
-    // The type begins in the lower double word and goes on in the upper, the length is in that.
+    // The type begins in the lower double word and continues in the upper, which has the length.
     assert!(status::KIND_SHIFT == 30 && status::LENGTH_SHIFT == 32 + LENGTH_SHIFT);
 };
 
 const LENGTH_SHIFT: u32 = 6;
 
-/// The last double words of records (flags, errors, type) of the lower and upper double words of
-/// status.
+/// Returns the last double words of records (flags, errors, type) for the lower and upper double
+/// words of status.
 ///
 /// # Safety
 /// The processor has the instructions of `D`, and the caller is compiled for them.
@@ -108,7 +108,7 @@ unsafe fn last_of<D: Dwords>(lower: D, upper: D) -> D {
     unsafe {
         let four = D::splat(15);
         let flags = lower.and(four).lookup(&STATUS);
-        // Bytes but the lowest have the entry of 0, which is not 0.
+        // Clears the upper bytes: they have the entry of 0, which is not 0.
         let flags = flags.and(D::splat(0xff));
         let flags = flags.or(lower.right::<FILTER_SHIFT>().and(four).lookup(&FILTER));
         let flags = flags.or(lower.right::<ERRORS_SHIFT>().and(four).lookup(&ERRORS_LOW));
@@ -120,10 +120,10 @@ unsafe fn last_of<D: Dwords>(lower: D, upper: D) -> D {
     }
 }
 
-/// The lengths of the upper double words of status.
+/// Returns the lengths in the upper double words of status.
 ///
 /// # Safety
-/// As for [`last_of`].
+/// Same as for [`last_of`].
 #[inline(always)]
 unsafe fn lengths_of<D: Dwords>(upper: D) -> D {
     // SAFETY: the instructions, by the caller.
@@ -133,7 +133,7 @@ unsafe fn lengths_of<D: Dwords>(upper: D) -> D {
 impl Dwords for __m128i {
     #[inline(always)]
     unsafe fn splat(value: u32) -> Self {
-        // SAFETY: SSE2, by the caller; so for all.
+        // SAFETY: SSE2, by the caller.
         unsafe { _mm_set1_epi32(value as i32) }
     }
     #[inline(always)]
@@ -166,7 +166,7 @@ impl Dwords for __m128i {
 impl Dwords for __m256i {
     #[inline(always)]
     unsafe fn splat(value: u32) -> Self {
-        // SAFETY: AVX2, by the caller; so for all.
+        // SAFETY: AVX2, by the caller.
         unsafe { _mm256_set1_epi32(value as i32) }
     }
     #[inline(always)]
@@ -202,7 +202,7 @@ impl Dwords for __m256i {
 impl Dwords for __m512i {
     #[inline(always)]
     unsafe fn splat(value: u32) -> Self {
-        // SAFETY: AVX-512 F, by the caller; so for all.
+        // SAFETY: AVX-512 F, by the caller.
         unsafe { _mm512_set1_epi32(value as i32) }
     }
     #[inline(always)]
@@ -235,8 +235,8 @@ impl Dwords for __m512i {
     }
 }
 
-/// Writes a record of its two quad words by one store. Who reads it next may do so by 16 bytes, as
-/// a copy does: behind a store for each field, or two of eight bytes, that would wait for them.
+/// Writes a record from its two quad words by one store. The next reader may load 16 bytes, as a
+/// copy does; after a store for each field, or two of eight bytes, that load would stall.
 #[inline(always)]
 pub(super) fn write(packet: &mut Metadata, [front, back]: [u64; 2]) {
     // SAFETY: all of x86-64 has SSE2; a record has the size and alignment of a register.
@@ -246,19 +246,19 @@ pub(super) fn write(packet: &mut Metadata, [front, back]: [u64; 2]) {
     }
 }
 
-/// The published fault: lengths stored by 16 bits into registers that lie in memory.
+/// Converts with the published fault: stores lengths of 16 bits into registers kept in memory.
 ///
 /// # Safety
-/// The processor has SSE4.1; both are of one length.
+/// The processor has SSE4.1; both slices have the same length.
 #[target_feature(enable = "sse4.1")]
 #[inline(never)]
 pub(super) unsafe fn narrow_store(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
-    // SAFETY: compiled for SSE4.1, which the processor has; one length, by the caller.
+    // SAFETY: compiled for SSE4.1, which the processor has; same length, by the caller.
     unsafe { blend::body::<Short, Stores>(descriptors, packets) }
 }
 
 /// # Safety
-/// As for [`narrow_store`].
+/// Same as for [`narrow_store`].
 #[target_feature(enable = "sse4.1")]
 #[inline(never)]
 pub(super) unsafe fn narrow_store_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
@@ -266,10 +266,10 @@ pub(super) unsafe fn narrow_store_long(descriptors: &[Long], packets: &mut [Meta
     unsafe { blend::body::<Long, Stores>(descriptors, packets) }
 }
 
-/// The published remedy.
+/// Converts with the published remedy.
 ///
 /// # Safety
-/// As for [`narrow_store`].
+/// Same as for [`narrow_store`].
 #[target_feature(enable = "sse4.1")]
 #[inline(never)]
 pub(super) unsafe fn sse_blend(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
@@ -278,7 +278,7 @@ pub(super) unsafe fn sse_blend(descriptors: &[Short], packets: &mut [Metadata]) 
 }
 
 /// # Safety
-/// As for [`narrow_store`].
+/// Same as for [`narrow_store`].
 #[target_feature(enable = "sse4.1")]
 #[inline(never)]
 pub(super) unsafe fn sse_blend_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
@@ -287,7 +287,7 @@ pub(super) unsafe fn sse_blend_long(descriptors: &[Long], packets: &mut [Metadat
 }
 
 /// # Safety
-/// As for [`narrow_store`].
+/// Same as for [`narrow_store`].
 #[target_feature(enable = "sse4.1")]
 #[inline(never)]
 pub(super) unsafe fn sse_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
@@ -296,16 +296,16 @@ pub(super) unsafe fn sse_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> B
 }
 
 /// # Safety
-/// The processor has AVX2; both are of one length.
+/// The processor has AVX2; both slices have the same length.
 #[target_feature(enable = "avx2")]
 #[inline(never)]
 pub(super) unsafe fn avx2(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
-    // SAFETY: compiled for AVX2, which the processor has; one length, by the caller.
+    // SAFETY: compiled for AVX2, which the processor has; same length, by the caller.
     unsafe { wide::body::<Short, __m256i>(descriptors, packets) }
 }
 
 /// # Safety
-/// As for [`avx2`].
+/// Same as for [`avx2`].
 #[target_feature(enable = "avx2")]
 #[inline(never)]
 pub(super) unsafe fn avx2_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
@@ -314,7 +314,7 @@ pub(super) unsafe fn avx2_long(descriptors: &[Long], packets: &mut [Metadata]) -
 }
 
 /// # Safety
-/// As for [`avx2`].
+/// Same as for [`avx2`].
 #[target_feature(enable = "avx2")]
 #[inline(never)]
 pub(super) unsafe fn avx2_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
@@ -323,16 +323,16 @@ pub(super) unsafe fn avx2_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> 
 }
 
 /// # Safety
-/// The processor has AVX-512 F and BW; both are of one length.
+/// The processor has AVX-512 F and BW; both slices have the same length.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline(never)]
 pub(super) unsafe fn avx512(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
-    // SAFETY: compiled for AVX-512 F and BW, which the processor has; one length, by the caller.
+    // SAFETY: compiled for AVX-512 F and BW, which the processor has; same length, by the caller.
     unsafe { wide::body::<Short, __m512i>(descriptors, packets) }
 }
 
 /// # Safety
-/// As for [`avx512`].
+/// Same as for [`avx512`].
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline(never)]
 pub(super) unsafe fn avx512_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
@@ -341,7 +341,7 @@ pub(super) unsafe fn avx512_long(descriptors: &[Long], packets: &mut [Metadata])
 }
 
 /// # Safety
-/// As for [`avx512`].
+/// Same as for [`avx512`].
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline(never)]
 pub(super) unsafe fn avx512_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {

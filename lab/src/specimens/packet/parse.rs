@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One frame of any kind, header by header: the oracle, and what is done with frames that are not
-//! as usual.
+//! Parser of one frame of any kind, header by header: the oracle, and the fallback for unusual
+//! frames.
 //!
-//! Every byte is taken by a checked access of the slice that its header's length allows. A reason
-//! is the first thing that is wrong; what was found before stays.
+//! Every byte is read by a checked access to the slice that its header's length allows. The reason
+//! is the first error found; fields found before it stay.
 //!
-//! Sources: as [`super`]'s.
+//! Sources: those of [`super`].
 //!
-//! Does not be fast.
+//! Does not aim at speed.
 
 use super::{Fields, ParseFlags};
 
-/// The most bytes of a frame: places in it are numbers of 16 bits.
+/// Most bytes of a frame: offsets in it have 16 bits.
 pub const FRAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// As many extension headers of IPv6 are gone through; a packet with more is nobody's stream.
+/// Most extension headers of IPv6 that are followed; no stream uses more.
 const EXTENSIONS_MAX: usize = 8;
 const TAGS_MAX: usize = 2;
 
-/// The fields of a frame.
+/// Parses the fields of a frame.
 pub(super) fn parse(frame: &[u8]) -> Fields {
     let mut fields = Fields::default();
     if let Err(reason) = ethernet(frame, &mut fields) {
@@ -27,7 +27,7 @@ pub(super) fn parse(frame: &[u8]) -> Fields {
     fields
 }
 
-/// Two bytes of `bytes`, which end too early otherwise.
+/// Reads two bytes; an error when `bytes` end before them.
 fn half(bytes: &[u8], at: usize) -> Result<u16, ParseFlags> {
     let two = bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or(ParseFlags::TRUNCATED)?;
     Ok(u16::from_be_bytes(*two))
@@ -52,7 +52,7 @@ fn ethernet(frame: &[u8], fields: &mut Fields) -> Result<(), ParseFlags> {
         kind = half(frame, at + 2)?;
         at += 4;
     }
-    // At most 22.
+    // The offset is at most 22.
     fields.ip_at = at as u8;
     match kind {
         0x0800 => ipv4(&frame[at..], fields),
@@ -73,7 +73,7 @@ fn ipv4(packet: &[u8], fields: &mut Fields) -> Result<(), ParseFlags> {
     }
     let fragment = half(packet, 6)?;
     let protocol = *packet.get(9).ok_or(ParseFlags::TRUNCATED)?;
-    // More fragments, or an offset.
+    // One of the bits is "more fragments", the others are the offset.
     if fragment & 0x3fff != 0 {
         return Err(ParseFlags::FRAGMENT);
     }
@@ -101,7 +101,7 @@ fn ipv6(packet: &[u8], fields: &mut Fields) -> Result<(), ParseFlags> {
     for _ in 0..EXTENSIONS_MAX {
         let bytes = match next {
             UDP => return udp(packet, at, fields),
-            // Options for each hop, routing, options for the destination.
+            // Hop-by-hop options, routing, destination options.
             0 | 43 | 60 => {
                 let words = *packet.get(at + 1).ok_or(ParseFlags::BAD_IP)?;
                 8 * (usize::from(words) + 1)
@@ -122,7 +122,7 @@ fn ipv6(packet: &[u8], fields: &mut Fields) -> Result<(), ParseFlags> {
     Err(ParseFlags::NOT_UDP)
 }
 
-/// UDP's header is at `at` of an IP packet, which ends where `packet` does.
+/// Parses the UDP header at `at` of an IP packet, which ends with `packet`.
 fn udp(packet: &[u8], at: usize, fields: &mut Fields) -> Result<(), ParseFlags> {
     let datagram = packet.get(at..).ok_or(ParseFlags::BAD_LENGTH)?;
     let length = |_| ParseFlags::BAD_LENGTH;
@@ -132,7 +132,7 @@ fn udp(packet: &[u8], at: usize, fields: &mut Fields) -> Result<(), ParseFlags> 
         return Err(ParseFlags::BAD_LENGTH);
     }
     [fields.source_port, fields.target_port] = ports;
-    // A frame has at most FRAME_BYTES_MAX bytes, so all places fit.
+    // A frame has at most FRAME_BYTES_MAX bytes, so all offsets fit.
     fields.udp_at = (usize::from(fields.ip_at) + at + UDP_BYTES) as u16;
     fields.udp_bytes = (bytes - UDP_BYTES) as u16;
     fields.found = ParseFlags::UDP;
@@ -175,7 +175,7 @@ fn rtp(packet: &[u8], fields: &mut Fields) -> Result<(), ParseFlags> {
     Ok(())
 }
 
-/// Packet types that are RTCP's where both come to one port (RFC 5761 §4).
+/// True for the packet types of RTCP where RTP and RTCP share one port (RFC 5761 §4).
 fn is_rtcp(packet_type: u8) -> bool {
     (192..=223).contains(&packet_type)
 }

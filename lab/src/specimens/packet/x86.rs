@@ -181,23 +181,23 @@ impl Reader for Zmm {
 }
 
 /// # Safety
-/// The processor has SSE4.1; both are of one length.
+/// The processor has SSE4.1; both slices have the same length.
 #[target_feature(enable = "sse4.1")]
 pub(super) unsafe fn sse(frames: &[&[u8]], fields: &mut [Fields]) {
-    // SAFETY: compiled for SSE4.1, which the processor has; one length, by the caller.
+    // SAFETY: compiled for SSE4.1, which the processor has; same length, by the caller.
     unsafe { body::<Xmm>(frames, fields) }
 }
 
 /// # Safety
-/// The processor has AVX2; both are of one length.
+/// The processor has AVX2; both slices have the same length.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn avx2(frames: &[&[u8]], fields: &mut [Fields]) {
-    // SAFETY: compiled for AVX2, which the processor has; one length, by the caller.
+    // SAFETY: compiled for AVX2, which the processor has; same length, by the caller.
     unsafe { body::<Ymm>(frames, fields) }
 }
 
 /// # Safety
-/// The processor has AVX-512 F, BW, VL and VBMI; both are of one length.
+/// The processor has AVX-512 F, BW, VL and VBMI; both slices have the same length.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
 pub(super) unsafe fn avx512(frames: &[&[u8]], fields: &mut [Fields]) {
     let (steps, rest) = frames.as_chunks::<STEP>();

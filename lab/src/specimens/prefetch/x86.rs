@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The instruction of x86-64.
+//! Prefetch instruction of x86-64.
 //!
-//! Does not fault. It is a hint, even where nothing may be read.
+//! Does not fault: it is a hint, even for memory that may not be read.
 
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 

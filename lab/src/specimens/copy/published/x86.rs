@@ -46,7 +46,7 @@ pub(super) unsafe fn published_sse(source: *const u8, target: *mut u8, bytes: us
 }
 
 /// # Safety
-/// As for [`published_sse`].
+/// Same as for [`published_sse`].
 pub(super) unsafe fn rep_movsb(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: by the caller; the direction flag as above.
     unsafe {
@@ -61,7 +61,7 @@ pub(super) unsafe fn rep_movsb(source: *const u8, target: *mut u8, bytes: usize)
 }
 
 /// # Safety
-/// As for [`published_sse`].
+/// Same as for [`published_sse`].
 pub(super) unsafe fn rep_movsq(source: *const u8, target: *mut u8, bytes: usize) {
     // SAFETY: by the caller; the direction flag as above.
     unsafe {

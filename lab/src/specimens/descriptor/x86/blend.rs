@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Four descriptors at a time as a published driver does it: with its fault, and with its remedy.
+//! Conversion of four descriptors at a time as in a published driver: with its fault, and with its
+//! remedy.
 //!
-//! A descriptor's length stands across bytes, so it is shifted and put into the descriptor's last
-//! 16 bits, from where a shuffle takes it with the other fields. [`Stores`] puts it there by a
+//! A descriptor's length crosses byte boundaries, so it is shifted and put into the descriptor's
+//! last 16 bits, from where a shuffle moves it with the other fields. [`Stores`] puts it there by a
 //! store of 16 bits. A register has no address, so the compiler keeps the four descriptors in
-//! memory, and the shuffle's load of 16 bytes comes right behind a store of two of them: it cannot
-//! be served from the store buffer and waits until the store is in the cache. [`Blends`] does the
-//! same within the registers. All else is alike.
+//! memory, and the shuffle loads 16 bytes right after a store of two of them: the store buffer
+//! cannot forward them, and the load waits until the store is in the cache. [`Blends`] does the
+//! same within the registers. The rest is equal in both.
 //!
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example" (the two versions of
 //! `desc_pktlen_align`); Intel's optimisation manual, "Store Forwarding".
 //!
-//! Does not store flags and types one by one, as that driver did besides.
+//! Does not store flags and types one by one, which that driver did, too.
 
 use core::arch::x86_64::*;
 
@@ -27,7 +28,7 @@ pub(super) trait Align {
     unsafe fn align(descriptors: [__m128i; 4], lengths: __m128i) -> [__m128i; 4];
 }
 
-/// By four stores of 16 bits.
+/// Moves lengths by four stores of 16 bits.
 pub(super) struct Stores;
 
 impl Align for Stores {
@@ -35,8 +36,8 @@ impl Align for Stores {
     unsafe fn align(descriptors: [__m128i; 4], lengths: __m128i) -> [__m128i; 4] {
         let mut memory = descriptors;
         let memory = &raw mut memory;
-        // SAFETY: SSE4.1, by the caller. The array is aligned and there; a descriptor has eight
-        // words. Volatile, as a compiler that saw through it would write the remedy.
+        // SAFETY: SSE4.1, by the caller. The array is aligned and valid; a descriptor has eight
+        // words. Volatile stores keep the compiler from making the remedy of them.
         unsafe {
             let lengths = _mm_cvtsi128_si64(_mm_packus_epi32(lengths, lengths)) as u64;
             let descriptor = memory.cast::<__m128i>();
@@ -52,7 +53,7 @@ impl Align for Stores {
     }
 }
 
-/// By a blend each.
+/// Moves lengths by one blend each.
 pub(super) struct Blends;
 
 impl Align for Blends {
@@ -72,10 +73,10 @@ impl Align for Blends {
     }
 }
 
-/// The descriptor's word that takes the length.
+/// Word of the descriptor into which the length is put.
 const LENGTH_WORD: usize = 7;
 
-/// Which byte of the descriptor each byte of the record is from; 0x80 makes it 0.
+/// Index of the descriptor's byte for each byte of the record; 0x80 makes it 0.
 const ORDER: [u8; 16] = [
     0, 1, // second tag, put there in long descriptors
     2, 3, // tag
@@ -84,7 +85,7 @@ const ORDER: [u8; 16] = [
     0x80, 0x80, 0x80, 0x80, // the last double word
 ];
 
-/// The same where there is no second tag.
+/// [`ORDER`] without a second tag.
 const ORDER_SHORT: [u8; 16] = {
     let mut order = ORDER;
     order[0] = 0x80;
@@ -100,7 +101,7 @@ const _: () = {
 };
 
 /// # Safety
-/// The processor has SSE4.1, the caller is compiled for it, and both are of one length.
+/// The processor has SSE4.1, the caller is compiled for it, and both slices have the same length.
 #[inline(always)]
 pub(super) unsafe fn body<F: Format<__m128i> + Done, A: Align>(
     descriptors: &[F],
@@ -108,7 +109,7 @@ pub(super) unsafe fn body<F: Format<__m128i> + Done, A: Align>(
 ) -> Burst {
     const STEP: usize = 4;
     let (mut count, all) = (0, descriptors.len());
-    // SAFETY: SSE4.1, by the caller. Four descriptors and four records are there from `count` on,
+    // SAFETY: SSE4.1, by the caller. Four descriptors and four records are valid from `count` on,
     // and a record has the size and alignment of a register.
     unsafe {
         let mut ends = _mm_setzero_si128();

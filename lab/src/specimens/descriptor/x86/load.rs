@@ -1,54 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors loaded into registers, each by as many instructions as stand here.
+//! Loads of descriptors into registers, by exactly the instructions of this file.
 //!
-//! A card writes to a ring while it is read. In the language that is a race, whatever a load is
-//! called, and there are no atomic loads of 16 bytes; in the machine it is none: x86-64 loads in
-//! the order of the program, and processors with AVX read 16 aligned bytes in one piece, so that a
-//! descriptor is seen whole or not done. Wider loads are made of such pieces, and whoever uses them
-//! looks at no descriptor behind the first that is not done. The third quad words of long
-//! descriptors are loaded after the done bits.
+//! A card writes to a ring while it is read. In the language that is a data race for any load, as
+//! it has no atomic loads of 16 bytes. In the machine it is none: x86-64 loads in the order of the
+//! program, and processors with AVX read 16 aligned bytes in one piece, so that a descriptor is
+//! either whole or not done. Wider loads consist of such pieces, and their users ignore every
+//! descriptor behind the first that is not done. The third quad words of long descriptors are
+//! loaded after the done bits.
 //!
 //! Sources: Intel's manual, volume 3A, 9.1.1 and 9.2.2 (order); AMD's, volume 2, 7.2 and 7.3.2.
 //!
 //! Does not promise the 16 bytes in one piece on processors without AVX. Where SSE4.1 is the widest
-//! (before 2011), a ring is shared with a card at the risk of the reader, as it was for the drivers
-//! of the time.
+//! (before 2011), a reader that shares a ring with a card runs the same risk as the drivers of the
+//! time.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
 
 use super::super::{Long, Short};
 
-/// Registers that take four times [`Lanes::LANES`] descriptors.
+/// Registers, four of which hold four times [`Lanes::LANES`] descriptors.
 pub(super) trait Lanes: Sized {
-    /// Descriptors a register.
+    /// Number of descriptors in a register.
     const LANES: usize;
 
-    /// Register k has descriptors LANES·k and the next.
+    /// Loads descriptors; register k holds LANES of them from number LANES·k on.
     ///
     /// # Safety
     /// The processor has the instructions of the implementation; there are 4·LANES descriptors.
     unsafe fn short(from: *const Short) -> [Self; 4];
 
-    /// Likewise the halves of long ones: those with the done bit, or those behind.
+    /// Loads halves of long descriptors: those with the done bit, or with `SECOND` those behind.
     ///
     /// # Safety
-    /// As for `short`.
+    /// Same as for `short`.
     unsafe fn long<const SECOND: bool>(from: *const Long) -> [Self; 4];
 }
 
-/// A format of XL710, as registers `R` take it.
+/// Format of the XL710, loaded into registers `R`.
 pub(super) trait Format<R>: super::super::scalar::Done {
-    /// The halves with the done bit.
+    /// Loads the halves with the done bit.
     ///
     /// # Safety
-    /// As for [`Lanes::short`].
+    /// Same as for [`Lanes::short`].
     unsafe fn firsts(from: *const Self) -> [R; 4];
 
-    /// The halves behind, if there are any.
+    /// Loads the halves behind, if the format has them.
     ///
     /// # Safety
-    /// As for [`Lanes::short`].
+    /// Same as for [`Lanes::short`].
     unsafe fn seconds(from: *const Self) -> Option<[R; 4]>;
 }
 
@@ -154,7 +154,7 @@ impl Lanes for __m512i {
     }
 }
 
-/// Quarters 0 and 2 of each, or 1 and 3.
+/// Returns quarters 0 and 2 of each register, or with `SECOND` quarters 1 and 3.
 ///
 /// # Safety
 /// The processor has AVX-512 F.
@@ -174,7 +174,7 @@ unsafe fn quarters<const SECOND: bool>(a: __m512i, b: __m512i) -> __m512i {
 #[inline(always)]
 unsafe fn xmm<const AT: i32>(from: *const impl Sized) -> __m128i {
     let loaded;
-    // SAFETY: the bytes, by the caller; nothing else is touched.
+    // SAFETY: the bytes, by the caller; the instruction accesses no others.
     unsafe {
         asm!(
             "movdqa {to}, [{from} + {at}]",
@@ -191,7 +191,7 @@ unsafe fn xmm<const AT: i32>(from: *const impl Sized) -> __m128i {
 #[target_feature(enable = "avx2")]
 unsafe fn ymm<const AT: i32>(from: *const impl Sized) -> __m256i {
     let loaded;
-    // SAFETY: the bytes, by the caller; nothing else is touched.
+    // SAFETY: the bytes, by the caller; the instruction accesses no others.
     unsafe {
         asm!(
             "vmovdqu {to}, [{from} + {at}]",
@@ -208,7 +208,7 @@ unsafe fn ymm<const AT: i32>(from: *const impl Sized) -> __m256i {
 #[target_feature(enable = "avx2")]
 unsafe fn halves<const A: i32, const B: i32>(from: *const impl Sized) -> __m256i {
     let loaded;
-    // SAFETY: the bytes, by the caller; nothing else is touched.
+    // SAFETY: the bytes, by the caller; the instruction accesses no others.
     unsafe {
         asm!(
             "vmovdqa {to:x}, [{from} + {a}]",
@@ -226,7 +226,7 @@ unsafe fn halves<const A: i32, const B: i32>(from: *const impl Sized) -> __m256i
 #[target_feature(enable = "avx512f")]
 unsafe fn zmm<const AT: i32>(from: *const impl Sized) -> __m512i {
     let loaded;
-    // SAFETY: the bytes, by the caller; nothing else is touched.
+    // SAFETY: the bytes, by the caller; the instruction accesses no others.
     unsafe {
         asm!(
             "vmovdqu64 {to}, [{from} + {at}]",

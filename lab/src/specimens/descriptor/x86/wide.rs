@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Eight descriptors at a time by AVX2, sixteen by AVX-512; and AF_XDP's by any width.
+//! Conversion of eight descriptors at a time by AVX2, sixteen by AVX-512; AF_XDP's by any width.
 //!
-//! Lengths and last double words of all are paired by unpacking, which puts each pair into an upper
-//! or a lower quad word: there it meets the descriptor's own lower half, tag and hash, which are
-//! where the record has them. No byte shuffle, no blend of single words.
+//! Unpacking pairs the lengths and last double words, and puts each pair into an upper or a lower
+//! quad word. Another unpacking joins it with the descriptor's own lower half, whose tag and hash
+//! are at their places in the record. This needs no byte shuffle and no blend of single words.
 //!
-//! Does not serve registers of 16 bytes for XL710; those are as published ([`super::blend`]).
+//! Does not use registers of 16 bytes for the XL710; [`super::blend`] does, as published.
 
 use core::arch::x86_64::*;
 
@@ -14,54 +14,55 @@ use super::super::{Burst, Flags, Metadata, Xdp, option, status};
 use super::load::{Format, Lanes};
 use super::{Dwords, last_of, lengths_of};
 
-/// A register of descriptors, 16 bytes each.
+/// Register of descriptors, 16 bytes each.
 pub(super) trait Wide: Dwords + Lanes {
     /// # Safety
-    /// The processor has the instructions of the implementation; so for all.
+    /// The processor has the instructions of the implementation.
     unsafe fn of_each(quad: __m128i) -> Self;
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn unpack_upper_dwords(self, other: Self) -> Self;
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn unpack_lower_dwords(self, other: Self) -> Self;
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn unpack_upper(self, other: Self) -> Self;
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn unpack_lower(self, other: Self) -> Self;
-    /// The lower quad words of `self`, the upper ones of `other`.
+    /// Returns the lower quad words of `self` with the upper ones of `other`.
     ///
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn with_upper(self, other: Self) -> Self;
-    /// Each quad word's highest 16 bits.
+    /// Shifts each quad word's highest 16 bits to its lowest.
     ///
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn tops(self) -> Self;
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn xor(self, other: Self) -> Self;
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn plus(self, other: Self) -> Self;
-    /// The sum of the double words, modulo 2³².
+    /// Returns the sum of the double words, modulo 2³².
     ///
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn total(self) -> u32;
     /// True when the lowest bit of each double word is set.
     ///
     /// # Safety
-    /// As for `of_each`.
+    /// Same as for `of_each`.
     unsafe fn all_odd(self) -> bool;
     /// # Safety
-    /// As for `of_each`; as many bytes are there from `from` on, which nobody writes to.
+    /// Same as for `of_each`; the bytes of a register are readable at `from`, and no code writes
+    /// them.
     unsafe fn read(from: *const u8) -> Self;
     /// # Safety
-    /// As for `of_each`; as many bytes are there from `to` on.
+    /// Same as for `of_each`; the bytes of a register are writable at `to`.
     unsafe fn write(self, to: *mut u8);
 }
 
@@ -75,7 +76,7 @@ pub(super) unsafe fn body<F: Format<R> + Done, R: Wide>(
 ) -> Burst {
     let step = 4 * R::LANES;
     let (mut count, all) = (0, descriptors.len());
-    // SAFETY: the instructions, by the caller. A step's descriptors and records are there from
+    // SAFETY: the instructions, by the caller. A step's descriptors and records are valid from
     // `count` on, and so are the bytes of four registers.
     unsafe {
         let front = R::of_each(_mm_set_epi64x(0, !0xffff));
@@ -118,12 +119,12 @@ pub(super) unsafe fn body<F: Format<R> + Done, R: Wide>(
 const _: () = assert!(status::DONE == 1 && status::END == 1 << 1);
 
 /// # Safety
-/// As for [`body`].
+/// Same as for [`body`].
 #[inline(always)]
 pub(super) unsafe fn xdp<R: Wide>(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
     let step = 4 * R::LANES;
     let (mut count, all) = (0, descriptors.len());
-    // SAFETY: as in `body`; what a producer index covers is written to by nobody.
+    // SAFETY: as in `body`; neither side writes to descriptors that the producer index covers.
     unsafe {
         let options = i64::from(option::CONTINUED) << 32;
         let kept = R::of_each(_mm_set_epi64x(options | 0xffff_ffff, 0));
@@ -154,7 +155,7 @@ impl Wide for __m128i {
     }
     #[inline(always)]
     unsafe fn unpack_upper_dwords(self, other: Self) -> Self {
-        // SAFETY: SSE2, by the caller; so for all.
+        // SAFETY: SSE2, by the caller.
         unsafe { _mm_unpackhi_epi32(self, other) }
     }
     #[inline(always)]
@@ -221,7 +222,7 @@ impl Wide for __m128i {
 impl Wide for __m256i {
     #[inline(always)]
     unsafe fn of_each(quad: __m128i) -> Self {
-        // SAFETY: AVX2, by the caller; so for all.
+        // SAFETY: AVX2, by the caller.
         unsafe { _mm256_broadcastsi128_si256(quad) }
     }
     #[inline(always)]
@@ -292,7 +293,7 @@ impl Wide for __m256i {
 impl Wide for __m512i {
     #[inline(always)]
     unsafe fn of_each(quad: __m128i) -> Self {
-        // SAFETY: AVX-512 F, by the caller; so for all.
+        // SAFETY: AVX-512 F, by the caller.
         unsafe { _mm512_broadcast_i32x4(quad) }
     }
     #[inline(always)]

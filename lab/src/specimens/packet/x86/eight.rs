@@ -122,7 +122,7 @@ impl Shared {
     /// and [`super::super::FIXED`] have it.
     ///
     /// # Safety
-    /// As for [`eight`].
+    /// Same as for [`eight`].
     #[inline(always)]
     unsafe fn unusual(self, values: __m512i, masks: __m512i) -> __mmask8 {
         const LOWER: __mmask8 = 0b0101_0101;
