@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of memory: of any size, of a size the compiler knows, and with the internet checksum's
-//! sum taken on the way.
+//! Copies of memory: of any size, of a size that the compiler knows, and with the internet checksum
+//! computed in the same pass.
 //!
-//! A packet is copied where it cannot be sent from where it lies. Where the compiler knows its
-//! size, nothing is left of a copy but loads and stores; where it does not, registers of 32 bytes
-//! do in smaller steps what glibc does by 64. Measured by `pagewire lab copy` (AMD EPYC with
-//! AVX-512, glibc 2.36, rustc 1.95), in times the speed of glibc's memcpy:
+//! A packet is copied when it cannot be sent from its place in memory. When the compiler knows its
+//! size, a copy consists of loads and stores only; otherwise registers of 32 bytes take smaller
+//! steps than glibc's of 64. Measured by `pagewire lab copy` (AMD EPYC with AVX-512, glibc 2.36,
+//! rustc 1.95), as multiples of the speed of glibc's memcpy:
 //!
 //! - 128 to 2,048 bytes, one size at a time: 1.03 to 1.15 by alignment, geometric means; 0.9 at
 //!   576, 832, 1,088 and so on when both ends are aligned to 64, where glibc's steps fit exactly;
 //! - sizes without a pattern: 1.05 (128 to 2,048 bytes), 0.98 (64 to 512), 0.87 (1 to 256);
 //! - fixed sizes of 64, 128, 256, 384 and 512 bytes, aligned: 2.7, 2.0, 1.3, 1.4 and 1.1. At 512
-//!   both store close to 32 bytes a clock, which is all that this processor can;
-//! - past the caches: 0.6 at 1 MiB, 0.7 at 8, 1.1 at 16 (32 with the target, and so is the last
+//!   both store close to 32 bytes a clock, the maximum of this processor;
+//! - past the caches: 0.6 at 1 MiB, 0.7 at 8, 1.1 at 16 (32 with the target, the size of the last
 //!   cache), 1.4 at 64; in no cache at the start: 1.0 to 1.1;
-//! - 1,316 bytes with their sum: 19 ns; copied, then summed: 31.
+//! - 1,316 bytes with their checksum: 19 ns; copied, then summed: 31.
 //!
 //! Sources: RFC 1071 (the sum); Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel",
 //! sections 6 and 8.1 (a routine for each fixed size); glibc's `memmove-vec-unaligned-erms.S`
@@ -42,7 +42,7 @@ pub use fixed::{CopyBatch, FIXED_BYTES_MAX, Fixed};
 use simd::checksum::{self, Lanes, Ranges, Words, fold};
 use simd::variant::{self, Dropped, Variant};
 
-/// Byte by byte; the sum is [`simd::checksum::oracle`]'s.
+/// Copies byte by byte; [`simd::checksum::oracle`] is the oracle of the checksum.
 pub fn oracle(source: &[u8], target: &mut [u8]) {
     assert_eq!(source.len(), target.len(), "source and target are of one length");
     for (to, from) in target.iter_mut().zip(source) {
@@ -60,20 +60,20 @@ pub fn oracle(source: &[u8], target: &mut [u8]) {
 //     else:         a register; then steps of four where the target is aligned; the last four
 //
 // Departures from the published routine (512 bytes at a time, then a string instruction):
-// 1. What is left is copied by registers that reach back over what was copied. A string instruction
+// 1. The rest is copied by registers that overlap with bytes already copied. A string instruction
 //    takes as long to start as 250 bytes take to copy.
-// 2. Up to 512 bytes there is no loop: a branch for each doubling, as few as can be mispredicted. A
-//    jump table with a row for every 32 bytes was 4 % faster where all sizes were alike, and took
-//    half as long again where they were not.
-// 3. Registers of 64 bytes (avx512f) are stored in two halves by this processor: no faster where
-//    source and target are aligned, 10 % slower where the source is not.
-// 4. No masked registers for what is short. They take 2.4 ns for 7 where sizes have no pattern, but
-//    who reads the copy at once waits 8 ns for it, not 3. (A string instruction takes 4, and 6: the
-//    published routine is ahead there, with no size in particular up to 64 bytes.)
-// 5. `rep movsb` for what is long was never faster while either end fits a cache.
-// 6. From PAST_CACHES_BYTES_MIN on, the target is not read before it is written to.
+// 2. Up to 512 bytes there is no loop but a branch for each doubling: few to be mispredicted. A
+// jump    table with a row for every 32 bytes was 4 % faster when all sizes were equal, and took
+// half as    long again when they were not.
+// 3. This processor stores registers of 64 bytes (avx512f) in two halves: they are no faster when
+//    source and target are aligned, and 10 % slower when the source is not.
+// 4. Short copies use no masked registers. They take 2.4 ns instead of 7 for sizes without a
+//    pattern, but an immediate reader of the copy waits 8 ns for it, not 3. (A string instruction
+//    takes 4 and 6 ns: the published routine is faster there, for random sizes up to 64 bytes.)
+// 5. `rep movsb` for long copies was never faster while source or target fits a cache.
+// 6. From PAST_CACHES_BYTES_MIN on, the target is not read before it is written.
 
-/// A variant's functions.
+/// Functions of a variant.
 struct Run {
     copy: unsafe fn(&[u8], &mut [u8]),
     copy_and_sum: unsafe fn(&[u8], &mut [u8]) -> u16,
@@ -82,13 +82,13 @@ struct Run {
 }
 
 /// # Safety
-/// None is needed; it has the type of the others.
+/// Has no condition; `unsafe` by the type of the other variants.
 unsafe fn portable(source: &[u8], target: &mut [u8]) {
     target.copy_from_slice(source);
 }
 
 /// # Safety
-/// None is needed; it has the type of the others.
+/// Has no condition; `unsafe` by the type of the other variants.
 unsafe fn portable_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
     // SAFETY: Words needs no instructions of its own.
     let mut words = unsafe { Words::zero() };
@@ -100,17 +100,17 @@ unsafe fn portable_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
     fold(unsafe { words.total() }).swap_bytes()
 }
 
-/// From here on a copy goes past the caches: its beginning would hardly stay there until its end.
+/// Least size of a copy past the caches: its beginning would hardly stay in them until its end.
 pub const PAST_CACHES_BYTES_MIN: usize = 16 << 20;
-/// So much is still in the first cache when it is read again; even, so that words stay whole.
+/// Bytes that are still in the first-level cache when read again; even, so that words stay whole.
 const CACHED_BYTES: usize = 4096;
 
-/// A variant that this processor has.
+/// Variant that this processor has.
 #[derive(Clone, Copy)]
 pub struct Copier(&'static Variant<Run>);
 
 impl Copier {
-    /// All that are here, the one that measured best last.
+    /// Returns the variants that this processor has, the one that measured best last.
     pub fn all() -> impl Iterator<Item = Self> {
         variant::here(VARIANTS).map(Self)
     }
@@ -121,7 +121,7 @@ impl Copier {
         (Self(chosen), dropped)
     }
 
-    /// Its instruction set.
+    /// Returns its instruction set.
     pub fn name(self) -> &'static str {
         self.0.name
     }
@@ -129,19 +129,19 @@ impl Copier {
     /// Copies `source` to `target`.
     ///
     /// # Panics
-    /// When they are of different lengths.
+    /// When the lengths differ.
     #[inline]
     pub fn copy(self, source: &[u8], target: &mut [u8]) {
         assert!(source.len() == target.len(), "source and target are of one length");
-        // SAFETY: a `Copier` is made of variants alone that `variant::here` found here; the lengths
-        // are equal, and a `&mut` overlaps with nothing.
+        // SAFETY: `variant::here` found every variant that a `Copier` holds; the lengths are equal,
+        // and a `&mut` overlaps with nothing.
         unsafe { (self.0.run.copy)(source, target) }
     }
 
-    /// Copies `source` to `target`, and its sum as [`simd::checksum::oracle`] has it.
+    /// Copies `source` to `target`; returns its sum, the same as [`simd::checksum::oracle`].
     ///
     /// # Panics
-    /// When they are of different lengths.
+    /// When the lengths differ.
     #[inline]
     pub fn copy_and_sum(self, source: &[u8], target: &mut [u8]) -> u16 {
         assert!(source.len() == target.len(), "source and target are of one length");
@@ -149,11 +149,11 @@ impl Copier {
         unsafe { (self.0.run.copy_and_sum)(source, target) }
     }
 
-    /// Copies `source` to `target`, which is not brought into the caches, as [`Copier::copy`] does
-    /// of itself from [`PAST_CACHES_BYTES_MIN`] on.
+    /// Copies `source` to `target` without loading the target into the caches, as [`Copier::copy`]
+    /// does from [`PAST_CACHES_BYTES_MIN`] on.
     ///
     /// # Panics
-    /// When they are of different lengths.
+    /// When the lengths differ.
     #[inline]
     pub fn copy_past_caches(self, source: &[u8], target: &mut [u8]) {
         assert!(source.len() == target.len(), "source and target are of one length");
@@ -161,21 +161,21 @@ impl Copier {
         unsafe { (self.0.run.past_caches)(source, target) }
     }
 
-    /// Copies `N` bytes, [`FIXED_BYTES_MAX`] at most: a branch to the routine for this size, which
-    /// has none. Where there are many, [`Copier::batch`] spares that one.
+    /// Copies `N` bytes, [`FIXED_BYTES_MAX`] at most, by one branch to the routine for this size,
+    /// which has none. For many copies [`Copier::batch`] avoids that branch.
     #[inline]
     pub fn copy_fixed<const N: usize>(self, source: &[u8; N], target: &mut [u8; N]) {
         self.batch(fixed::One { source, target });
     }
 
-    /// Runs the batch, compiled for this variant's registers.
+    /// Runs the batch, compiled for the registers of this variant.
     #[inline]
     pub fn batch<B: CopyBatch>(self, batch: B) -> B::Output {
         // SAFETY: as for `copy`.
         unsafe { self.0.run.set.batch(batch) }
     }
 
-    /// True when it gives the known answers.
+    /// True when the variant gives the known answers.
     fn is_right(self) -> bool {
         let source: [u8; KNOWN_BYTES] = std::array::from_fn(|n| (n * n / 3 + 200) as u8);
         let fixed = |target: &mut [u8; KNOWN_BYTES]| self.copy_fixed(&source, target);
@@ -205,7 +205,7 @@ impl std::fmt::Debug for Copier {
     }
 }
 
-/// More than any path of [`Copier::copy`] but that past the caches.
+/// Bytes of the known answer, enough for every branch of [`Copier::copy`] except past the caches.
 const KNOWN_BYTES: usize = 1331;
 
 #[cfg(test)]

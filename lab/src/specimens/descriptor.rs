@@ -220,7 +220,7 @@ impl Descriptor {
     pub fn short(self, descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
         let count = descriptors.len().min(packets.len());
         // SAFETY: `variant::here` found every variant that a `Descriptor` holds; both slices
-        // are of one length.
+        // have the same length.
         unsafe { (self.0.run.short)(&descriptors[..count], &mut packets[..count]) }
     }
 

@@ -264,8 +264,8 @@ const BEHIND_BITS: u32 = 8;
 const _: () = assert!((1 << TOTAL_BITS) + 40 + at::IP + (1 << BEHIND_BITS) <= FRAME_BYTES_MAX);
 
 /// # Safety
-/// The processor has the instructions of `R`, the caller is compiled for them, and both are of one
-/// length.
+/// The processor has the instructions of `R`, the caller is compiled for them, and both slices
+/// have the same length.
 #[inline(always)]
 unsafe fn body<R: Reader>(frames: &[&[u8]], fields: &mut [Fields]) {
     let (steps, rest) = frames.as_chunks::<STEP>();

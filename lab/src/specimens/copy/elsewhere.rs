@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The variants of processors other than x86-64: the portable one.
+//! Variants of processors other than x86-64: only the portable one.
 //!
-//! Does not use NEON; the C library of such a machine uses it.
+//! Does not use NEON itself; the C library of such a machine does.
 
 use super::fixed::{Compiled, CopyBatch};
 use super::{Run, portable, portable_and_sum};
 use simd::variant::{Variant, everywhere};
 
-/// The registers of a variant.
+/// Registers of a variant.
 #[derive(Clone, Copy)]
 pub(super) enum Set {
     Compiled,
@@ -15,7 +15,7 @@ pub(super) enum Set {
 
 impl Set {
     /// # Safety
-    /// None is needed; it has the type of the others.
+    /// Has no condition; `unsafe` by the type of the other variants.
     #[inline]
     pub(super) unsafe fn batch<B: CopyBatch>(self, batch: B) -> B::Output {
         match self {

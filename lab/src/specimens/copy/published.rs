@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of others, to be measured beside these: the simd-copy paper's routine and the string
+//! Published copies, for comparison: the routine of the simd-copy paper and the string
 //! instructions.
 //!
-//! The paper copies 512 bytes at a time by movdqu while there are as many, and what is left by the
-//! string instruction with which the kernel copied all. It prints no listing: that a step is 32
-//! loads and stores in turn is read from its figure 5 and section 8.1, and that the string
-//! instruction is of bytes is our choice, as section 6 does not say.
+//! The paper copies 512 bytes at a time by movdqu, and the rest by the string instruction with
+//! which the kernel copied everything. It prints no listing: figure 5 and section 8.1 imply that a
+//! step is 32 loads and stores in turn; section 6 does not name the width of the string
+//! instruction, and bytes are our choice.
 //!
 //! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel", section 6; Linux
 //! `arch/x86/lib/memcpy_64.S` (rep movsq, then the last bytes).
 //!
-//! Does not serve. Nothing but the lab calls these.
+//! Does not serve production code; only the laboratory calls these.
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// One of them.
+/// A published routine.
 #[derive(Clone, Copy, Debug)]
 pub struct Routine {
-    /// The name among the lab's members.
+    /// Name of the routine in the laboratory.
     pub name: &'static str,
-    /// One line.
+    /// Description in one line.
     pub summary: &'static str,
     run: unsafe fn(*const u8, *mut u8, usize),
 }
 
-/// All: none on other processors than x86-64.
+/// All routines: none on processors other than x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 pub static ROUTINES: &[Routine] = &[];
 
-/// All.
+/// All routines.
 #[cfg(target_arch = "x86_64")]
 pub static ROUTINES: &[Routine] = &[
     Routine {
@@ -49,7 +49,7 @@ impl Routine {
     /// Copies `source` to `target`.
     ///
     /// # Panics
-    /// When they are of different lengths.
+    /// When the lengths differ.
     #[inline]
     pub fn copy(&self, source: &[u8], target: &mut [u8]) {
         assert!(source.len() == target.len(), "source and target are of one length");

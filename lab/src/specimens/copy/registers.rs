@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Building blocks of a copy, for a register of any width.
 //!
-//! A loop that loads and stores one register is what LLVM knows as memcpy: it puts a call of the C
-//! library in its place, and in the place of a loop that also sums, such a call and a loop for the
-//! sum. So several registers are written out here in each step, which it leaves as they are.
+//! LLVM recognizes a loop that loads and stores one register as memcpy and replaces it by a call of
+//! the C library; it replaces a loop that also sums by such a call and a loop for the sum. So each
+//! step here handles several registers, which LLVM leaves unchanged.
 //!
-//! Sources: glibc's `memmove-vec-unaligned-erms.S` for registers from both ends.
+//! Sources: glibc's `memmove-vec-unaligned-erms.S` (registers from both ends).
 //!
 //! Does not choose an instruction set.
 
@@ -14,7 +14,7 @@ use core::arch::asm;
 use super::PAST_CACHES_BYTES_MIN;
 use simd::checksum::{Lanes, fold};
 
-/// Some bytes that are loaded at once and stored at once.
+/// Bytes that are loaded by one instruction and stored by one.
 pub(super) trait Register: Copy {
     const BYTES: usize;
 
@@ -50,7 +50,7 @@ macro_rules! word {
 
 word!(u16 u32 u64);
 
-/// A register of the vector unit.
+/// Register of the vector unit.
 pub(super) trait Vector: Register {
     /// Stores past the caches.
     ///
@@ -70,10 +70,10 @@ pub(super) trait Vector: Register {
     /// Same as for [`by_size`].
     unsafe fn shorter(source: *const u8, target: *mut u8, bytes: usize);
 
-    /// [`past_caches`], a function of its own: so much at once is rare.
+    /// Calls [`past_caches`] as a separate function, since copies of that size are rare.
     ///
     /// # Safety
-    /// Same as for it.
+    /// Same as for [`past_caches`].
     unsafe fn past_caches_apart(source: *const u8, target: *mut u8, bytes: usize);
 }
 
@@ -90,11 +90,11 @@ unsafe fn one<R: Register>(source: *const u8, target: *mut u8) {
 macro_rules! twice {
     ($($name:ident: $half:ident, $registers:literal;)*) => {$(
         /// # Safety
-        /// Same as for [`one`], for so many registers.
+        /// Same as for [`one`], for that number of registers.
         #[inline(always)]
         unsafe fn $name<R: Register>(source: *const u8, target: *mut u8) {
             let half_bytes = $registers / 2 * R::BYTES;
-            // SAFETY: both halves lie in what the caller gave.
+            // SAFETY: both halves lie in the caller's ranges.
             unsafe {
                 $half::<R>(source, target);
                 $half::<R>(source.add(half_bytes), target.add(half_bytes));
@@ -114,11 +114,11 @@ twice! {
     moves_256: moves_128, 256;
 }
 
-/// Copies `COUNT` × (`BYTES` of the register) from the front and as many from the end; in the
-/// middle they overlap.
+/// Copies `COUNT` registers from the front and as many from the end; they may overlap in the
+/// middle.
 ///
 /// # Safety
-/// Same as for [`by_size`]; and there are as many bytes as either has.
+/// Same as for [`by_size`]; `bytes` is at least `COUNT` registers.
 #[inline(always)]
 pub(super) unsafe fn ends<R: Register, const COUNT: usize>(
     source: *const u8,
@@ -126,23 +126,23 @@ pub(super) unsafe fn ends<R: Register, const COUNT: usize>(
     bytes: usize,
 ) {
     let from_end = bytes - COUNT * R::BYTES;
-    // SAFETY: `COUNT` registers lie in what the caller gave, from either end.
+    // SAFETY: `COUNT` registers from either end lie in the caller's ranges.
     unsafe {
         moves::<R>(source, target, COUNT);
         moves::<R>(source.add(from_end), target.add(from_end), COUNT);
     }
 }
 
-/// Copies `count` registers. It is a constant where this is called, so no condition is left.
+/// Copies `count` registers. All callers pass a constant, so no condition is left.
 ///
 /// # Safety
-/// Same as for [`one`], for so many registers, [`MOVES_MAX`] at most.
+/// Same as for [`one`], for `count` registers, [`MOVES_MAX`] at most.
 #[inline(always)]
 unsafe fn moves<R: Register>(mut source: *const u8, mut target: *mut u8, count: usize) {
     macro_rules! part {
         ($($registers:literal $copy:ident)*) => {$(
             if count & $registers != 0 {
-                // SAFETY: the parts of a number add up to it.
+                // SAFETY: the bits of `count` add up to it.
                 unsafe {
                     $copy::<R>(source, target);
                     source = source.add($registers * R::BYTES);
@@ -164,13 +164,13 @@ unsafe fn moves<R: Register>(mut source: *const u8, mut target: *mut u8, count: 
 pub(super) unsafe fn straight<R: Register, const N: usize>(source: &[u8; N], target: &mut [u8; N]) {
     const { assert!(N / R::BYTES <= MOVES_MAX) }
     if N < R::BYTES {
-        // So few are a handful of moves to the compiler.
+        // The compiler makes a few moves of this.
         *target = *source;
         return;
     }
     let (source, target) = (source.as_ptr(), target.as_mut_ptr());
     if N < ALIGNED_BYTES_MIN {
-        // SAFETY: the whole registers of N bytes, and where they are not all, the last one.
+        // SAFETY: the whole registers of N bytes, and the last register when a rest is left.
         unsafe {
             moves::<R>(source, target, N / R::BYTES);
             if !N.is_multiple_of(R::BYTES) {
@@ -180,10 +180,10 @@ pub(super) unsafe fn straight<R: Register, const N: usize>(source: &[u8; N], tar
         return;
     }
     let at = R::BYTES - target.addr() % R::BYTES;
-    // The first aligned address lies up to a register behind the start, so all but one of the whole
-    // registers have room from there on. What they leave at the end is less than one, or two where
-    // the bytes are no whole number of them.
-    // SAFETY: all of it within N bytes, as said.
+    // The first aligned address lies up to a register behind the start, so all whole registers
+    // except one fit from there on. They leave less than one register at the end, or less than two
+    // when N is not a whole number of registers.
+    // SAFETY: all accesses lie within N bytes, as explained above.
     unsafe {
         one::<R>(source, target);
         moves::<R>(source.add(at), target.add(at), N / R::BYTES - 1);
@@ -201,7 +201,7 @@ pub(super) unsafe fn straight<R: Register, const N: usize>(source: &[u8; N], tar
 /// can be read and written and do not overlap.
 #[inline(always)]
 pub(super) unsafe fn by_size<R: Vector>(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: as many bytes as the conditions say.
+    // SAFETY: the conditions ensure the number of bytes.
     unsafe {
         if bytes <= 4 * R::BYTES {
             if bytes > 2 * R::BYTES {
@@ -229,7 +229,7 @@ pub(super) unsafe fn by_size<R: Vector>(source: *const u8, target: *mut u8, byte
 /// Same as for [`by_size`]; at most 16 bytes.
 #[inline(always)]
 pub(super) unsafe fn words(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: as many bytes as the conditions say.
+    // SAFETY: the conditions ensure the number of bytes.
     unsafe {
         match bytes {
             8.. => ends::<u64, 1>(source, target, bytes),
@@ -241,8 +241,7 @@ pub(super) unsafe fn words(source: *const u8, target: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies by steps of four registers, of which all but the ends are stored where the target is
-/// aligned.
+/// Copies by steps of four registers; all stores except those at the ends are aligned.
 ///
 /// # Safety
 /// Same as for [`by_size`]; more than five registers.
@@ -256,18 +255,18 @@ unsafe fn long<R: Register>(source: *const u8, target: *mut u8, bytes: usize) {
         while at < last {
             four::<R>(source.add(at), target.add(at));
             at += 4 * R::BYTES;
-            // LLVM would double the step and ask first whether the steps are odd in number: 3 ns
-            // where sizes differ from call to call, and no gain where they do not.
+            // Keeps LLVM from doubling the step, with a test for an odd number of steps: that costs
+            // 3 ns when sizes differ from call to call, and gains nothing when they do not.
             asm!("/* {0} */", inout(reg) at, options(nomem, nostack, preserves_flags));
         }
         four::<R>(source.add(last), target.add(last));
     }
 }
 
-/// Same as for [`long`], but the target is not brought into the caches.
+/// Copies like [`long`] without loading the target into the caches.
 ///
 /// # Safety
-/// Same as for it; [`PAST_CACHES_REGISTERS_MIN`] registers at least.
+/// Same as for [`long`]; [`PAST_CACHES_REGISTERS_MIN`] registers at least.
 #[inline(always)]
 pub(super) unsafe fn past_caches<R: Vector>(source: *const u8, target: *mut u8, bytes: usize) {
     let last = bytes - 4 * R::BYTES;
@@ -290,7 +289,7 @@ pub(super) unsafe fn past_caches<R: Vector>(source: *const u8, target: *mut u8, 
     }
 }
 
-/// Copies and sums, as [`simd::checksum::oracle`] has it.
+/// Copies, and returns the same sum as [`simd::checksum::oracle`].
 ///
 /// # Safety
 /// The processor has the instructions of `R` and `L`, and the caller is compiled for them; the
@@ -302,7 +301,7 @@ pub(super) unsafe fn and_sum<R: Vector, L: Lanes>(source: &[u8], target: &mut [u
     let (bytes, rest_at) = (source.len(), whole.len());
     let (from, to) = (source.as_ptr(), target.as_mut_ptr());
     let mut at = 0;
-    // SAFETY: `at` and what is left of `whole` are `rest_at` together.
+    // SAFETY: `at` and the length of `whole` add up to `rest_at`.
     unsafe {
         let mut lanes = L::zero();
         macro_rules! step {
@@ -334,12 +333,12 @@ pub(super) unsafe fn and_sum<R: Vector, L: Lanes>(source: &[u8], target: &mut [u
     }
 }
 
-/// From here on the ends would be more registers than a loop costs.
+/// Most bytes copied from both ends: for more, a loop costs less than the registers.
 const ENDS_BYTES_MAX: usize = 512;
-/// From here on a copy of fixed size stores where the target is aligned: a store more, against one
-/// in two or all of them that touch two lines.
+/// Least bytes of a fixed copy with aligned stores: one store more, but without it every second or
+/// every store would touch two cache lines.
 const ALIGNED_BYTES_MIN: usize = 320;
-/// One to the first aligned address, and four at the end.
+/// Least registers of [`past_caches`]: one to the first aligned address, and four at the end.
 pub(super) const PAST_CACHES_REGISTERS_MIN: usize = 6;
-/// Registers that [`moves`] copies at most.
+/// Most registers that [`moves`] copies.
 const MOVES_MAX: usize = 511;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every variant of the copy, and the routines of others, against the oracle.
+//! Tests of every variant of the copy, and of the published routines, against the oracle.
 //!
 //! Does not measure.
 
@@ -9,10 +9,10 @@ use crate::specimens::trials::{LENGTHS, noise};
 /// Widest register of any variant.
 const WIDTH: usize = 64;
 
-/// Offsets that every register's width knows as aligned, one off, and in the middle.
+/// Offsets that are aligned, one off, and in the middle, for every register width.
 const OFFSETS: &[usize] = &[0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63];
 
-/// Source and target that begin at a multiple of [`WIDTH`], and what the target holds before.
+/// Source and target with room to align them to [`WIDTH`], and the target's initial content.
 struct Trial {
     source: Vec<u8>,
     target: Vec<u8>,
@@ -25,7 +25,7 @@ impl Trial {
         Trial { source: noise(bytes_max + 3 * WIDTH), target: before.clone(), before }
     }
 
-    /// Asserts that the result of `copy` is the oracle's: the copy, and all around it unchanged.
+    /// Asserts that `copy` writes the same as the oracle, and leaves all bytes around it unchanged.
     fn agrees(
         &mut self,
         what: &dyn std::fmt::Debug,
@@ -52,7 +52,7 @@ fn sum(source: &[u8]) -> u16 {
     sums[0]
 }
 
-/// Every copy there is, each under its name.
+/// Calls `try_it` for every copy, with its name.
 fn for_each_copy(mut try_it: impl FnMut(&dyn std::fmt::Debug, &dyn Fn(&[u8], &mut [u8]))) {
     for copier in Copier::all() {
         try_it(&copier, &|source, target| copier.copy(source, target));
@@ -74,7 +74,7 @@ fn every_copy_is_right_at_every_length_and_offset() {
     for_each_copy(|what, copy| {
         let mut trial = Trial::of(4 * WIDTH + 1);
         for bytes in 0..=4 * WIDTH + 1 {
-            // All offsets of each side; of their pairs, those that matter.
+            // Tries all offsets of each side, but only a part of their pairs.
             for offset in 0..WIDTH {
                 let other = (offset * 5 + bytes * 11) % WIDTH;
                 trial.agrees(what, (offset, other, bytes), copy);
@@ -88,7 +88,7 @@ fn every_copy_is_right_at_every_length_and_offset() {
 
 #[test]
 fn every_copy_is_right_at_the_lengths_of_packets_and_pages() {
-    // Beyond where the routines change from one way to another, too.
+    // Includes the lengths around those at which the routines change their method.
     let changes = (3..=9).flat_map(|exponent| {
         let at = 64 * exponent;
         [at - 1, at, at + 1]
@@ -118,7 +118,7 @@ fn a_copy_past_the_caches_is_right_to_the_last_byte() {
     }
 }
 
-/// Copies one of each size, in a loop compiled for the copier's registers.
+/// Batch that copies each size once, compiled for the copier's registers.
 struct Sizes<'a> {
     trial: &'a mut Trial,
     copier: Copier,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thin functions for each kind of x86-64's registers, and the variants made of them.
+//! Thin functions for each kind of register of x86-64, and the variants made of them.
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! Does not choose (whoever made the [`super::Copier`] did).
+//! Does not choose a variant ([`super::Copier`] does).
 
 mod vectors;
 
@@ -39,7 +39,7 @@ pub(super) static VARIANTS: &[Variant<Run>] = &[
             set: Set::Sse2,
         },
     },
-    // Registers of 64 bytes are stored in two halves by some, and then are no faster.
+    // Some processors store registers of 64 bytes in two halves, and then are no faster.
     Variant {
         name: "avx512f",
         is_here: has_avx512,
@@ -60,7 +60,7 @@ pub(super) static VARIANTS: &[Variant<Run>] = &[
             set: Set::Avx2,
         },
     },
-    // Copies by registers of 32 bytes, sums by 64: each as measured.
+    // Copies by registers of 32 bytes and sums by 64, which measured fastest.
     Variant {
         name: "avx512bw",
         is_here: || has_avx512() && is_x86_feature_detected!("avx2"),
@@ -77,7 +77,7 @@ fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// The registers of a variant.
+/// Registers of a variant.
 #[derive(Clone, Copy)]
 pub(super) enum Set {
     Compiled,

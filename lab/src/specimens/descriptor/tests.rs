@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every variant of descriptor conversion, the specimens too, against the oracle; and the oracle
-//! against descriptors taken apart by hand.
+//! Tests of every variant of descriptor conversion, the specimens too, against the oracle; and of
+//! the oracle against descriptors whose fields were written by hand.
 //!
-//! Does not read a card. The bits are as Linux's and DPDK's drivers name them.
+//! Does not read a card. The drivers of Linux and DPDK name the bits in the same way.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::specimens::trials::noise;
 
-/// Descriptors that the widest variant takes at a time.
+/// Descriptors that the widest variant converts at a time.
 const WIDTH: usize = 16;
 
 /// Initial content of the packets' memory.
@@ -33,8 +33,8 @@ fn words(count: usize) -> Vec<u64> {
     words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Asserts that every variant does with `packets` records of room the same as the oracle, and
-/// touches no other record.
+/// Asserts that every variant, given `room` records, writes the same as the oracle and changes no
+/// other record.
 fn agrees(qwords: &[[u64; 4]], room: usize) -> Burst {
     let short: Vec<Short> = qwords.iter().map(|[a, b, ..]| Short::new([*a, *b])).collect();
     let long: Vec<Long> = qwords.iter().map(|qwords| Long::new(*qwords)).collect();
@@ -85,7 +85,7 @@ fn every_variant_is_right_for_all_flags_errors_and_types() {
                 let status: u64 =
                     status.map(|(bit, status)| (choice >> bit & 1) * status).sum::<u64>();
                 let noise = words[qwords.len() % words.len()];
-                // Bits that say nothing have any value; the second tag is there or not.
+                // Unused bits have any value; the second tag is set or not.
                 let says_nothing = noise & 0xffff_ffc0_3807_4ff0;
                 let second = says_nothing | 1 | status | errors << 19 | kind << 30;
                 qwords.push([noise.rotate_left(9), second, noise.rotate_left(31), noise]);
@@ -111,7 +111,7 @@ fn every_variant_stops_where_a_descriptor_is_not_done() {
     let words = words(4 * (4 * WIDTH + 1));
     let (words, _) = words.as_chunks::<4>();
     for count in 0..=4 * WIDTH + 1 {
-        // Behind the first that is not done some are: a card that writes while we read.
+        // Some behind the first one that is not done are done: the card writes during the read.
         for not_done in 0..=count {
             let mut ring = words[..count].to_vec();
             ring[..not_done].iter_mut().for_each(|qwords| qwords[1] |= status::DONE);
@@ -136,11 +136,11 @@ fn there_are_as_many_as_both_have() {
     }
 }
 
-/// Fields by their places in the manual, each with a value of its own.
+/// Checks fields at their places in the manual, each with its own value.
 #[test]
 fn a_descriptor_taken_apart_by_hand() {
     let first = 0xcafe_f00d << 32 | 0x2064 << 16 | 0x0300;
-    // Done, end, tag, checked; a hash; UDP over IPv4; 1,370 bytes.
+    // The bits are: done, end, tag, checked; a hash; UDP over IPv4; 1,370 bytes.
     let second = 0b1111 | 3 << 12 | 24 << 30 | 1370 << 38;
     let third = 0x0fa1 << 48 | 1;
     let mut packets = [Metadata::default(); 2];
@@ -179,7 +179,7 @@ fn a_descriptor_taken_apart_by_hand() {
         assert!(of(1 << damage).0.contains(Flags::ERROR));
     }
     assert!(!of(status::HEADER_OVERFLOW).0.contains(Flags::ERROR));
-    // A flow director's identifier is no hash.
+    // An identifier of the flow director is not a hash.
     assert!(!of(1 << 12).0.contains(Flags::HASH));
 }
 
@@ -213,7 +213,7 @@ fn a_specimen_is_never_chosen() {
     }
 }
 
-/// A card and a driver on one ring: no descriptor is taken half written.
+/// Runs a card and a driver on one ring: no descriptor is converted half written.
 #[test]
 fn what_is_taken_while_a_card_writes_is_whole() {
     const RING: usize = 64;
@@ -221,7 +221,7 @@ fn what_is_taken_while_a_card_writes_is_whole() {
     for descriptor in every() {
         let short: Vec<Short> = (0..RING).map(|_| Short::default()).collect();
         let long: Vec<Long> = (0..RING).map(|_| Long::default()).collect();
-        // A stamp in every field tells which packet each belongs to.
+        // The number of the packet is in every field.
         let (taken, total) = (&AtomicUsize::new(0), RING * ROUNDS);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every variant of reading frames against the oracle, and the oracle against frames whose fields
-//! are known: made here, stamped by [`simd::stamp`], and one of the kernel's own.
+//! Tests of every variant of reading frames against the oracle, and of the oracle against frames
+//! with known fields: made here, stamped by [`simd::stamp`], and one sent by the kernel.
 //!
-//! Frames end where a page ends that nobody may touch behind: a byte read too far is a fault.
+//! Frames end at the end of a page, before an inaccessible one: a byte read too far is a fault.
 //!
 //! Does not fuzz.
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::specimens::trials::noise;
 use simd::stamp;
 
-/// A frame in parts.
+/// Parts of a frame.
 #[derive(Clone)]
 struct Frame {
     /// Ethernet kinds and controls of tags.
@@ -21,11 +21,11 @@ struct Frame {
     /// Words of IPv4 options, or extension headers of IPv6.
     options: usize,
     sources: u8,
-    /// Words of RTP's extension.
+    /// Words of the RTP extension.
     extension: Option<u16>,
     padding: u8,
     payload: Vec<u8>,
-    /// Bytes behind what IP has.
+    /// Bytes behind the IP packet.
     trailer: usize,
 }
 
@@ -116,7 +116,7 @@ impl Frame {
     }
 }
 
-/// Of every kind that is whole.
+/// Returns whole frames of every kind.
 fn whole() -> Vec<Frame> {
     let tags = [vec![], vec![(0x8100, 0x2064)], vec![(0x88a8, 0x0003), (0x8100, 0xe004)]];
     let mut frames = Vec::new();
@@ -146,7 +146,7 @@ fn whole() -> Vec<Frame> {
     frames
 }
 
-/// Asserts that every variant finds the same in frames as the oracle, and writes no further record.
+/// Asserts that every variant reads the same fields as the oracle, and writes no other record.
 fn agrees(frames: &[&[u8]]) -> Vec<Fields> {
     let before = Fields { ssrc: 0x5a5a_5a5a, ..Fields::default() };
     let mut expected = vec![before; frames.len() + 2];
@@ -161,7 +161,7 @@ fn agrees(frames: &[&[u8]]) -> Vec<Fields> {
     expected[1..][..frames.len()].to_vec()
 }
 
-/// Some pages, of which the last must not be touched.
+/// Mapped pages with an inaccessible page behind them.
 struct Pages {
     start: *mut u8,
     bytes: usize,
@@ -174,7 +174,7 @@ impl Pages {
         let bytes = pages * Self::PAGE_BYTES;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping somewhere, of which the last page is made inaccessible.
+        // SAFETY: the mapping is new; only its last page is made inaccessible.
         let start = unsafe {
             let all = bytes + Self::PAGE_BYTES;
             let start = libc::mmap(std::ptr::null_mut(), all, protection, flags, -1, 0);
@@ -186,9 +186,9 @@ impl Pages {
         Self { start: start.cast(), bytes }
     }
 
-    /// Lends a copy of `frame` that ends where the page does.
+    /// Lends a copy of `frame` that ends at the end of the page.
     fn at_end<R>(&mut self, frame: &[u8], work: impl FnOnce(&[u8]) -> R) -> R {
-        // SAFETY: the mapping has that many bytes, nobody else has a reference to it.
+        // SAFETY: the mapping has that many bytes, and no other reference to it exists.
         let all = unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) };
         let (_, end) = all.split_at_mut(self.bytes - frame.len());
         end.copy_from_slice(frame);
@@ -255,7 +255,7 @@ fn every_variant_is_right_with_any_bit_of_the_headers_turned() {
     for frame in [usual.clone(), Frame { trailer: 18, ..USUAL_FRAME }.bytes()] {
         for first in 0..54 * 8 {
             for second in first..54 * 8 {
-                // One bit alone, and pairs of those that lengths and kinds are made of.
+                // Turns single bits, pairs at most 24 apart, and pairs that end in bytes 8 to 25.
                 let apart = second - first;
                 if apart != 0 && !(8..26).contains(&(second / 8)) && apart > 24 {
                     continue;
@@ -275,7 +275,7 @@ fn every_variant_is_right_on_noise() {
     let usual = Frame { payload: vec![1; 200], ..USUAL_FRAME }.bytes();
     for (index, from) in (0..60_000).step_by(97).enumerate() {
         let bytes = &noise[from..][..index % 300];
-        // Noise behind headers that are right to some byte.
+        // Has noise behind headers that are right up to some byte.
         let right = index % 60;
         let half = [&usual[..right], &bytes[..bytes.len().min(200)]].concat();
         agrees(&[bytes, &half, &usual, bytes, &half, bytes, bytes, &half, &half]);
@@ -333,13 +333,13 @@ fn what_is_wrong_has_its_reason() {
         *padded.last_mut().unwrap() = padding;
         assert_eq!(agrees(&[&padded])[0].found.contains(ParseFlags::RTP), expected, "{padding}");
     }
-    // A fragment header of a whole packet (RFC 6946): reserved bits say nothing.
+    // A whole packet with a fragment header (RFC 6946): reserved bits are ignored.
     let mut atomic = of_v6(20, &[44]);
     atomic[54..62].copy_from_slice(&[17, 0, 0x00, 0x06, 1, 2, 3, 4]);
     assert_eq!(agrees(&[&atomic])[0].found, ParseFlags::UDP.with(ParseFlags::RTP));
 }
 
-/// Headers written by one kernel are read by the other.
+/// Reads with this kernel the headers that the kernel `stamp` writes.
 #[test]
 fn stamped_frames_are_read_back() {
     let addresses = stamp::Addresses {
@@ -379,7 +379,7 @@ fn stamped_frames_are_read_back() {
     }
 }
 
-/// The frame of Linux that [`simd::stamp`] is tested with: five bytes that are no RTP.
+/// Reads the frame of Linux with which [`simd::stamp`] is tested: five bytes that are not RTP.
 #[test]
 fn a_frame_of_linux_itself() {
     let golden = [

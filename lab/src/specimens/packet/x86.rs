@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A usual frame's headers in registers: loaded, compared and put in the record's order.
+//! Readers that load a usual frame's headers into registers, compare them and reorder them.
 //!
-//! Fields are turned round and moved by one shuffle; what is the same in all records, and what a
-//! length has more than the record's, is added.
+//! One shuffle moves the fields and swaps their bytes; one addition then writes the constants of
+//! the record and subtracts the headers from the lengths.
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! Does not compare lengths with one another; that is done by words, in all variants.
+//! Does not compare lengths with one another: all variants of this file do that by words, except
+//! for whole steps of eight by AVX-512.
 
 mod eight;
 
@@ -14,7 +15,7 @@ use core::arch::x86_64::*;
 
 use super::{FIXED, Fields, Head, RTP_BYTES, Reader, STEP, UDP_BYTES, USUAL, at, body, some};
 
-/// Which byte of a frame each byte of the record is from; [`NONE`] where it is none.
+/// Index of the frame's byte for each byte of the record; [`NONE`] for bytes not from the frame.
 const ORDER: [u8; 32] = {
     let mut order = [NONE; 32];
     let fields = [
@@ -42,7 +43,7 @@ const ORDER: [u8; 32] = {
 
 const NONE: u8 = 0x80;
 
-/// The mask of the record's bytes that are from the frame.
+/// Mask of the record's bytes that are from the frame.
 const FROM_FRAME: u32 = {
     let mut mask = 0;
     let mut byte = 0;
@@ -53,11 +54,11 @@ const FROM_FRAME: u32 = {
     mask
 };
 
-/// Where the lower and the upper half of the record begin to be from, in loads of 16 bytes.
+/// Offsets of the loads of 16 bytes of which the lower and the upper half of the record are made.
 const LOWER: usize = at::UDP;
 const UPPER: usize = at::UDP_LENGTH;
 
-/// [`ORDER`] by halves, each counted from its load.
+/// [`ORDER`] with each half counted from its load.
 const ORDER_OF_HALVES: [u8; 32] = {
     let mut order = ORDER;
     let mut byte = 0;
@@ -71,7 +72,7 @@ const ORDER_OF_HALVES: [u8; 32] = {
     order
 };
 
-/// Numbers added to the frame's fields, by 16 bits.
+/// Numbers of 16 bits that are added to the frame's fields.
 #[repr(align(32))]
 struct Added([u16; 16]);
 
@@ -97,10 +98,10 @@ const _: () = {
     assert!(at::ETHERTYPE + 16 > at::PROTOCOL);
 };
 
-/// The mask of a load of the headers.
+/// Mask of a load of the headers.
 const HEAD: u64 = (1 << at::PAYLOAD) - 1;
 
-/// Two registers of 16 bytes for the record.
+/// Reader with two registers of 16 bytes for the record.
 struct Xmm;
 
 impl Reader for Xmm {
@@ -111,7 +112,7 @@ impl Reader for Xmm {
         let order = ORDER_OF_HALVES.as_ptr().cast::<__m128i>();
         let added = ADDED.0.as_ptr().cast::<__m128i>();
         // SAFETY: SSE4.1, by the caller. Loads end within the 54 bytes of the head, asserted
-        // above; order, what is added and the record have 32 bytes each.
+        // above; the order, the added numbers and the record have 32 bytes each.
         unsafe {
             let load = |at: usize| _mm_loadu_si128(from.add(at).cast());
             let (lower, upper) = (load(LOWER), load(UPPER));
@@ -131,7 +132,7 @@ impl Reader for Xmm {
     }
 }
 
-/// One register of 32 bytes for the record, of two loads.
+/// Reader with one register of 32 bytes for the record, made by two loads.
 struct Ymm;
 
 impl Reader for Ymm {
@@ -139,7 +140,7 @@ impl Reader for Ymm {
     unsafe fn read(head: &Head, fields: &mut Fields) -> u64 {
         let from = head.as_ptr();
         let to = (&raw mut *fields).cast::<__m256i>();
-        // SAFETY: AVX2, by the caller; else as for Xmm.
+        // SAFETY: AVX2, by the caller; the rest as for Xmm.
         unsafe {
             let pair = |from: *const u8, lower: usize| {
                 let lower = _mm_loadu_si128(from.add(lower).cast());
@@ -157,7 +158,7 @@ impl Reader for Ymm {
     }
 }
 
-/// All headers in one register.
+/// Reader with all headers in one register.
 struct Zmm;
 
 impl Reader for Zmm {
@@ -165,7 +166,7 @@ impl Reader for Zmm {
     unsafe fn read(head: &Head, fields: &mut Fields) -> u64 {
         let to = (&raw mut *fields).cast::<__m256i>();
         // SAFETY: AVX-512 F, BW, VL and VBMI, by the caller. The mask has a bit for each byte of
-        // the head, and what is masked out is not read; the others as for Xmm.
+        // the head, and masked bytes are not read; the rest as for Xmm.
         unsafe {
             let frame = _mm512_maskz_loadu_epi8(HEAD, head.as_ptr().cast());
             let order = _mm256_loadu_si256(ORDER.as_ptr().cast());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The published routines in x86-64's instructions.
+//! Published routines in the instructions of x86-64.
 //!
-//! In assembly because a compiler would make of them what they are compared with.
+//! They are in assembly because a compiler would turn them into the copies that they are compared
+//! with.
 //!
 //! Sources: Intel's manual, volume 2 (movdqu, rep movs).
 //!
@@ -20,8 +21,8 @@ pub(super) unsafe fn published_sse(source: *const u8, target: *mut u8, bytes: us
             )*)
         };
     }
-    // SAFETY: by the caller; 512 bytes a step while there are as many, then the rest. The direction
-    // flag is clear, as the ABI has it.
+    // SAFETY: by the caller; 512 bytes a step while as many are left, then the rest. The ABI
+    // keeps the direction flag clear.
     unsafe {
         asm!(
             "cmp rcx, 512",

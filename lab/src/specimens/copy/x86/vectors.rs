@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The vector registers of x86-64 as [`Vector`]s.
+//! Vector registers of x86-64 as implementations of [`Vector`].
 //!
 //! Sources: Intel's intrinsics guide; its manual, volume 3, on streamed stores and sfence.
 //!
@@ -40,7 +40,7 @@ impl Vector for __m128i {
 
     #[inline(always)]
     unsafe fn shorter(source: *const u8, target: *mut u8, bytes: usize) {
-        // SAFETY: by the caller; half a register of these is a whole one of those.
+        // SAFETY: by the caller; half of this register is a whole one of the next smaller width.
         unsafe {
             words(source, target, bytes);
         }
@@ -84,7 +84,7 @@ impl Vector for __m256i {
 
     #[inline(always)]
     unsafe fn shorter(source: *const u8, target: *mut u8, bytes: usize) {
-        // SAFETY: by the caller; half a register of these is a whole one of those.
+        // SAFETY: by the caller; half of this register is a whole one of the next smaller width.
         unsafe {
             match bytes {
                 16.. => ends::<__m128i, 1>(source, target, bytes),
@@ -131,7 +131,7 @@ impl Vector for __m512i {
 
     #[inline(always)]
     unsafe fn shorter(source: *const u8, target: *mut u8, bytes: usize) {
-        // SAFETY: by the caller; half a register of these is a whole one of those.
+        // SAFETY: by the caller; half of this register is a whole one of the next smaller width.
         unsafe {
             match bytes {
                 32.. => ends::<__m256i, 1>(source, target, bytes),

@@ -2,8 +2,9 @@
 //! Conversion of eight descriptors at a time by AVX2, sixteen by AVX-512; AF_XDP's by any width.
 //!
 //! Unpacking pairs the lengths and last double words, and puts each pair into an upper or a lower
-//! quad word. Another unpacking joins it with the descriptor's own lower half, whose tag and hash
-//! are at their places in the record. This needs no byte shuffle and no blend of single words.
+//! quad word. Unpacking or a blend of quad words joins it with the descriptor's own lower half,
+//! whose tag and hash are at their places in the record. This needs no byte shuffle and no blend of
+//! single words.
 //!
 //! Does not use registers of 16 bytes for the XL710; [`super::blend`] does, as published.
 
@@ -67,8 +68,8 @@ pub(super) trait Wide: Dwords + Lanes {
 }
 
 /// # Safety
-/// The processor has the instructions of `R`, the caller is compiled for them, and both are of one
-/// length.
+/// The processor has the instructions of `R`, the caller is compiled for them, and both slices
+/// have the same length.
 #[inline(always)]
 pub(super) unsafe fn body<F: Format<R> + Done, R: Wide>(
     descriptors: &[F],

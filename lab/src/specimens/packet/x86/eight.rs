@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Eight usual frames at a time by AVX-512, looked at together.
+//! Reader of eight usual frames at a time by AVX-512, which checks them together.
 //!
-//! Each frame's headers lie in a register of their own. One permutation of it is the record,
-//! another puts what must be looked at into sixteen bytes of a register that four frames share: the
-//! bytes that are the same in all in the lower quad word, the lengths in the upper. So there are
-//! two comparisons for eight frames where there were eight by words.
+//! Each frame's headers lie in their own register. One permutation of it makes the record; another
+//! puts the checked bytes into sixteen bytes of a register that four frames share: the bytes with
+//! fixed values in the lower quad word, the lengths in the upper. So eight frames take two
+//! comparisons instead of eight by words.
 //!
 //! Sources: Intel's intrinsics guide (VPERMB).
 //!
@@ -18,10 +18,10 @@ use super::super::{
 };
 use super::{ADDED, FROM_FRAME, HEAD, ORDER};
 
-/// Frames that share a register.
+/// Number of frames that share a register.
 const SHARE: usize = 4;
 
-/// Which bytes of a frame are looked at; those of the upper quad word are turned round.
+/// Offsets of the checked bytes of a frame; in the upper quad word their order is reversed.
 const LOOKED_AT: [u8; 16] = [
     at::ETHERTYPE as u8,
     at::ETHERTYPE as u8 + 1,
@@ -41,12 +41,12 @@ const LOOKED_AT: [u8; 16] = [
     0,
 ];
 
-/// The bytes of `LOOKED_AT` that are from the frame.
+/// Mask of the entries of `LOOKED_AT` that are from the frame.
 const LOOKED_AT_BYTES: u64 = 0x0fff;
 
 const _: () = assert!(2 * SHARE == STEP && FIXED_AT.len() == 16);
 
-/// [`FIXED`] as `LOOKED_AT` has it: value and mask.
+/// Value and mask of [`FIXED`] for each entry of `LOOKED_AT`.
 const FIXED_AT: [[u8; 2]; 16] = {
     let mut fixed = [[0; 2]; 16];
     let mut byte = 0;
@@ -72,7 +72,7 @@ static VALUES: [u8; 16] = column(0);
 static MASKS: [u8; 16] = column(1);
 static ORDERS: [u8; 16] = LOOKED_AT;
 
-/// The examined bytes of four frames, and their lengths in the upper quad words.
+/// Checked bytes of four frames, and the lengths of the frames in the upper quad words.
 #[derive(Clone, Copy)]
 struct Shared {
     bytes: __m512i,
@@ -84,7 +84,7 @@ struct Shared {
 #[inline(always)]
 pub(super) unsafe fn eight(frames: &[&[u8]; STEP], fields: &mut [Fields; STEP]) {
     // SAFETY: the instructions, by the caller. The mask of a load has a bit for each byte of the
-    // head, and what is masked out is not read; a record has the size and alignment of a register.
+    // head, and masked bytes are not read; a record has the size and alignment of a register.
     unsafe {
         let all = |quad: &[u8; 16]| _mm512_broadcast_i32x4(_mm_loadu_si128(quad.as_ptr().cast()));
         let looked_at = all(&ORDERS);
@@ -105,12 +105,12 @@ pub(super) unsafe fn eight(frames: &[&[u8]; STEP], fields: &mut [Fields; STEP]) 
             *bytes = _mm512_or_si512(*bytes, mine);
             *lengths = _mm512_mask_set1_epi64(*lengths, 2 << (2 * lane), frame.len() as i64);
         }
-        // No closure: one is compiled without the caller's instructions where it is not inlined.
+        // Uses no closure: one that is not inlined is compiled without the caller's instructions.
         let (values, masks) = (all(&VALUES), all(&MASKS));
         let unusual = [shared[0].unusual(values, masks), shared[1].unusual(values, masks)];
         let unusual = u32::from(u16::from_le_bytes(unusual));
         if unusual != 0 {
-            // One bit of two, of each frame.
+            // Joins the two bits of each frame into one.
             let which = (0..STEP).map(|frame| u32::from(unusual >> (2 * frame) & 3 != 0) << frame);
             again(frames, fields, which.sum());
         }
@@ -118,8 +118,8 @@ pub(super) unsafe fn eight(frames: &[&[u8]; STEP], fields: &mut [Fields; STEP]) 
 }
 
 impl Shared {
-    /// A bit for each quad word in which something is not as usual: as [`super::super::unsound`]
-    /// and [`super::super::FIXED`] have it.
+    /// Returns a bit for each quad word that fails the checks of [`super::super::unsound`] and
+    /// [`super::super::FIXED`].
     ///
     /// # Safety
     /// Same as for [`eight`].
