@@ -35,7 +35,7 @@ const IFF_UP: u32 = 1;
 const AF_INET: u8 = 2;
 /// Bytes of `struct nlmsghdr`; in an answer the error number follows.
 const HEADER_BYTES: usize = 16;
-/// More than the bytes of an acknowledgement, which repeats the request.
+/// Bytes of the answer buffer, more than an acknowledgement, which repeats the request.
 const ANSWER_BYTES_MAX: usize = 4096;
 
 /// Sets `interface` up and adds `address`, if any. Returns false when no interface has the name.

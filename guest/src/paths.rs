@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `paths`: CPU cost of a packet by each member of `paths::PATHS`, from two readings of the clock.
+//! `paths`: cost of a packet by each member of `paths::PATHS`, from two readings of the clock.
 //! Under `-icount` the clock counts instructions.
 //!
 //! The job runs the server's code: it passes batches of packets to a path object and makes the

@@ -71,7 +71,7 @@ async fn show(stay: bool) -> Result<bool, Error> {
     ));
     let spinner = ProgressBar::new_spinner().with_message("measuring in a network of its own");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    // Nothing else runs meanwhile: it would disturb the measurement.
+    // No other work runs meanwhile: it would disturb the measurement.
     let measured = tokio::task::spawn_blocking(cost_of_paths).await;
     spinner.finish_and_clear();
     match measured {

@@ -37,7 +37,7 @@ use crate::request::GuestSettings;
 pub(crate) struct WorkloadSpec {
     /// The word on the command line and in the lines of figures.
     pub(crate) name: &'static str,
-    /// Those of [`GROUPS`] that contain the workload.
+    /// Members of [`GROUPS`] that contain the workload.
     pub(crate) groups: &'static [&'static str],
     /// Amount in one round when nothing is set.
     pub(crate) amount: Amount,

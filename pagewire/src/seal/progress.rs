@@ -35,7 +35,7 @@ pub(crate) enum Audience {
     Terminal,
     /// An object a line on standard output.
     Script,
-    /// No receiver.
+    /// Progress is not shown.
     Nobody,
 }
 
@@ -138,7 +138,7 @@ struct Sight {
     total_files: u64,
     /// Rate of the last seconds.
     bytes_per_second: u64,
-    /// None while nothing moves.
+    /// Estimated seconds to the end; `None` while no bytes move.
     seconds_left: Option<u64>,
 }
 

@@ -60,5 +60,5 @@ pub(super) mod sealed {
     impl SealedSize for super::Compiled {}
 }
 
-/// Most bytes of a fixed copy: for more, a loop's branches cost less than straight code's caches.
+/// Most bytes of a fixed copy: for more, a loop costs less than the cache space of straight code.
 pub const FIXED_BYTES_MAX: usize = 4096;

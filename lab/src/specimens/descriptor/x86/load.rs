@@ -2,8 +2,8 @@
 //! Loads of descriptors into registers, by exactly the instructions of this file.
 //!
 //! A card writes to a ring while it is read. In the language that is a data race for any load, as
-//! it has no atomic loads of 16 bytes. In the machine it is none: x86-64 loads in the order of the
-//! program, and processors with AVX read 16 aligned bytes in one piece, so that a descriptor is
+//! it has no atomic loads of 16 bytes. In the machine it is not one: x86-64 loads in the order of
+//! the program, and processors with AVX read 16 aligned bytes in one piece, so that a descriptor is
 //! either whole or not done. Wider loads consist of such pieces, and their users ignore every
 //! descriptor behind the first that is not done. The third quad words of long descriptors are
 //! loaded after the done bits.
