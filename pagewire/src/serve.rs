@@ -132,7 +132,7 @@ fn check_keys(
     keys: &seal::hls::SegmentKeySource,
 ) -> Result<(), Error> {
     let Compatibility { opened, refused } = seal::hls::fit(folder, keys, TITLES_CHECKED_MAX);
-    // Errs only when every title was checked: one of the others may open.
+    // Fails only when every title was checked: an unchecked one may open.
     let are_all = refused.len() < TITLES_CHECKED_MAX;
     if let (true, 0, Some(first)) = (are_all, opened, refused.first()) {
         let (named, folder) = (named.display(), folder.display());
