@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a blocked load costs here: a loop of them against a loop of forwarded ones.
+//! Measures the cost of a blocked load here: a loop of them against a loop of forwarded ones.
 //!
 //! Both are chains in which nothing hides the delay, so the difference is the most that a blocked
-//! load adds. In a program other work goes on meanwhile; an estimate made of it says "up to".
+//! load adds. In a program other work goes on meanwhile, so an estimate made of it says "up to".
 //!
 //! Sources: [`crate::forwarding`].
-//! What it does not do: warn of a busy machine. Of several runs the shortest counts, and there are
-//! enough that some are undisturbed.
+//! Does not warn of a busy machine. The shortest of several runs counts, and there are enough runs
+//! that some are undisturbed.
 
 use std::time::Instant;
 
 use serde::Serialize;
 
-/// Nanoseconds from a store to a load that wants its bytes.
+/// Nanoseconds from a store to a load of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BlockedLoadCost {
-    /// A load that no single store can give its bytes.
+    /// Time of a load that no single store can give its bytes.
     pub blocked_ns: f64,
-    /// One that takes them from a store in flight.
+    /// Time of a load that reads its bytes from a store in flight.
     pub forwarded_ns: f64,
 }
 
 impl BlockedLoadCost {
-    /// Measured now, in some ten milliseconds.
+    /// Measures both now, in some ten milliseconds.
     pub fn here() -> Self {
         let mut shortest = [f64::INFINITY; 2];
         for _ in 0..RUNS {
@@ -40,14 +40,14 @@ impl BlockedLoadCost {
         BlockedLoadCost { blocked_ns, forwarded_ns }
     }
 
-    /// What a blocked load adds, at most.
+    /// The most that a blocked load adds, in nanoseconds.
     pub fn added_ns(&self) -> f64 {
         (self.blocked_ns - self.forwarded_ns).max(0.0)
     }
 }
 
 const RUNS: usize = 31;
-/// Fewer than the specimen's two bytes count to; a run is a tenth of a millisecond.
+/// Fewer than the specimen's two bytes count to; a run lasts a tenth of a millisecond.
 const ROUNDS: u32 = 20_000;
 
 #[cfg(test)]

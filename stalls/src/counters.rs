@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `counters`: the processor itself counts blocked loads, and every so many the kernel notes which
-//! instruction was running.
+//! `counters`: the processor itself counts blocked loads, and after every so many the kernel
+//! records which instruction was running.
 //!
-//! It costs the program next to nothing and is of what really happened; but a count has no stores
-//! in it, and by the time the kernel looks the processor is some instructions on. So what comes out
-//! is functions with how many blocked loads each had; the pairs are for the other tracers to find.
+//! It costs the program next to nothing and counts what the hardware did. But a count names no
+//! stores, and when the kernel looks, the processor is some instructions on. So the result is
+//! functions with the number of blocked loads in each; the other tracers find the pairs.
 //!
-//! Which number an event has differs between processors, and virtual machines pass on some events
-//! or none. So none is believed: an event is taken if it counts a loop of blocked loads and leaves
-//! one of forwarded loads out.
+//! The number of an event differs between processors, and virtual machines pass on some events or
+//! none. So each event is tried first: it is used if it counts a loop of blocked loads and does not
+//! count a loop of forwarded ones.
 //!
 //! Sources: perf_event_open(2); Intel's and AMD's event lists, as in the kernel's
 //! tools/perf/pmu-events: LD_BLOCKS.STORE_FORWARD is event 0x03 with mask 0x02, from Golden Cove on
 //! 0x82; ls_bad_status2.stli_other, Zen, is event 0x24 with mask 0x02.
 //!
-//! What it does not do: the kernel's own code, or processes that the program starts.
+//! Does not watch the kernel's own code, or processes that the program starts.
 
 use std::collections::HashMap;
 use std::fs;
@@ -44,13 +44,13 @@ pub(crate) static TRACER: Tracer = Tracer {
     },
 };
 
-/// Something that is counted.
+/// A hardware or software event to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// An event of this processor: its number, its name.
     Blocked(u64, &'static str),
-    /// Nanoseconds that it ran, which every kernel counts: stands in where there is no other, so
-    /// that what is the same for all events can be tried there.
+    /// Nanoseconds that the program ran, which every kernel counts. Tests use it where no event for
+    /// blocked loads exists.
     #[cfg_attr(not(test), expect(dead_code, reason = "a stand-in, for tests"))]
     Clock,
 }
@@ -58,11 +58,11 @@ pub(crate) enum Event {
 /// Samples of one run, by function.
 pub(crate) struct Samples {
     pub(crate) event: &'static str,
-    /// Events from one sample to the next.
+    /// Number of events from one sample to the next.
     pub(crate) period: u64,
-    /// Events in all.
+    /// Number of all events.
     pub(crate) events: u64,
-    /// Samples at each address.
+    /// Number of samples at each address.
     pub(crate) at: HashMap<u64, u64>,
     /// Samples of other processes, and those that the kernel had no room for.
     pub(crate) others: u64,
@@ -86,7 +86,8 @@ impl Event {
         }
     }
 
-    /// So many a second that the sampling costs little: a prime, so that no loop keeps step.
+    /// Period of so many samples a second that sampling costs little: a prime, so that no loop
+    /// keeps step.
     fn period(self) -> u64 {
         match self {
             Event::Blocked(..) => 1_009,
@@ -95,7 +96,7 @@ impl Event {
     }
 }
 
-/// The event that this processor counts blocked loads by; or what was found instead.
+/// Returns the event by which this processor counts blocked loads, or the facts found instead.
 fn counted() -> Result<Event, String> {
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let candidates = match processor.lines().find_map(|line| line.strip_prefix("vendor_id")) {
@@ -121,7 +122,7 @@ fn counted() -> Result<Event, String> {
     Err(found.join("; "))
 }
 
-/// Most of the blocked loads, and few of the others.
+/// True when most blocked loads and few forwarded ones were counted.
 fn is_right(blocked: u64, forwarded: u64) -> bool {
     let rounds = u64::from(PROBE_ROUNDS);
     blocked >= rounds / 2 && forwarded < rounds / 8
@@ -138,7 +139,7 @@ fn refused(error: &io::Error) -> String {
     }
 }
 
-/// Events while `run` runs in this thread.
+/// Counts events while `run` runs in this thread.
 fn count(event: Event, run: impl FnOnce() -> u64) -> io::Result<u64> {
     let mut counter = event.builder().build()?;
     counter.enable()?;
@@ -184,8 +185,8 @@ pub(crate) fn sample(options: &StallOptions, event: Event) -> Result<Samples, Er
     Ok(samples)
 }
 
-/// One for each core, for a counter that threads inherit has a buffer on one core only. Each begins
-/// with the program, at the exec.
+/// Opens one sampler for each core, because a counter that threads inherit has a buffer on one core
+/// only. Each begins with the program, at the exec.
 fn samplers(event: Event, pid: i32) -> io::Result<Vec<Sampler>> {
     let cores = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let mut samplers = Vec::new();
@@ -198,7 +199,7 @@ fn samplers(event: Event, pid: i32) -> io::Result<Vec<Sampler>> {
     Ok(samplers)
 }
 
-/// The numbers of a list such as `0-3,8`.
+/// Parses the numbers of a list such as `0-3,8`.
 fn listed(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -209,7 +210,7 @@ fn listed(text: &str) -> Vec<usize> {
 
 fn drain(sampler: &mut Sampler, pid: i32, samples: &mut Samples) {
     while let Some(record) = sampler.next_record() {
-        // A record of a later kernel's kind is none of those below.
+        // A record of an unknown, later kind is skipped.
         let Ok(record) = record.parse_record() else { continue };
         match record {
             Record::Sample(sample) if sample.pid() == Some(pid as u32) => {
@@ -237,12 +238,12 @@ const INTEL: &[(u64, &str)] =
     &[(0x0203, "LD_BLOCKS.STORE_FORWARD"), (0x8203, "LD_BLOCKS.STORE_FORWARD")];
 const AMD: &[(u64, &str)] = &[(0x0224, "ls_bad_status2.stli_other")];
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
-/// Below the wrap of the specimen's two bytes, a quarter of a millisecond.
+/// Below the wrap of the specimen's two bytes; lasts a quarter of a millisecond.
 const PROBE_ROUNDS: u32 = 50_000;
-/// A second of a thousand samples is some 40 KB.
+/// A second of a thousand samples takes some 40 KB.
 const BUFFER_BYTES: usize = 512 << 10;
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
-/// Of all the code that a program runs, few instructions are sampled.
+/// Few of a program's instructions are sampled.
 const ADDRESSES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -262,8 +263,8 @@ mod tests {
         assert!(!is_right(0, 0) && !is_right(50_000, 50_000) && !is_right(120, 0));
     }
 
-    /// What the processor cannot count here, the kernel's clock stands in for: the sampling and who
-    /// a sample is of are the same.
+    /// Uses the kernel's clock where the processor cannot count blocked loads: sampling and the
+    /// assignment of samples to functions are the same.
     #[test]
     fn samples_are_of_the_function_that_runs() {
         let folder = tempfile::tempdir().unwrap();
@@ -288,7 +289,7 @@ mod tests {
         assert!(samples.events >= all * samples.period, "{} events", samples.events);
     }
 
-    /// A tenth of a second of its own time in one function.
+    /// Spends a tenth of a second of processor time in one function.
     const SPIN: &str = "#include <time.h>\n\
         __attribute__((noinline)) void spins(volatile long *n) {\n\
             for (long i = 0; i < 100000; i++) *n += i;\n\

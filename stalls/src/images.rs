@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images: which file an address of the program is of, and what its symbols and lines say of it.
+//! Images: the file, the symbol and the source line of an address of the program.
 //!
 //! An address becomes a place in three steps: `/proc/PID/maps` names the file and the offset in it,
 //! the file's segments turn the offset into the address it was linked for, and symbols and line
-//! tables know that one. So position-independent programs and shared objects need no special care,
-//! wherever the loader, or valgrind, put them.
+//! tables give that address a name. So position-independent programs and shared objects need no
+//! special care, wherever the loader, or valgrind, put them.
 //!
 //! Sources: proc_pid_maps(5); System V ABI, "Program Header"; DWARF 5 §6.2.
 //!
-//! What it does not do: code that no file has (the vDSO, code made at run time); it is named by its
-//! mapping and address. Mappings are kept after they are gone; one that takes the place of another
-//! replaces it.
+//! Does not describe code that no file has (the vDSO, code made at run time); it is named by its
+//! mapping and address. Mappings are kept after they are gone; a mapping at the same place replaces
+//! the old one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,12 +22,12 @@ use object::read::{ObjectSegment, ReadCache};
 use object::{Object, ObjectSymbol, SymbolKind};
 use serde::Serialize;
 
-/// Where an instruction is of.
+/// Symbol, source line and file of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The symbol it lies in, demangled; empty when there is none.
+    /// The symbol of the instruction, demangled; empty when there is none.
     pub function: String,
-    /// The function that was inlined there, when it is another.
+    /// The function that was inlined there, when it differs from `function`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inlined: Option<String>,
     /// File and line, `src/main.rs:17`.
@@ -35,11 +35,11 @@ pub struct Place {
     pub source: Option<String>,
     /// The program or shared object.
     pub image: String,
-    /// Its address as linked: what `objdump` shows.
+    /// Address as linked, which `objdump` shows.
     pub address: u64,
 }
 
-/// A function of the program, as it lies in memory.
+/// A function of the program in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Address of its first instruction.
@@ -48,10 +48,10 @@ pub struct Function {
     pub name: String,
 }
 
-/// Executable memory and the files it is of.
+/// Executable memory and the files mapped there.
 #[derive(Default)]
 pub struct Images {
-    /// By the end of each.
+    /// Mappings by their end addresses.
     mappings: BTreeMap<u64, Mapping>,
     files: HashMap<PathBuf, Image>,
 }
@@ -69,7 +69,7 @@ struct Image {
     loader: Option<Loader>,
 }
 
-/// Bytes of a file and where they are linked for.
+/// A range of a file and the address it is linked for.
 struct Segment {
     offset: u64,
     bytes: u64,
@@ -77,8 +77,8 @@ struct Segment {
 }
 
 impl Images {
-    /// Takes in the text of `/proc/PID/maps`; gives the functions of what is new in it whose name
-    /// contains `pattern`, when there is one.
+    /// Adds the mappings in the text of `/proc/PID/maps`; returns the functions in new mappings
+    /// whose name contains `pattern`, when there is one.
     pub fn read(&mut self, maps: &str, pattern: Option<&str>) -> Vec<Function> {
         let mut found = Vec::new();
         for line in maps.lines() {
@@ -91,7 +91,7 @@ impl Images {
         found
     }
 
-    /// Takes in a mapping; false when it was known.
+    /// Adds a mapping; false when it was known.
     pub(crate) fn add(&mut self, start: u64, end: u64, offset: u64, path: &Path) -> bool {
         if start >= end {
             return false;
@@ -116,7 +116,7 @@ impl Images {
         self.mapping(address).is_some()
     }
 
-    /// Bytes at `address` as the file has them that is mapped there; gives how many.
+    /// Copies bytes at `address` from the file mapped there; returns their number.
     pub(crate) fn bytes(&self, address: u64, bytes: &mut [u8]) -> usize {
         let Some(mapping) = self.mapping(address) else { return 0 };
         let length = bytes.len().min(usize::try_from(mapping.end - address).unwrap_or(usize::MAX));
@@ -130,7 +130,7 @@ impl Images {
         (mapping.start <= address).then_some(mapping)
     }
 
-    /// The functions in the mapping that ends at `end` whose name contains `pattern`.
+    /// Returns the functions in the mapping that ends at `end` whose name contains `pattern`.
     fn functions(&self, end: u64, pattern: &str) -> Vec<Function> {
         let Some(mapping) = self.mappings.get(&end) else { return Vec::new() };
         let Ok(file) = File::open(&mapping.path) else { return Vec::new() };
@@ -157,7 +157,7 @@ impl Images {
         found.into_iter().map(|(address, name)| Function { address, name }).collect()
     }
 
-    /// What is known of the instruction at `address`.
+    /// Describes the instruction at `address`.
     pub fn place(&self, address: u64) -> Place {
         let Some(mapping) = self.mapping(address) else {
             return Place { image: "no file".to_owned(), address, ..Place::default() };
@@ -176,8 +176,8 @@ impl Images {
     }
 }
 
-/// Adds the line, and the inlined function it is in. Of frames inlined into each other it is the
-/// innermost that is not of the language's own library: the line that somebody can change.
+/// Adds the source line and the inlined function around it. Of frames inlined into each other it is
+/// the innermost outside the language's own library: a line that the programmer can change.
 fn describe(loader: &Loader, linked: u64, place: &mut Place) {
     let Ok(mut frames) = loader.find_frames(linked) else { return };
     let mut inner = true;
@@ -192,7 +192,7 @@ fn describe(loader: &Loader, linked: u64, place: &mut Place) {
             place.inlined = function.as_deref().map(str::to_owned);
             inner = LIBRARIES.iter().any(|part| file.contains(part));
         }
-        // The last frame is the function that the code lies in.
+        // The last frame is the function that contains the code.
         if place.function.is_empty()
             && let Some(function) = function
         {
@@ -212,14 +212,14 @@ fn demangled(name: &str) -> String {
     addr2line::demangle_auto(name.into(), None).into_owned()
 }
 
-/// A line of `/proc/PID/maps` and whether it is executable.
+/// Parses a line of `/proc/PID/maps`; true when the mapping is executable.
 fn parsed(line: &str) -> Option<(Mapping, bool)> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
     let (permissions, rest) = rest.split_once(' ')?;
     let (offset, rest) = rest.split_once(' ')?;
     let (_device, rest) = rest.split_once(' ')?;
-    // The inode, then blanks up to the name, which may hold blanks itself.
+    // The inode, then blanks up to the name, which may contain blanks itself.
     let (_inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     let path = PathBuf::from(name.trim_start());
@@ -228,7 +228,7 @@ fn parsed(line: &str) -> Option<(Mapping, bool)> {
 }
 
 impl Image {
-    /// What cannot be read has no segments, and its addresses no names.
+    /// An unreadable file has no segments, and its addresses have no names.
     fn open(path: &Path) -> Self {
         let Ok(file) = File::open(path) else { return Self::default() };
         let cache = ReadCache::new(file);
@@ -253,9 +253,9 @@ impl Image {
     }
 }
 
-/// Far more than a program has; a bound all the same.
+/// Far more mappings than a program has; a bound all the same.
 const MAPPINGS_MAX: usize = 65_536;
-/// Where the languages' own libraries lie, whose intrinsics and copies are inlined everywhere.
+/// Folders of the languages' own libraries, whose intrinsics and copies are inlined everywhere.
 const LIBRARIES: [&str; 3] = ["/rustc/", "/library/core/src/", "/lib/gcc/"];
 
 #[cfg(test)]
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(images.place(0x2345).image, "/b", "a file that is not there");
     }
 
-    /// This test's own code, by what the kernel says of it.
+    /// Finds this test's own code by the kernel's list of mappings.
     #[test]
     fn a_function_of_this_program_is_found_by_its_name_and_its_address() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `lackey`: the program runs in valgrind, whose tool lackey writes down every instruction, load
-//! and store, and what it writes is judged as it comes.
+//! `lackey`: runs the program in valgrind, whose tool lackey writes down every instruction, load
+//! and store, and judges the trace as it arrives.
 //!
-//! Nothing is missed, in any function, at some half a million accesses a second: the trace of a
-//! second of the program would be hundreds of gigabytes, so it goes through a pipe and is never
+//! Lackey misses no access in any function, at some half a million accesses a second. The trace of
+//! a second of the program would be hundreds of gigabytes, so it goes through a pipe and is never
 //! stored. The program sees the processor that valgrind emulates, which has AVX2 and, as of 3.19,
-//! no AVX-512: kernels chosen by CPUID are then others than without it.
+//! no AVX-512: kernels chosen by CPUID then differ from those of a native run.
 //!
-//! With `--function`, what counts is what happens from a wanted function's first instruction to its
-//! return. A trace has no registers, but calls store their return address and returns load it, so
-//! the stack of calls can be followed by those.
+//! With `--function`, only accesses from a wanted function's first instruction to its return count.
+//! A trace has no registers, but calls store their return address and returns load it, so the stack
+//! of calls is followed by those accesses.
 //!
 //! Sources: Valgrind User Manual, "Lackey: an example tool", `--trace-mem`; fifo(7).
 //!
-//! What it does not do: tell threads apart. Valgrind runs one at a time and changes seldom, so that
-//! hardly a pair is of two threads. Processes that the program starts are not followed.
+//! Does not tell threads apart: valgrind runs one at a time and changes seldom, so that hardly a
+//! pair is of two threads. Does not follow processes that the program starts.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -89,29 +89,29 @@ fn run(options: &StallOptions) -> Result<Seen, Error> {
     Ok(Seen::Trace(Box::new(tracing.trace(exit))))
 }
 
-/// Opened without waiting for a writer, who may never come.
+/// Opens the pipe without waiting for a writer, who may never come.
 fn fifo(path: &Path) -> io::Result<File> {
     let here = rustix::fs::CWD;
     rustix::fs::mknodat(here, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let pipe: OwnedFd = rustix::fs::open(path, flags, Mode::empty())?;
-    // A user may have only so much for all pipes together; the usual 64 KiB do, too.
+    // The limit on a user's pipes may be reached; the usual 64 KiB are enough, too.
     let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
     Ok(File::from(pipe))
 }
 
-/// Valgrind, which is ended when this is dropped.
+/// Valgrind's process, killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail when it has ended, and that is what is wanted.
+        // Both fail when the process has ended already, which is as good.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The trace, waited for.
+/// Reads the trace and waits for it.
 struct Source {
     pipe: File,
     child: Running,
@@ -119,16 +119,17 @@ struct Source {
 }
 
 impl Source {
-    /// Some of it; nothing at its end.
+    /// Reads some bytes of the trace; zero at its end.
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.pipe.read(target) {
                 Ok(0) if self.begun => return Ok(0),
-                // Nobody has opened it to write yet, or nobody ever will.
+                // No writer has opened the pipe yet.
                 Ok(0) => {}
                 Ok(count) => {
                     self.begun = true;
-                    // Valgrind writes line by line. Woken by each, both would do little else.
+                    // Valgrind writes line by line. Waking for each line would cost both sides most
+                    // of their time.
                     if count < target.len() / 4 {
                         std::thread::sleep(GATHER);
                     }
@@ -150,7 +151,7 @@ impl Source {
     }
 }
 
-/// What a trace is turned into.
+/// Turns a trace into pairs.
 struct Tracing<'a> {
     options: &'a StallOptions,
     pid: u32,
@@ -160,15 +161,15 @@ struct Tracing<'a> {
     pairing: Pairing,
     /// Names of the wanted functions; part `n` of the pairs is of number `n - 1`.
     functions: Vec<String>,
-    /// Their numbers by first instruction.
+    /// Numbers of the wanted functions by their first instruction.
     entries: HashMap<u64, u32>,
     calls: Calls,
-    /// An instruction has been told, and no access of it yet that follows.
+    /// True when an instruction was traced and no access of it has followed yet.
     at: At,
     lines: u64,
 }
 
-/// The instruction that the accesses to come are of.
+/// The instruction that the next accesses belong to.
 #[derive(Clone, Copy)]
 struct At {
     flow: Flow,
@@ -204,7 +205,7 @@ impl<'a> Tracing<'a> {
             filled += count;
             let whole = buffer[..filled].iter().rposition(|byte| *byte == b'\n');
             let Some(end) = whole.map(|at| at + 1) else {
-                // A line that fills the buffer is none of lackey's.
+                // Lackey writes no line that fills the buffer.
                 filled = if filled == buffer.len() { 0 } else { filled };
                 continue;
             };
@@ -237,7 +238,7 @@ impl<'a> Tracing<'a> {
         let memory = &mut self.memory;
         let pid = self.pid;
         let images = &self.images;
-        // What is first met near the program's end comes when the program has ended already.
+        // Code first met near the program's end is decoded after the program has ended.
         let known = self.code.at(address, |bytes| match read(memory, pid, address, bytes) {
             0 => images.bytes(address, bytes),
             length => length,
@@ -253,8 +254,8 @@ impl<'a> Tracing<'a> {
         }
     }
 
-    /// Only accesses that the instruction has: valgrind keeps some of its own on the program's
-    /// stack (`bts` of two registers is one).
+    /// Counts only accesses that the instruction has: valgrind keeps some of its own on the
+    /// program's stack (`bts` of two registers is one).
     fn load(&mut self, address: u64, bytes: u32) {
         if self.judged() && self.at.reads {
             self.pairing.load(address, bytes, true);
@@ -277,8 +278,9 @@ impl<'a> Tracing<'a> {
         self.options.function.is_none() || self.calls.within.is_some()
     }
 
-    /// Code where nothing was known to be. The program is at most a pipe's length ahead, so the
-    /// mapping is still there; the memory is opened with it, for after an exec it is another.
+    /// Looks up mappings for code at an unknown address. The program is at most a pipe's length
+    /// ahead, so the mapping is still there. The memory is opened again, too: after an exec it is
+    /// another.
     fn discover(&mut self) {
         let Ok(maps) = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)) else { return };
         self.memory = None;
@@ -302,7 +304,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// The program's bytes at an address; none when it is gone.
+/// Reads the program's bytes at an address; zero bytes when the program is gone.
 fn read(
     memory: &mut Option<File>,
     pid: u32,
@@ -315,7 +317,7 @@ fn read(
     let Some(memory) = memory else { return 0 };
     match memory.read_at(bytes, address) {
         Ok(count) => count,
-        // The mapping ends within the longest instruction: up to the page's end then.
+        // The mapping ends within the longest instruction: reads up to the end of the page.
         Err(_) => {
             let left = (PAGE_BYTES - address % PAGE_BYTES) as usize;
             let length = left.min(INSTRUCTION_BYTES_MAX);
@@ -324,11 +326,11 @@ fn read(
     }
 }
 
-/// The calls that have not returned, by where their return addresses are stored.
+/// The calls that have not returned, by the addresses of their stored return addresses.
 #[derive(Default)]
 struct Calls {
     slots: Vec<u64>,
-    /// How many there were when the wanted function began.
+    /// Depth of the stack when the wanted function began.
     within: Option<usize>,
 }
 
@@ -343,12 +345,13 @@ impl Calls {
         }
     }
 
-    /// Whether the topmost call is not the one that a wanted function returns from.
+    /// True when the topmost call is not the one that a wanted function returns from.
     fn depth_is_free(&self) -> bool {
         self.within.is_none_or(|depth| self.slots.len() > depth)
     }
 
-    /// A wanted function begins, called or jumped to; false within another, which has it.
+    /// Enters a wanted function, called or jumped to; false within another, which counts the
+    /// access.
     fn enter(&mut self) -> bool {
         let outermost = self.within.is_none();
         if outermost {
@@ -357,7 +360,7 @@ impl Calls {
         outermost
     }
 
-    /// A return reads its address at `slot`.
+    /// Handles a return that reads its address at `slot`.
     fn returned(&mut self, slot: u64) {
         let Some(at) = self.slots.iter().rposition(|known| *known == slot) else { return };
         self.slots.truncate(at);
@@ -367,7 +370,7 @@ impl Calls {
     }
 }
 
-/// `I  04001ab0,3`, or L, S or M behind a blank: what, where, bytes.
+/// Parses `I  04001ab0,3`, or L, S or M behind a blank: kind, address, bytes.
 fn parsed(line: &[u8]) -> Option<(u8, u64, u32)> {
     let (kind, rest) = match line {
         [b'I', b' ', b' ', rest @ ..] => (b'I', rest),
@@ -380,13 +383,13 @@ fn parsed(line: &[u8]) -> Option<(u8, u64, u32)> {
 }
 
 const VALGRIND: &str = "valgrind";
-/// Ten thousand lines: the program is never farther ahead.
+/// Ten thousand lines: the most that the program is ahead.
 const PIPE_BYTES: usize = 256 << 10;
 const BUFFER_BYTES: usize = 64 << 10;
 const GATHER: Duration = Duration::from_micros(500);
 const POLL_NS: i64 = 50_000_000;
 const PAGE_BYTES: u64 = 4096;
-/// Deeper than stacks of 8 MB go.
+/// Deeper than a stack of 8 MB allows.
 const CALLS_MAX: usize = 1 << 20;
 
 #[cfg(test)]

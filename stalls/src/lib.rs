@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stalls: which loads of a program wait for a store before them, and which store.
+//! stalls: finds the loads of a program that wait for a store before them, and that store.
 //!
 //! A narrow store before a wide load of the same bytes stops the load until the store has reached
-//! the cache, and no profile by time points at the store. Where the processor counts such loads
-//! they are counted by function; everywhere else the program's loads and stores are traced and each
-//! load is held against the stores before it (`pairing`). A trace finds the pair, both instructions
-//! of it, and needs no hardware: it works in virtual machines and in CI.
+//! the cache, and no profile by time points at the store. A processor with an event for such loads
+//! counts them by function. Everywhere else the program's loads and stores are traced and each load
+//! is compared with the stores before it (`pairing`). A trace finds both instructions of the pair
+//! and needs no hardware: it works in virtual machines and in CI.
 //!
-//! Each way of watching a program is one file and one line in [`TRACERS`]. What they see goes the
-//! same way: `images` knows symbols and lines, `code` the instructions, `cost` what a blocked load
-//! takes here, and `report` puts it together. `check` is for kernels
-//! that must have none.
+//! Each way of watching a program is one file and one line in [`TRACERS`]. Their results take one
+//! way: `images` finds symbols and lines, `code` decodes the instructions, `cost` measures a
+//! blocked load here, and `report` puts it together. `check` is for kernels that must have no
+//! blocked load.
 //!
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example" (2016), for the fault and
-//! what it hid in; the sources of `pairing` for the rule.
+//! the driver it was found in; the sources of `pairing` for the rule.
 //!
-//! Does not do: other stalls. Addresses that alias at 4 KiB, loads across cache lines and misses
+//! Does not find other stalls. Addresses that alias at 4 KiB, loads across cache lines and misses
 //! are for the counters of `perf stat`.
 
 #![deny(unsafe_code)]
@@ -53,35 +53,35 @@ use measure::Error;
 
 /// A way of watching a program.
 pub struct Tracer {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// One line.
+    /// Description in one line.
     pub summary: &'static str,
-    /// Where what it relies on is written.
+    /// Documents that the tracer relies on.
     pub sources: &'static [&'static str],
     probe: fn(&StallOptions) -> Result<(), String>,
     run: fn(&StallOptions) -> Result<Seen, Error>,
 }
 
-/// All ways, in the order of preference.
+/// All tracers, in the order of preference.
 pub static TRACERS: &[&Tracer] = &[&counters::TRACER, &lackey::TRACER, &steps::TRACER];
 
-/// What to look at, and how.
+/// The program to watch, and the limits of the search.
 #[derive(Clone)]
 pub struct StallOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// A tracer's name; the first that can be used here when none.
+    /// Name of a tracer; when absent, the first that can be used here.
     pub by: Option<String>,
-    /// Only while a function runs whose name contains this.
+    /// Watches only while a function runs whose name contains this.
     pub function: Option<String>,
-    /// How many stores may lie between a store and a load that it blocks.
+    /// The most stores between a store and a load that it blocks.
     pub stores: usize,
-    /// How many instructions.
+    /// The most instructions between them.
     pub instructions: u64,
     /// The most instructions that `steps` steps.
     pub steps: u64,
-    /// The program's standard output goes to standard error: ours is for the report.
+    /// True when the program's standard output goes to standard error: ours is for the report.
     pub aside: bool,
     /// The command as it was typed, word by word, for the report.
     pub typed: Vec<String>,
@@ -113,7 +113,7 @@ impl StallOptions {
 }
 
 impl Tracer {
-    /// Whether it can be used here; else what was found.
+    /// Returns `Ok` when the tracer can be used here.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -122,7 +122,7 @@ impl Tracer {
     }
 }
 
-/// What a tracer saw.
+/// Result of a tracer.
 enum Seen {
     Trace(Box<Trace>),
     Samples(Samples),
@@ -139,11 +139,11 @@ struct Trace {
     notes: Vec<String>,
 }
 
-/// Runs the command under a tracer and reports what it found.
+/// Runs the command under a tracer and reports its blocked loads.
 ///
 /// # Errors
-/// [`Error::Caller`] for a command that cannot be run or names that are none,
-/// [`Error::Unavailable`] when no tracer can be used, [`Error::Host`] when one fails midway.
+/// [`Error::Caller`] for a command that cannot be run or unknown names, [`Error::Unavailable`] when
+/// no tracer can be used, [`Error::Host`] when one fails midway.
 pub fn find(options: &StallOptions) -> Result<Report, Error> {
     let options = &StallOptions { command: launch::checked(&options.command)?, ..options.clone() };
     let (tracer, passed) = choose(options)?;
@@ -156,7 +156,7 @@ pub fn find(options: &StallOptions) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// The tracer that was asked for, or the first that can be used, and why others cannot.
+/// Returns the requested tracer, or the first that can be used and the reasons against the others.
 fn choose(options: &StallOptions) -> Result<(&'static Tracer, Vec<String>), Error> {
     if let Some(name) = &options.by {
         let Some(tracer) = TRACERS.iter().find(|tracer| tracer.name == name) else {
@@ -185,11 +185,11 @@ fn choose(options: &StallOptions) -> Result<(&'static Tracer, Vec<String>), Erro
     Err(Error::Unavailable { need: "a tracer", found: passed.join("; ") })
 }
 
-/// Skylake's store buffer; others hold 42 to 112.
+/// Entries of Skylake's store buffer; others hold 42 to 112.
 const STORES: usize = 56;
 /// Between Skylake's reorder buffer of 224 and Zen 4's of 320.
 const INSTRUCTIONS: u64 = 256;
-/// Half a minute.
+/// Steps of half a minute.
 const STEPS: u64 = 10_000_000;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report: pairs with their places, instructions, counts and cost; for people and for programs.
+//! The report: pairs with their places, instructions, counts and cost, as text and as JSON.
 //!
-//! For the terminal the most frequent come first and the rest is a number; JSON has all of them.
+//! The terminal shows the most frequent pairs and the number of the rest; JSON has all of them.
 //!
 //! Sources: `perf annotate`, whose reader has to find the store alone.
-//! What it does not do: judge. One blocked load a second is nothing, one a packet is a fault.
+//! Sets no pass/fail thresholds: one blocked load a second is nothing, one a packet is a fault.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,60 +20,60 @@ use measure::HostFacts;
 use measure::report::{number, plain, wrapped};
 use measure::results::Results;
 
-/// What was found in one run of a program.
+/// Results of one run of a program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The tracer.
+    /// Name of the tracer.
     pub tracer: &'static str,
-    /// As typed, the program's path reduced to its name.
+    /// The command as typed, the program's path reduced to its name.
     pub command: String,
-    /// What this program was built from.
+    /// Commit that this program was built from.
     pub commit: String,
-    /// When: UTC, RFC 3339.
+    /// Start of the run: UTC, RFC 3339.
     pub taken: String,
-    /// Where.
+    /// Facts about the machine.
     pub host: HostFacts,
-    /// Of the program: its exit status, or 128 and the signal that ended it.
+    /// Exit status of the program, or 128 and the signal that ended it.
     pub exit: Option<i32>,
-    /// How many stores back a load was compared with; 0 for a counter.
+    /// Number of stores before a load that it was compared with; 0 for a counter.
     pub window_stores: usize,
-    /// How many instructions back.
+    /// Number of instructions before a load that it was compared with.
     pub window_instructions: u64,
-    /// Instructions looked at.
+    /// Instructions traced.
     pub instructions: u64,
-    /// Their loads.
+    /// Loads of these instructions.
     pub loads: u64,
-    /// Their stores.
+    /// Stores of these instructions.
     pub stores: u64,
     /// Loads that wait for a store, those of pairs beyond the list included; for a counter, events.
     pub blocked: u64,
-    /// Loads that were not judged: gathers, and those of saved state.
+    /// Loads that were not judged: gathers, and loads of saved state.
     pub unjudged: u64,
-    /// What a blocked load takes here, measured right then.
+    /// Cost of a blocked load here, measured in this run.
     pub cost: BlockedLoadCost,
-    /// What was seen of wanted functions: the name of each, and how many pairs are within it.
+    /// Wanted functions that ran: the name of each, and the number of pairs within it.
     pub functions: Vec<String>,
     /// Loads with the stores they wait for, the most frequent first.
     pub pairs: Vec<Pair>,
-    /// By function, of a counter.
+    /// Blocked loads by function, from a counter.
     pub sampled: Vec<Sampled>,
-    /// What else is to be known.
+    /// Other remarks for the reader.
     pub notes: Vec<String>,
 }
 
 /// A load and the stores it waits for.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
-    /// The wanted function it was found within, itself or what it called.
+    /// The wanted function that made the load, itself or through a function it called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
-    /// How often.
+    /// Number of times.
     pub count: u64,
-    /// Up to how long in all, in nanoseconds.
+    /// Upper bound of the total cost, in nanoseconds.
     pub cost_ns: f64,
-    /// False when a mask decides whether the two meet.
+    /// False when a mask decides whether load and store overlap.
     pub certain: bool,
-    /// Some of the load's bytes are of no store, but of the cache.
+    /// True when some of the load's bytes come from the cache and not from a store.
     pub rest_of_cache: bool,
     /// The load.
     pub load: Touch,
@@ -88,7 +88,7 @@ pub struct Touch {
     pub bytes: u32,
     /// In Intel's syntax; empty when the code is gone.
     pub instruction: String,
-    /// Where it is.
+    /// Symbol and source line of the instruction.
     #[serde(flatten)]
     pub place: Place,
 }
@@ -103,9 +103,9 @@ pub struct Sampled {
     pub source: Option<String>,
     /// Samples.
     pub samples: u64,
-    /// Blocked loads: as many as the samples stand for.
+    /// Blocked loads that the samples stand for.
     pub count: u64,
-    /// Up to how long in all, in nanoseconds.
+    /// Upper bound of the total cost, in nanoseconds.
     pub cost_ns: f64,
 }
 
@@ -226,18 +226,18 @@ impl Report {
         report
     }
 
-    /// Whether a load was found that waits.
+    /// True when a load was found that waits.
     pub fn has_stalls(&self) -> bool {
         self.pairs.iter().any(|pair| pair.certain) || !self.sampled.is_empty()
     }
 
-    /// As JSON, with a line break at the end.
+    /// Returns the report as JSON, with a line break at the end.
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("a report is plain data");
         text + "\n"
     }
 
-    /// For a terminal.
+    /// Returns the report as text for a terminal.
     pub fn terminal(&self) -> String {
         let mut text = String::new();
         let Report { tracer, blocked, loads, .. } = self;
@@ -300,7 +300,7 @@ impl Report {
     }
 }
 
-/// A pair in a few lines: what it costs and where, then its instructions.
+/// Writes a pair in a few lines: cost and place, then its instructions.
 fn shown(text: &mut String, pair: &Pair) {
     let Pair { within, count, cost_ns, certain, rest_of_cache, load, stores } = pair;
     let function = name(&load.place);
@@ -321,7 +321,7 @@ fn shown(text: &mut String, pair: &Pair) {
     }
 }
 
-/// One instruction: direction, bytes, text, and line; its function when it is another.
+/// Writes one instruction: direction, bytes, text and line; its function when it is another.
 fn touched(text: &mut String, what: &str, touch: &Touch, function: &str) {
     let Touch { bytes, instruction, place } = touch;
     let mut at = match &place.source {
@@ -345,7 +345,7 @@ fn touched(text: &mut String, what: &str, touch: &Touch, function: &str) {
     }
 }
 
-/// A file below the working directory, from there.
+/// Shortens the path of a file below the working directory to a relative one.
 fn nearer(source: &str) -> &str {
     let here = std::env::current_dir().unwrap_or_default();
     let rest =
@@ -357,7 +357,7 @@ fn name(place: &Place) -> String {
     if place.function.is_empty() { place.image.clone() } else { place.function.clone() }
 }
 
-/// Nanoseconds in a unit that suits them.
+/// Formats nanoseconds in a unit that suits them.
 fn cost(ns: f64) -> String {
     match ns {
         _ if ns < 1e3 => format!("{} ns", number(ns)),
@@ -371,6 +371,6 @@ const FACT: usize = 8;
 const COUNT: usize = 9;
 const TEXT: usize = 36;
 const COLUMNS: usize = 100;
-/// Where a place begins that has a line of its own.
+/// Column of a place that has a line of its own.
 const PLACE: usize = COUNT + 12;
 const PAIRS_SHOWN: usize = 20;
