@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The check of the program itself: its kernels have no blocked load, and its specimens those that
-//! were put in, as each tracer sees it that can be used here.
+//! The check of the program itself: its kernels must have no blocked load, and its specimens
+//! exactly those that were put in. Each tracer that can be used here checks both.
 //!
-//! Two tracers because each sees what the other cannot: `lackey` everything on the processor that
-//! valgrind emulates, `steps` the processor's own kernels, those for AVX-512 among them.
+//! Two tracers are used because each sees what the other cannot: `lackey` sees all accesses on the
+//! processor that valgrind emulates, `steps` runs the processor's own kernels, those for AVX-512
+//! among them.
 //!
-//! A kernel's pair that comes once a call is no fault: arguments are stored by words and copied by
-//! registers, whoever passes a structure. It costs what a call does, and is told. More often than
-//! that, it is in the loop.
+//! A kernel's pair that occurs once a call is no fault: every caller that passes a structure stores
+//! its arguments by words, and they are copied by registers. It costs what a call does, and is
+//! reported. A pair that occurs more often is in the kernel's loop.
 //!
 //! Sources: the module's own.
-//! What it does not do: use the counters; they count what is by chance, too.
+//! Does not use the counters, which also count chance events.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -28,27 +29,27 @@ pub struct Exercise {
     pub calls: u64,
     /// Blocked loads that its construction puts into a call; 0 where there must be none.
     pub blocked: u64,
-    /// Runs it so many times.
+    /// Runs the function the given number of times.
     pub run: fn(u64),
 }
 
-/// What one tracer says of one exercise.
+/// Result of one tracer on one exercise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The tracer.
+    /// Name of the tracer.
     pub tracer: &'static str,
-    /// The exercise.
+    /// Name of the exercise.
     pub exercise: &'static str,
-    /// Blocked loads: of a specimen all, of a kernel those that come more than once a call.
+    /// Blocked loads: of a specimen all, of a kernel those that occur more than once a call.
     pub blocked: u64,
-    /// As many as there shall be.
+    /// Number of blocked loads that must be found.
     pub expected: u64,
-    /// Blocked loads that come once a call.
+    /// Blocked loads that occur once a call.
     pub once_a_call: u64,
 }
 
 impl Finding {
-    /// Whether it is as it shall be.
+    /// True when the number is the expected one.
     pub fn is_right(&self) -> bool {
         self.blocked == self.expected
     }
@@ -79,23 +80,23 @@ impl Finding {
 /// All findings of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// By tracer and exercise.
+    /// Findings, by tracer and exercise.
     pub findings: Vec<Finding>,
-    /// What each tracer reported.
+    /// Report of each tracer.
     pub reports: Vec<Report>,
-    /// Tracers that cannot be used here, and why.
+    /// Tracers that cannot be used here, with the reason.
     pub passed: Vec<String>,
 }
 
 impl Check {
-    /// Whether all is as it shall be.
+    /// True when all findings are right.
     pub fn is_right(&self) -> bool {
         self.findings.iter().all(Finding::is_right)
     }
 }
 
 /// Runs `program` with `arguments`, which makes it run the exercises and nothing else, under each
-/// tracer, or the one asked for. `watched` is the path of the module that has the exercises'
+/// tracer, or under the requested one. `watched` is the path of the module with the exercises'
 /// functions.
 ///
 /// # Errors

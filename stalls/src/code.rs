@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Instructions: what each means to the store buffer, which memory it touches, how it reads.
+//! Instructions: the effect of each on the store buffer, the memory it touches, and its text.
 //!
-//! Decoded once for each address and kept, for a trace passes the same ones millions of times.
+//! Each address is decoded once and kept, because a trace passes the same ones millions of times.
 //!
 //! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3A, "Memory
-//! Ordering" and "Serializing Instructions": what drains the store buffer.
+//! Ordering" and "Serializing Instructions": instructions that drain the store buffer.
 //!
-//! What it does not do: notice that code at an address was replaced by other code.
+//! Does not notice that code at an address was replaced by other code.
 
 use std::collections::HashMap;
 
@@ -20,19 +20,19 @@ use crate::pairing::Kind;
 /// Bytes of the longest instruction.
 pub(crate) const INSTRUCTION_BYTES_MAX: usize = 15;
 
-/// What is known of an instruction.
+/// A decoded instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) kind: Kind,
     pub(crate) flow: Flow,
-    /// It has an operand in memory, or one on the stack, that it reads.
+    /// True when it reads an operand in memory, or on the stack.
     pub(crate) reads: bool,
-    /// That it writes.
+    /// True when it writes such an operand.
     pub(crate) writes: bool,
     instruction: Instruction,
 }
 
-/// Where an instruction leads.
+/// Destination of an instruction: the next one, a call or a return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Calls,
@@ -40,18 +40,18 @@ pub(crate) enum Flow {
     Other,
 }
 
-/// An access of an instruction, its address worked out.
+/// An access of an instruction with its computed address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Address, bytes, and whether no mask leaves some of them out.
+    /// Address, bytes, and true when no mask leaves some of them out.
     Load(u64, u32, bool),
-    /// As a load.
+    /// The same fields as a load.
     Store(u64, u32, bool),
-    /// Of several addresses that a vector register holds.
+    /// A load from several addresses, which a vector register holds.
     Gather,
 }
 
-/// The instructions met so far.
+/// The instructions decoded so far.
 pub(crate) struct Code {
     known: HashMap<u64, Known>,
     factory: InstructionInfoFactory,
@@ -62,7 +62,7 @@ impl Code {
         Self { known: HashMap::new(), factory: InstructionInfoFactory::new() }
     }
 
-    /// The instruction at `address`, whose bytes `fetch` gives, as many as there are.
+    /// Returns the instruction at `address`; `fetch` reads its bytes, as many as there are.
     pub(crate) fn at(
         &mut self,
         address: u64,
@@ -117,7 +117,7 @@ impl Code {
         }
     }
 
-    /// As an assembler of Intel's syntax has it; none for one that was never met.
+    /// Returns the instruction in Intel's syntax; none for an address never decoded.
     pub(crate) fn text(&self, address: u64) -> Option<String> {
         let known = self.known.get(&address).filter(|known| !known.instruction.is_invalid())?;
         let mut formatter = IntelFormatter::new();
@@ -140,7 +140,7 @@ fn kind(instruction: &Instruction, writes: bool) -> Kind {
         return Kind::Repeats;
     }
     let drains = match instruction.mnemonic() {
-        // Locked without a prefix, when one operand is in memory.
+        // An exchange with an operand in memory is locked without a prefix.
         Mnemonic::Xchg => writes,
         Mnemonic::Mfence
         | Mnemonic::Serialize
@@ -154,7 +154,7 @@ fn kind(instruction: &Instruction, writes: bool) -> Kind {
     if drains { Kind::Drains } else { Kind::Plain }
 }
 
-/// Whether it reads and whether it writes.
+/// Returns two flags: the operand is read, the operand is written.
 fn directions(access: OpAccess) -> (bool, bool) {
     match access {
         OpAccess::Read | OpAccess::CondRead => (true, false),
@@ -178,7 +178,7 @@ fn access(
         return Access::Gather;
     }
     let Some(address) = memory.virtual_address(0, value) else { return Access::Gather };
-    // A repeated string instruction is conditional too, on its count; it is looked at by itself.
+    // A repeated string instruction is conditional too, on its count; it has a kind of its own.
     let conditional = matches!(memory.access(), OpAccess::CondRead | OpAccess::CondWrite);
     let masked = instruction.has_op_mask() || conditional && !instruction.is_string_instruction();
     let bytes = memory.memory_size().size() as u32;
@@ -189,7 +189,7 @@ fn access(
     }
 }
 
-/// Some 300 MB. Only code made at run time is more, and is decoded each time then.
+/// Some 300 MB. Only code made at run time exceeds it; it is decoded anew each time.
 const KNOWN_MAX: usize = 4 << 20;
 
 #[cfg(test)]
@@ -198,7 +198,7 @@ mod tests {
 
     const BASE: u64 = 0x40_0000;
 
-    /// What `bytes` mean, with each register worth 0x1000 times its number and FS at 0x7000_0000.
+    /// Decodes `bytes`, with each register worth 0x1000 times its number and FS at 0x7000_0000.
     fn met(bytes: &[u8]) -> (Known, Vec<Access>, String) {
         let mut code = Code::new();
         let known = code.at(BASE, |target| {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn operands_in_memory_have_their_address_and_size() {
-        // Bytes as `as` makes them of the text, which is what comes out again.
+        // Bytes that `as` makes of the text; the decoder must return the same text.
         let cases: &[(&[u8], &str, &[Access])] = &[
             (&[0x8b, 0x43, 0x08], "mov eax, [rbx+8]", &[Access::Load(0x5_0000_3008, 4, true)]),
             (

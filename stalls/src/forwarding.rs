@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forwarding: a store read back by a load, and the same load blocked. Specimens, for measuring.
+//! Forwarding: two specimens to measure, a store read back by a load, and the same load blocked.
 //!
-//! A load that overlaps a store in flight takes its bytes from the store buffer, when one store has
+//! A load that overlaps a store in flight takes its bytes from the store buffer when one store has
 //! all of them; else it waits until the store has reached the cache. Both loops here are chains: a
-//! round's store needs the value that the round before loaded, so that the time of a round is the
-//! delay from store to load, and nothing else of the processor hides it. Where measured: a narrow
-//! store and a wide load 7.3 ns, a forwarded one 2.2 (2.5 GHz Skylake server).
+//! round's store needs the value that the round before loaded, so the time of a round is the delay
+//! from store to load, and nothing else in the processor hides it. Measured: a narrow store and a
+//! wide load 7.3 ns, a forwarded one 2.2 (2.5 GHz Skylake server).
 //!
 //! Sources: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Store Forwarding".
 //!
-//! Does not read a clock. Nor is it for use: nothing ever chooses it.
+//! Does not read a clock. Never chosen for production.
 
 use core::hint::black_box;
 
-/// Each round stores eight bytes and loads all of them: forwarded. Gives the number of rounds.
+/// Stores eight bytes in each round and loads all of them: forwarded. Returns the number of rounds.
 #[inline(never)]
 pub fn forwarded(rounds: u32) -> u64 {
     let mut memory = 0_u64;
@@ -30,7 +30,7 @@ pub fn forwarded(rounds: u32) -> u64 {
     value
 }
 
-/// Each round stores two bytes and loads the eight around them: blocked. Gives the number of
+/// Stores two bytes in each round and loads the eight around them: blocked. Returns the number of
 /// rounds, modulo 2¹⁶.
 #[inline(never)]
 pub fn blocked(rounds: u32) -> u64 {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Launch: the program under test, found before it is started, and held before its first
-//! instruction.
+//! Launch: finds the program under test, starts it, and holds it before its first instruction.
 //!
-//! To be watched from its first instruction a program has to wait for the watcher. A shell does
-//! that: it stops itself and, once continued, becomes the program. It costs a millisecond, and is
-//! all there is without code between fork and exec, which is no safe Rust.
+//! To be watched from its first instruction, a program has to wait for the watcher. A shell does
+//! that: it stops itself and, once continued, becomes the program. It costs a millisecond. The
+//! alternative is code between fork and exec, which safe Rust does not allow.
 //!
 //! Sources: ptrace(2), "Attaching and detaching"; execve(2); sh(1p), `exec`.
 //!
-//! What it does not do: find what a script's first line names.
+//! Does not find the interpreter in a script's first line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,24 +23,24 @@ use nix::unistd::Pid;
 
 use measure::Error;
 
-/// A program that has been started and is ended when this is dropped.
+/// A started program, killed when this is dropped.
 pub(crate) struct Started {
     pub(crate) pid: Pid,
-    /// It has ended and has been waited for.
+    /// True when it has ended and has been waited for.
     pub(crate) gone: bool,
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
         if !self.gone {
-            // Either fails only when it is gone already.
+            // Either call fails only when the process is gone already.
             let _ = kill(self.pid, Signal::SIGKILL);
             let _ = waitpid(self.pid, Some(WaitPidFlag::__WALL));
         }
     }
 }
 
-/// The command as it is to be started: its first word the path of a program that can be run here.
+/// Checks a command; returns it with the path of a program that can run here as its first word.
 pub(crate) fn checked(command: &[OsString]) -> Result<Vec<OsString>, Error> {
     let Some((name, arguments)) = command.split_first() else {
         return Err(Error::Caller {
@@ -55,7 +54,7 @@ pub(crate) fn checked(command: &[OsString]) -> Result<Vec<OsString>, Error> {
     Ok(words)
 }
 
-/// Where the shell would find it.
+/// Finds a program as the shell would.
 fn found(name: &OsStr) -> Result<PathBuf, Error> {
     let caller = |found: String| Error::Caller { what: name.to_string_lossy().into_owned(), found };
     let direct = name.as_encoded_bytes().contains(&b'/');
@@ -73,7 +72,7 @@ fn found(name: &OsStr) -> Result<PathBuf, Error> {
         return Err(caller("not a file that can be executed".to_owned()));
     }
     let mut head = Vec::new();
-    // A program that may be run and not read is left to those who run it.
+    // A program that may be run but not read is accepted.
     if let Ok(file) = File::open(&path) {
         let _ = file.take(ELF_HEAD_BYTES).read_to_end(&mut head);
     }
@@ -83,7 +82,7 @@ fn found(name: &OsStr) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// What is wrong with an ELF file of this beginning, if it is one.
+/// Returns the mismatch of an ELF file with this header; none for other files.
 fn wrong_machine(head: &[u8]) -> Option<String> {
     let machine = u16::from_le_bytes(head.get(18..20)?.try_into().ok()?);
     if !head.starts_with(b"\x7fELF") || head[4..6] == [2, 1] && machine == EM_X86_64 {
@@ -93,8 +92,8 @@ fn wrong_machine(head: &[u8]) -> Option<String> {
     Some(format!("an ELF file for machine {machine} of {bits} bits; this reads x86-64 only"))
 }
 
-/// Starts `command`, which has been [`checked`], and stops it before it is what it shall be: the
-/// next exec makes it so. Its standard output is ours, or our standard error when `aside`.
+/// Starts `command`, which has been [`checked`], as a shell that stops before its exec of the
+/// program. Its standard output is ours, or our standard error when `aside`.
 pub(crate) fn stopped(command: &[OsString], aside: bool) -> Result<Started, Error> {
     let what = || format!("starting {}", command[0].to_string_lossy());
     let mut shell = Command::new("/bin/sh");
@@ -115,7 +114,7 @@ pub(crate) fn stopped(command: &[OsString], aside: bool) -> Result<Started, Erro
     }
 }
 
-/// waitpid(2), again when a signal came between.
+/// Calls waitpid(2), again after EINTR.
 pub(crate) fn waited(pid: Pid, flags: WaitPidFlag) -> nix::Result<WaitStatus> {
     loop {
         match waitpid(pid, Some(flags)) {

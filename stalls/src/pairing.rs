@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rule: which loads of a trace wait because no single store in flight can give them their
-//! bytes, and which stores they wait for.
+//! The rule: finds the loads of a trace that wait because no single store in flight has all their
+//! bytes, and the stores they wait for.
 //!
 //! A store stays in the store buffer until it has retired and reached the cache. A load that
-//! overlaps one takes its bytes from the buffer, if one store has all of them. Where it has only
-//! some, the load waits until the store has left: some 10 to 20 cycles. So, for each load, the
-//! stores before it are looked through, youngest first, until every byte has its giver:
+//! overlaps a store takes its bytes from the buffer, if one store has all of them. If a store has
+//! only some, the load waits until the store has left: some 10 to 20 cycles. So, for each load, the
+//! stores before it are searched, youngest first, until every byte has its giver:
 //!
 //! ```text
 //!     givers = []; missing = bytes of the load
@@ -14,71 +14,70 @@
 //!     blocked = givers are several, or one and something is still missing
 //! ```
 //!
-//! What all processors have in common is modelled and no more. Known differences: Intel's and AMD's
+//! The model has only what all processors have in common. Known differences: Intel's and AMD's
 //! older cores also fail on some loads that lie within their store but at another offset, or that
 //! cross a cache line; Atom needs equal addresses; a store whose address comes late is
-//! mispredicted. A pair found here blocks on all of them, when it executes while the store is in
-//! flight: that is what the window is for. It is of as many stores as a buffer holds (Haswell 42,
-//! Skylake 56, Zen 3 and 4 64, Sunny Cove 72), and of so many instructions as are in flight with
-//! them (Skylake 224, Zen 4 320, Golden Cove 512): a store farther away has reached the cache, or
-//! nearly.
+//! mispredicted. A pair found here blocks on all of them, when the load executes while the store is
+//! in flight. The window bounds that: it has as many stores as a buffer holds (Haswell 42, Skylake
+//! 56, Zen 3 and 4 64, Sunny Cove 72), and as many instructions as are in flight with them (Skylake
+//! 224, Zen 4 320, Golden Cove 512). A store farther away has reached the cache, or nearly.
 //!
 //! Sources: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Store Forwarding" and
 //! its restrictions on size and alignment; Fog, "The microarchitecture of Intel, AMD and VIA CPUs",
 //! store forwarding of each; AMD, Software Optimization Guide for the Zen family, "Load-Store
 //! Unit": store-to-load forwarding.
 //!
-//! What it does not do: time. How long a load waits, and whether something else was to be done
-//! meanwhile, a trace does not say; the cost is an estimate (`cost`).
+//! Does not time. A trace does not show how long a load waits, or what else the processor could do
+//! meanwhile; the cost is an estimate (`cost`).
 
 use std::collections::{HashMap, VecDeque};
 
-/// An instruction that touches memory, and how many bytes.
+/// An instruction that touches memory, and the number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Toucher {
-    /// Where the instruction lies.
+    /// Address of the instruction.
     pub(crate) site: u64,
     /// Bytes it loads or stores; the longest of the accesses seen for a string instruction.
     pub(crate) bytes: u32,
 }
 
-/// What an instruction means to the store buffer, besides its own loads and stores.
+/// Effect of an instruction on the store buffer, besides its own loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing.
+    /// No effect.
     Plain,
-    /// Empties it before anything younger: a lock, a fence, a system call.
+    /// Empties the buffer before anything younger: a lock, a fence, a system call.
     Drains,
     /// A string instruction with a repeat prefix: microcode, which stores more than an element at
-    /// once. Its stores are taken for one, its loads are not judged.
+    /// once. Its stores count as one store, and its loads are not judged.
     Repeats,
 }
 
-/// How far apart a store and a load may be and still meet.
+/// The longest distance from a store to a load that it blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// Stores.
+    /// Number of stores.
     pub(crate) stores: usize,
-    /// Instructions.
+    /// Number of instructions.
     pub(crate) instructions: u64,
 }
 
 /// A load and the stores that it waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Pair {
-    /// The part of the program it was found in: what [`Pairing::enter`] was told.
+    /// The part of the program in which the pair was found, as given to [`Pairing::enter`].
     pub(crate) part: u32,
     /// The load.
     pub(crate) load: Toucher,
     /// The stores that have some of its bytes, youngest first, each once.
     pub(crate) stores: Vec<Toucher>,
-    /// Other bytes came from the cache.
+    /// True when other bytes came from the cache.
     pub(crate) rest: bool,
-    /// False when a mask decides which bytes one of them touches, so that they may not meet.
+    /// False when a mask decides which bytes a load or store touches, so that they may not overlap.
     pub(crate) certain: bool,
 }
 
-/// What was looked at.
+/// Counts of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) instructions: u64,
@@ -117,19 +116,19 @@ impl Pairing {
         Self { reach, stores, part: 0, site: 0, kind, repeated: false, totals, pairs }
     }
 
-    /// A part of the program begins whose pairs are listed apart. Stores before it are forgotten.
+    /// Begins a part of the program whose pairs are listed apart. Forgets the stores before it.
     pub(crate) fn enter(&mut self, part: u32) {
         self.part = part;
         self.forget();
     }
 
-    /// The stores so far have reached the cache, or are not those of the loads to come.
+    /// Forgets the stores so far: they have reached the cache, or belong to other code.
     pub(crate) fn forget(&mut self) {
         self.stores.clear();
         self.repeated = false;
     }
 
-    /// The instruction whose accesses are told next.
+    /// Begins an instruction; calls for its accesses follow.
     pub(crate) fn instruction(&mut self, site: u64, kind: Kind) {
         self.totals.instructions += 1;
         self.repeated = kind == Kind::Repeats && site == self.site && self.kind == kind;
@@ -139,7 +138,7 @@ impl Pairing {
         }
     }
 
-    /// It loads `bytes` at `address`.
+    /// Records a load of `bytes` at `address`.
     pub(crate) fn load(&mut self, address: u64, bytes: u32, certain: bool) {
         self.totals.loads += 1;
         if self.kind != Kind::Plain {
@@ -159,13 +158,13 @@ impl Pairing {
         }
     }
 
-    /// It loads from several addresses at once, which are not looked at.
+    /// Counts a load from several addresses at once, which is not judged.
     pub(crate) fn unjudged(&mut self) {
         self.totals.loads += 1;
         self.totals.unjudged += 1;
     }
 
-    /// It stores `bytes` at `address`.
+    /// Records a store of `bytes` at `address`.
     pub(crate) fn store(&mut self, address: u64, bytes: u32, certain: bool) {
         self.totals.stores += 1;
         if self.kind == Kind::Drains || bytes == 0 {
@@ -187,7 +186,7 @@ impl Pairing {
         self.stores.push_back(Store { toucher, address, instruction, certain });
     }
 
-    /// The stores that `load` waits for; none when it does not.
+    /// Returns the stores that `load` waits for; none when it does not wait.
     fn blocked(&self, load: Toucher, address: u64, certain: bool) -> Option<Pair> {
         let mut missing = u64::MAX >> (64 - load.bytes);
         let mut givers = 0;
@@ -201,7 +200,8 @@ impl Pairing {
             if given == 0 {
                 continue;
             }
-            // All of it, from one store and no younger one: the usual case, nothing to write down.
+            // The usual case: one store has all bytes, and no younger one has any. There is no
+            // pair.
             if givers == 0 && given == missing && store.certain && certain {
                 return None;
             }
@@ -213,7 +213,7 @@ impl Pairing {
             missing &= !given;
         }
         pair.rest = missing != 0;
-        // One that has all of it would do, were the masks what they seem.
+        // A single giver of all bytes would forward them, if its mask let it.
         (givers > 1 || givers == 1 && pair.rest).then_some(pair)
     }
 
@@ -221,7 +221,7 @@ impl Pairing {
         self.totals
     }
 
-    /// The pairs and how often each was met, the most frequent first.
+    /// Returns the pairs and their counts, the most frequent first.
     pub(crate) fn into_pairs(self) -> Vec<(Pair, u64)> {
         let mut pairs: Vec<_> = self.pairs.into_iter().collect();
         pairs.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -230,7 +230,8 @@ impl Pairing {
 }
 
 impl Store {
-    /// Which of the `bytes` from `address` it writes: bit 0 is the first.
+    /// Returns the bytes that it writes of the `bytes` from `address`, as a mask: bit 0 is the
+    /// first.
     fn part_of(&self, address: u64, bytes: u32) -> u64 {
         let all = u64::MAX >> (64 - bytes);
         let ahead = address.wrapping_sub(self.address);
@@ -246,7 +247,7 @@ impl Store {
         0
     }
 
-    /// Takes in a store that touches this one, at either end.
+    /// Joins a store that touches this one at either end.
     fn grow(&mut self, address: u64, bytes: u32) -> bool {
         let end = self.address.wrapping_add(self.toucher.bytes.into());
         let touches = address == end || address.wrapping_add(bytes.into()) == self.address;
@@ -259,11 +260,11 @@ impl Store {
     }
 }
 
-/// The widest register. Loads beyond it are of saved state, by microcode.
+/// Bytes of the widest register. Longer loads read saved state, by microcode.
 const LOAD_BYTES_MAX: u32 = 64;
-/// Stores named for one load: eight single bytes before a word.
+/// The most stores listed for one load: eight single bytes before a word.
 const GIVERS_MAX: usize = 8;
-/// Pairs kept apart. A program has some hundreds.
+/// The most pairs kept apart. A program has some hundreds.
 const PAIRS_MAX: usize = 16_384;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `steps` on other processors than x86-64: not there.
+//! `steps` on processors other than x86-64: not available.
 
 use super::Tracer;
 use measure::Error;

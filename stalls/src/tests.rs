@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tracers on C programs whose blocked loads are known to the last one.
+//! Runs the tracers on C programs whose blocked loads are known exactly.
 //!
-//! The programs are compiled here; where there is no C compiler, or no valgrind, the tests of it
-//! say so and are skipped. Counts are exact: nothing here depends on time.
+//! The programs are compiled here; where there is no C compiler, or no valgrind, the tests that
+//! need it print so and are skipped. Counts are exact: no test depends on time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
 
-/// Compiles a C program; none, with the reason, where there is no compiler.
+/// Compiles a C program; prints the reason and returns none where there is no compiler.
 pub(crate) fn compiled(folder: &Path, name: &str, source: &str) -> Option<PathBuf> {
     let (text, program) = (folder.join(name).with_extension("c"), folder.join(name));
     std::fs::write(&text, source).expect("a file of C");
@@ -28,8 +28,8 @@ pub(crate) fn compiled(folder: &Path, name: &str, source: &str) -> Option<PathBu
     }
 }
 
-/// What each tracer of pairs reports of `function` in a program; tracers that cannot be used here
-/// are skipped, with the reason.
+/// Returns the report of each tracer of pairs on `function` in a program; skips tracers that cannot
+/// be used here, with the reason.
 fn reports(source: &str, function: Option<&str>, arguments: &[&str]) -> Vec<Report> {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = compiled(folder.path(), "program", source) else { return Vec::new() };
@@ -54,14 +54,14 @@ fn reports(source: &str, function: Option<&str>, arguments: &[&str]) -> Vec<Repo
     reports
 }
 
-/// The line on which a source has `mark`.
+/// Returns the line on which a source has `mark`.
 fn line(source: &str, mark: &str) -> String {
     let at = source.lines().position(|line| line.contains(mark)).expect("a mark in the source");
     format!("program.c:{}", at + 1)
 }
 
-/// Four descriptors a batch: each is spilled whole, its length written narrow, and read whole; and
-/// the same with the length put in beforehand.
+/// Handles four descriptors a batch: each is spilled whole, its length written narrow, and read
+/// whole. A second version puts the length in beforehand.
 const DRIVER: &str = r#"
 #include <stdint.h>
 #include <string.h>
@@ -261,16 +261,16 @@ int main(void) {
 }
 "#;
 
-/// A thread that is waited for runs the wanted function, a fork's child meets its breakpoint, a
-/// handler runs within it: the program ends as it would alone, and its main thread is counted.
+/// A waiting main thread, a fork's child at a breakpoint and a signal handler in the function: the
+/// program ends as it would alone, and its main thread is counted.
 #[test]
 fn threads_children_and_signals_go_their_way() {
     for report in reports(BUSY, Some("waits"), &[]) {
         assert_eq!(report.exit, Some(0), "{}: {:?}", report.tracer, report.notes);
         let mine = report.pairs.iter().filter(|pair| pair.load.place.function == "wanted");
         let count: u64 = mine.map(|pair| pair.count).sum();
-        // Valgrind's trace has the thread's twenty too, if they come before the function returns,
-        // and the child's none; steps has the one of the thread that is stepped.
+        // Valgrind's trace has the twenty pairs of the thread too, if they come before the function
+        // returns, and none of the child; steps has one, of the stepped thread.
         assert!((1..=21).contains(&count), "{}: {:#?}", report.tracer, report.pairs);
     }
     for report in reports(BUSY, Some("wanted"), &[]) {
@@ -298,13 +298,13 @@ fn steps_end_where_they_are_told_to_and_the_program_goes_on() {
                 assert!(report.notes[0].contains("stopped after"), "{:?}", report.notes);
             }
             Err(Error::Unavailable { found, .. }) => return eprintln!("skip: steps: {found}"),
-            // Nothing was discovered, and so no function.
+            // No code was searched, so there is no function.
             Err(error) => assert!(steps == 0 && function.is_some(), "{error}"),
         }
     }
 }
 
-/// A file that may be executed and is nothing that can be.
+/// A file with permission to execute that is no program.
 #[test]
 fn what_cannot_be_executed_is_said() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text of others on a terminal and in the log: a character that moves the cursor, ends a line or
-//! turns the direction of writing is shown as its escape and not obeyed.
+//! Escapes foreign text for a terminal and the log: a character that moves the cursor, ends a line
+//! or turns the direction of writing is shown as its escape and has no effect.
 //!
 //! File names, RTSP and HTTP answers, SDP and the headers of sealed files are written by strangers.
 //! A name such as `a\nERROR forged\u001b[2K` must not add a line to a log or hide one. The log
@@ -9,7 +9,7 @@
 //!
 //! Sources: ECMA-48 §5 (C0, C1, CSI), Unicode 16 §23.2 (bidirectional ordering controls, U+2028 and
 //! U+2029), UTR #36 §2.5 (bidirectional text spoofing), RFC 8259 §7 (escapes: `\u001b`).
-//! Does not do: tell an escape from the same letters in a name; a backslash stays one backslash.
+//! Does not tell an escape from the same letters in a name; a backslash stays one backslash.
 
 use std::fmt::{self, Display, Write};
 
@@ -22,8 +22,8 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// Text of several lines that were laid out here; line feeds stay, so foreign text in it must have
-/// been escaped before. JSON stays the same JSON: it has other control characters in strings alone.
+/// Text of several lines that were laid out here; line feeds stay, so foreign text in it must be
+/// escaped before. JSON keeps its meaning: it has other control characters only in strings.
 pub struct EscapedLines<T>(pub T);
 
 impl<T: Display> Display for EscapedLines<T> {
@@ -32,11 +32,11 @@ impl<T: Display> Display for EscapedLines<T> {
     }
 }
 
-/// A writer that escapes all that passes through it.
+/// A writer that escapes all text that passes through it.
 pub struct Escaping<W> {
-    /// Takes the escaped text.
+    /// Receives the escaped text.
     pub target: W,
-    /// Passes line feeds on as they are.
+    /// True to pass line feeds on unchanged.
     pub keeps_lines: bool,
 }
 
@@ -60,8 +60,8 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// C0, DEL and C1; separators of lines and paragraphs; marks, embeddings, overrides and isolates of
-/// direction. All are below U+10000.
+/// True for C0, DEL and C1; for separators of lines and paragraphs; for marks, embeddings,
+/// overrides and isolates of direction. All are below U+10000.
 fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}')

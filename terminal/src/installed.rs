@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds the other program of the pair `pagewire` and `pagewire-lab`.
 //!
-//! It lies beside the running program, where one build or one installation puts both; else PATH is
-//! searched. Only absolute folders of PATH are searched, so that no program of the working folder
+//! The other program lies beside the running program when one build or one installation puts both
+//! there; else PATH is searched. Only absolute folders of PATH are searched, so that no program of the working folder
 //! is run.
 //!
 //! Sources: git(1), whose subcommands are found in the same way; execvp(3), which skips files that

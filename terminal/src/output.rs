@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output: the only place that writes what a verb has to say.
+//! Standard output: the only place that writes the text of a verb.
 //!
-//! Whoever reads it may have had enough: `pagewire lab compare a b | head -1`. Rust ignores
-//! SIGPIPE, so the write gives EPIPE, and `println!` panics. Here the process ends quietly with the
-//! status that a shell shows of a program killed by SIGPIPE. A verb that still has something to do
-//! (files to write, a server to run) uses [`attempt`] or [`offer`] and goes on.
+//! The reader may close the pipe early: `pagewire lab compare a b
+//! head -1`. Rust ignores SIGPIPE, so the write gives EPIPE, and `println!` panics. Here the
+//! process ends quietly with the status that a shell shows of a program killed by SIGPIPE. A verb
+//! with more work to do (files to write, a server to run) uses [`attempt`] or [`offer`] and goes
+//! on.
 //!
 //! Sources: pipe(7), "EPIPE"; POSIX.1-2024, shell language §2.8.2 (128 + signal).
-//! Does not do: restore SIGPIPE's default, which takes unsafe code and would kill a server for a
-//! socket that a client closed.
+//! Does not restore SIGPIPE's default, which takes unsafe code and would kill a server for a socket
+//! that a client closed.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::exit;
 
-/// Writes `text`; ends the process when it cannot be written. For the last thing that a verb does.
+/// Writes `text`; ends the process when it cannot be written. Used for the last action of a verb.
 pub fn print(text: impl Display) {
     attempt(text).or_end();
 }
 
-/// As [`print`], and a line feed.
+/// Writes `text` and a line feed, as [`print`].
 pub fn line(text: impl Display) {
     print(format_args!("{text}\n"));
 }
 
-/// Writes a line where somebody reads it. For a verb that goes on whoever reads.
+/// Writes a line, and ignores a failure. For a verb that goes on without a reader.
 pub fn offer(text: impl Display) {
-    // Whoever closed standard output does not want to know.
+    // A closed standard output is no error here.
     let _ = attempt(format_args!("{text}\n"));
 }
 
-/// Writes `text`; the outcome is to be looked at when everything else is done.
+/// Writes `text`; the caller checks the outcome when its other work is done.
 pub fn attempt(text: impl Display) -> Written {
     let mut out = io::stdout().lock();
     Written(write!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// Whether standard output took a text.
+/// Result of a write to standard output.
 #[must_use]
 pub struct Written(io::Result<()>);
 
 impl Written {
-    /// Ends the process where it did not: without a word when nobody reads, else with the error.
+    /// Ends the process after a failed write: silently when nobody reads, else with the error.
     pub fn or_end(self) {
         let Err(error) = self.0 else { return };
         if error.kind() == ErrorKind::BrokenPipe {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rule on traces made by hand, and on noise against a byte-by-byte oracle.
+//! Tests the rule on traces made by hand, and on noise against a byte-by-byte oracle.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn pairing(reach: Reach, steps: &[Step]) -> Pairing {
     pairing
 }
 
-/// The blocked loads, each with the stores it waits for, as numbers of steps.
+/// Returns the blocked loads, each with the stores it waits for, as numbers of steps.
 fn blocked(reach: Reach, steps: &[Step]) -> Vec<(u64, Vec<u64>)> {
     let mut found: Vec<_> = pairing(reach, steps)
         .into_pairs()
@@ -79,7 +79,7 @@ fn the_youngest_store_gives_its_bytes() {
     assert_eq!(blocked(REACH, &[torn[0], torn[1], Load(0x100, 4)]), [], "beside the younger one");
 }
 
-/// The published fault: a register is spilled, two of its bytes are overwritten, it is loaded.
+/// The published fault: a register is spilled, two of its bytes are overwritten, and it is loaded.
 #[test]
 fn four_narrow_stores_a_batch_are_four_pairs() {
     let mut steps = Vec::new();
@@ -210,7 +210,7 @@ fn any_addresses_and_sizes_are_taken() {
     assert_eq!(totals.unjudged, 4 * 3, "none, 65 and all bytes");
 }
 
-/// Byte by byte: whose is each byte of the load?
+/// Finds the giver of each byte of the load, byte by byte.
 fn is_blocked(steps: &[Step], reach: Reach, number: usize) -> bool {
     let Load(address, bytes) = steps[number] else { return false };
     let owner = |byte: u64| {

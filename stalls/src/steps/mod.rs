@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `steps`: the program runs natively to the functions that are wanted and is stepped through them,
-//! one instruction at a time.
+//! `steps`: runs the program natively up to the wanted functions and steps through them, one
+//! instruction at a time.
 //!
-//! What the processor has the program may use, AVX-512 included, and nothing has to be installed.
-//! The price is two switches between processes for each instruction, some 3 µs, so the rest of the
-//! program is left alone: each wanted function has a breakpoint, its instructions and those of what
-//! it calls are stepped, until it returns. Tracer and program share one core, where a switch is
-//! cheapest.
+//! The program uses the processor's own instructions, AVX-512 included, and nothing has to be
+//! installed. The price is two switches between processes for each instruction, some 3 µs, so the
+//! rest of the program runs at full speed: each wanted function has a breakpoint, and its
+//! instructions and those of its callees are stepped until it returns. Tracer and program share one
+//! core, where a switch is cheapest.
 //!
-//! Threads all run; one is stepped at a time. Another that comes to a wanted function meanwhile is
-//! let through, unless it waits until the first is done, and counted. Processes that the program
-//! starts are let go, without breakpoints.
+//! All threads run; one is stepped at a time. Another thread that reaches a wanted function
+//! meanwhile is let through and counted, unless it waits until the first is done. Processes that
+//! the program starts run without breakpoints.
 //!
 //! Sources: ptrace(2), `PTRACE_SEIZE`, `PTRACE_SINGLESTEP` and the events; waitpid(2), `__WALL`.
 //!
-//! What it does not do: functions of objects that the program loads while none is stepped; more
-//! than one process. Addresses that a vector register holds are not looked at, a masked access is
-//! taken for its whole width and the pair said to be uncertain.
+//! Does not watch functions of objects that the program loads while no thread is stepped, nor more
+//! than one process. Does not look at addresses that a vector register holds. A masked access
+//! counts with its whole width, and its pair is reported as uncertain.
 
 mod registers;
 mod tracee;
@@ -48,7 +48,7 @@ pub(super) static TRACER: Tracer = Tracer {
     run,
 };
 
-/// Whether a program may be traced here: tried on one that does nothing.
+/// Returns `Ok` when a program may be traced here: tries it on one that does nothing.
 fn allowed() -> Result<(), String> {
     let nothing = ["/bin/sh", "-c", ":"].map(OsString::from);
     let program = launch::stopped(&nothing, true).map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ fn run(options: &StallOptions) -> Result<Seen, Error> {
 struct Stepper<'a> {
     options: &'a StallOptions,
     program: Started,
-    /// None until the program is what it shall be.
+    /// None until the shell has become the program.
     tracee: Option<Tracee>,
     images: Images,
     code: Code,
@@ -107,18 +107,18 @@ struct Stepper<'a> {
     exit: Option<i32>,
 }
 
-/// What became of a thread that stopped.
+/// State of a thread after a stop.
 enum Next {
-    /// It runs again, or is gone.
+    /// The thread runs again, or is gone.
     Runs,
-    /// It stands at a breakpoint, before its instruction.
+    /// The thread stands at a breakpoint, before its instruction.
     Hit(Pid, Purpose, Box<user_regs_struct>),
     /// The program ended.
     Ended,
 }
 
 impl Stepper<'_> {
-    /// From the shell that becomes the program to the program's end.
+    /// Follows the process from the shell that becomes the program to the program's end.
     fn follow(&mut self) -> io::Result<()> {
         let pid = self.program.pid;
         let events = Events::PTRACE_O_EXITKILL
@@ -152,7 +152,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Breakpoints are set once there is a program to set them in.
+    /// Returns the tracee, which exists once breakpoints are set.
     fn tracee(&mut self) -> &mut Tracee {
         self.tracee.as_mut().expect("a program with breakpoints has been opened")
     }
@@ -194,13 +194,13 @@ impl Stepper<'_> {
         Next::Ended
     }
 
-    /// What a thread does besides computing: it, or who comes of it, runs on.
+    /// Handles a ptrace event of a thread; the thread, or its child, runs on.
     fn event(&mut self, pid: Pid, event: i32) -> io::Result<()> {
         let leader = self.program.pid;
         if event == EXEC && pid == leader {
             self.begin()?;
         } else if event == VFORK_DONE {
-            // The child had the same memory, and its breakpoints were taken out.
+            // The child had the same memory, and its breakpoints were removed.
             if let Some(tracee) = &self.tracee {
                 tracee.lift_all(false)?;
             }
@@ -213,7 +213,7 @@ impl Stepper<'_> {
         resume(pid, None)
     }
 
-    /// The process has become another program, which has run no instruction yet.
+    /// Sets up the tracee after the exec, before the program's first instruction.
     fn begin(&mut self) -> io::Result<()> {
         let pid = self.program.pid;
         let mut tracee = Tracee::open(pid)?;
@@ -224,7 +224,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Looks for what has been loaded, and sets a breakpoint at each wanted function in it.
+    /// Searches the loaded objects, and sets a breakpoint at each wanted function in them.
     fn discover(&mut self) -> io::Result<()> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.program.pid))?;
         for function in self.images.read(&maps, self.options.function.as_deref()) {
@@ -235,7 +235,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Steps a thread until the function it stands at returns; without one, to its end.
+    /// Steps a thread until the function at its breakpoint returns; without one, to its end.
     fn step(
         &mut self,
         thread: Pid,
@@ -277,7 +277,7 @@ impl Stepper<'_> {
             registers = ptrace::getregs(thread)?;
         }
         if self.left == 0 {
-            // What is left of the program runs on, natively.
+            // The rest of the program runs natively.
             let tracee = self.tracee();
             tracee.lift_all(true)?;
             tracee.forget();
@@ -285,7 +285,7 @@ impl Stepper<'_> {
         resume(thread, signal)
     }
 
-    /// What is at an address; code that was loaded since is discovered by it.
+    /// Returns the instruction at an address; code that was loaded since is searched by it.
     fn known(&mut self, address: u64) -> io::Result<Known> {
         if !self.images.contains(address) {
             self.discover()?;
@@ -294,7 +294,7 @@ impl Stepper<'_> {
         Ok(self.code.at(address, |bytes| tracee.read(address, bytes)))
     }
 
-    /// One instruction of `thread`; others are seen to meanwhile.
+    /// Steps one instruction of `thread`; handles the stops of other threads meanwhile.
     fn one(&mut self, thread: Pid, at: u64, signal: Option<Signal>) -> io::Result<WaitStatus> {
         self.tracee().lift(at, true)?;
         ptrace::step(thread, signal)?;
@@ -310,7 +310,7 @@ impl Stepper<'_> {
                 return Ok(status);
             }
         };
-        // An exec has replaced the memory, and an exit taken it away.
+        // After an exec or an exit this memory is gone.
         if matches!(status, WaitStatus::Stopped(..)) {
             self.tracee().lift(at, false)?;
         }
@@ -365,7 +365,7 @@ impl Stepper<'_> {
     }
 }
 
-/// The next thread to stop or end, of those that this thread started or traces.
+/// Waits for the next stop or end of a thread that this thread started or traces.
 fn any() -> io::Result<WaitStatus> {
     let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
     Ok(waited(Pid::from_raw(-1), flags)?)
@@ -375,7 +375,7 @@ fn resume(thread: Pid, signal: Option<Signal>) -> io::Result<()> {
     gone_is_fine(ptrace::cont(thread, signal))
 }
 
-/// A stopped thread that was killed meanwhile is no error: its end is told next.
+/// A stopped thread that was killed meanwhile is no error: waitpid reports its end next.
 fn gone_is_fine(done: nix::Result<()>) -> io::Result<()> {
     match done {
         Err(Errno::ESRCH) => Ok(()),
@@ -383,7 +383,7 @@ fn gone_is_fine(done: nix::Result<()>) -> io::Result<()> {
     }
 }
 
-/// This thread, and what it starts, on one core, until dropped.
+/// Pins this thread, and the processes that it starts, to one core until dropped.
 struct Pinned(Option<CpuSet>);
 
 impl Pinned {
@@ -395,7 +395,7 @@ impl Pinned {
         one.set(core);
         match sched_setaffinity(None, &one) {
             Ok(()) => Self(before),
-            // Slower, and right all the same.
+            // Tracing is slower without it, and as correct.
             Err(_) => Self(None),
         }
     }
@@ -413,5 +413,5 @@ const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 const EXEC: i32 = Event::PTRACE_EVENT_EXEC as i32;
 const STOP: i32 = Event::PTRACE_EVENT_STOP as i32;
 const VFORK_DONE: i32 = Event::PTRACE_EVENT_VFORK_DONE as i32;
-/// How a shell tells the end by a signal from an exit.
+/// Added to the signal's number in a shell's exit status.
 const SIGNALLED: i32 = 128;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registers of a stopped thread, by the names that the decoder has for them.
+//! The registers of a stopped thread, by the decoder's names.
 //!
 //! Sources: ptrace(2), `PTRACE_GETREGS`; `struct user_regs_struct` in the kernel's asm/user_64.h.
 //!
-//! What it does not do: vector and mask registers; no address but a gather's needs them.
+//! Does not read vector and mask registers; only a gather's addresses need them.
 
 use iced_x86::Register;
 use nix::libc::user_regs_struct;
 
-/// The value of a whole general register, or the base of FS or GS; other segments begin at 0.
+/// Returns the value of a whole general register, or the base of FS or GS; other segments begin at
+/// 0.
 pub(super) fn value(registers: &user_regs_struct, name: Register) -> u64 {
     match name {
         Register::RAX => registers.rax,

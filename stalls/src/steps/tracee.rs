@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tracee: its memory, and the breakpoints in it.
 //!
-//! A breakpoint is a byte 0xcc in place of an instruction's first. It stays there: to pass one, the
-//! byte is put back for the one step. What is read for decoding has the program's own bytes.
+//! A breakpoint is a byte 0xcc in place of an instruction's first byte. It stays there; for a step
+//! past it, the byte is put back. Reads for decoding return the program's own bytes.
 //!
 //! Sources: ptrace(2); proc_pid_mem(5): writing there ignores the pages' protection, as
 //! `PTRACE_POKEDATA` does; proc_pid_auxv(5) and getauxval(3), `AT_ENTRY`.
 //!
-//! What it does not do: hardware breakpoints, of which there are four.
+//! Does not use hardware breakpoints; there are only four.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,12 +16,12 @@ use std::os::unix::fs::FileExt;
 
 use nix::unistd::Pid;
 
-/// What a breakpoint is for.
+/// Purpose of a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The program's first instruction of its own: everything it is linked with is loaded.
+    /// The program's own first instruction: all objects it is linked with are loaded.
     Start,
-    /// A function that is wanted, by its number.
+    /// A wanted function, by its number.
     Function(u32),
 }
 
@@ -37,13 +37,14 @@ pub(super) struct Tracee {
 }
 
 impl Tracee {
-    /// Of a program right after its exec: what was opened before is of the one it replaced.
+    /// Opens the memory of a program right after its exec: an earlier handle is of the program
+    /// before.
     pub(super) fn open(pid: Pid) -> io::Result<Self> {
         let memory = memory(pid)?;
         Ok(Self { memory, breakpoints: BTreeMap::new() })
     }
 
-    /// Sets one; at an address that has one already it is left.
+    /// Sets a breakpoint; leaves one that exists at this address.
     pub(super) fn set(&mut self, address: u64, purpose: Purpose) -> io::Result<()> {
         if self.breakpoints.contains_key(&address) {
             return Ok(());
@@ -55,7 +56,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Removes the one at `address`; gives what it was for.
+    /// Removes the breakpoint at `address`; returns its purpose.
     pub(super) fn remove(&mut self, address: u64) -> io::Result<Option<Purpose>> {
         let Some(breakpoint) = self.breakpoints.remove(&address) else { return Ok(None) };
         self.memory.write_all_at(&[breakpoint.original], address)?;
@@ -66,24 +67,24 @@ impl Tracee {
         self.breakpoints.get(&address).map(|breakpoint| breakpoint.purpose)
     }
 
-    /// Puts the program's own byte back at `address`, for a step, or the breakpoint.
+    /// Puts the program's own byte back at `address` for a step, or the breakpoint.
     pub(super) fn lift(&self, address: u64, lifted: bool) -> io::Result<()> {
         let Some(breakpoint) = self.breakpoints.get(&address) else { return Ok(()) };
         let byte = if lifted { breakpoint.original } else { INT3 };
         self.memory.write_all_at(&[byte], address)
     }
 
-    /// As [`Tracee::lift`], all of them.
+    /// Does the same as [`Tracee::lift`] for all breakpoints.
     pub(super) fn lift_all(&self, lifted: bool) -> io::Result<()> {
         self.breakpoints.keys().try_for_each(|address| self.lift(*address, lifted))
     }
 
-    /// They are no longer there.
+    /// Forgets the breakpoints, whose memory is gone.
     pub(super) fn forget(&mut self) {
         self.breakpoints.clear();
     }
 
-    /// Takes all of them out of a process that was forked off, and so has a copy of each.
+    /// Removes all breakpoints from a forked process, which has a copy of each.
     pub(super) fn clear_copy(&self, child: Pid) -> io::Result<()> {
         let memory = memory(child)?;
         self.breakpoints
@@ -91,7 +92,7 @@ impl Tracee {
             .try_for_each(|(address, it)| memory.write_all_at(&[it.original], *address))
     }
 
-    /// The program's own bytes from `address`; gives how many there are.
+    /// Reads the program's own bytes from `address`; returns their number.
     pub(super) fn read(&self, address: u64, target: &mut [u8]) -> usize {
         let length = target.len();
         let mut filled = 0;
@@ -113,7 +114,7 @@ fn memory(pid: Pid) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))
 }
 
-/// The program's first instruction, which the loader jumps to when all is loaded.
+/// Returns the program's first instruction, which the loader jumps to when all objects are loaded.
 pub(super) fn entry(pid: Pid) -> io::Result<u64> {
     let vector = fs::read(format!("/proc/{pid}/auxv"))?;
     let (pairs, _) = vector.as_chunks::<16>();
@@ -122,7 +123,7 @@ pub(super) fn entry(pid: Pid) -> io::Result<u64> {
     found.map(|pair| word(&pair[8..])).ok_or_else(|| io::Error::other("no AT_ENTRY in auxv"))
 }
 
-/// Whether `thread` is of the process `pid`, and not a process of its own.
+/// True when `thread` belongs to the process `pid`, and is not a process of its own.
 pub(super) fn is_thread_of(thread: Pid, pid: Pid) -> bool {
     fs::metadata(format!("/proc/{pid}/task/{thread}")).is_ok()
 }
