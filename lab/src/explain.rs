@@ -2,10 +2,11 @@
 //! Text of `pagewire lab X --help`: the quantity that X measures, its members, sinks, units and
 //! duration, and a line to type.
 //!
-//! Lists of members are made from the lists in the code where there is one; a member is added there
-//! and shows up here.
+//! Lists of members come from the lists in the code where there is one, so that a new member
+//! appears here too.
 //!
-//! Does not do: options; the command line has their texts, and shows those that are named here.
+//! Does not describe options; the command line has their texts, and shows those that are named
+//! here.
 
 use std::fmt;
 
@@ -27,12 +28,12 @@ pub struct Explanation {
     pub duration: &'static str,
     /// Commands that can be typed.
     pub example: &'static [&'static str],
-    /// The long options that it looks at.
+    /// The long options that the experiment uses.
     pub options: &'static [&'static str],
 }
 
 impl Explanation {
-    /// Name of each part, and its text.
+    /// Returns the name and text of each part.
     fn parts(&self) -> [(&'static str, String); 6] {
         [
             ("measures", self.measures.to_owned()),
@@ -58,7 +59,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Lines of at most `chars` characters, broken between words; a longer word has a line of its own.
+/// Breaks a text between words into lines of at most `chars` characters; a longer word has its own
+/// line.
 pub fn wrapped(text: &str, chars: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -263,7 +265,7 @@ pub(crate) static KERNEL: Explanation = Explanation {
     options: &["part", "member", "tree", "rounds-max"],
 };
 
-/// `pagewire lab compare`.
+/// Explanation of `pagewire lab compare`.
 pub static COMPARE: Explanation = Explanation {
     measures: "nothing: it says what changed from one measurement file to another, beyond what \
                noise and the place of pages in memory explain",
@@ -276,7 +278,7 @@ pub static COMPARE: Explanation = Explanation {
     options: &["all"],
 };
 
-/// `pagewire lab report`.
+/// Explanation of `pagewire lab report`.
 pub static REPORT: Explanation = Explanation {
     measures: "nothing: it shows a measurement file as a table, or as a page with plots",
     members: || "a file that lab wrote with --json".to_owned(),

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use measure::Error;
 
-/// The path of `pagewire`.
+/// Returns the path of `pagewire`.
 ///
 /// # Errors
-/// [`Error::Unavailable`] where there is none, with the line that builds it.
+/// [`Error::Unavailable`] where there is none, with the command that builds it.
 pub(crate) fn pagewire() -> Result<PathBuf, Error> {
     terminal::installed(NAME).ok_or_else(|| Error::Unavailable {
         need: "the program pagewire",

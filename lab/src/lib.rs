@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! lab: what a data path costs, measured on this machine.
+//! lab: measures the CPU cost of data paths on this machine.
 //!
 //! Each experiment is one file and one line in [`EXPERIMENTS`]. Runs are interleaved between
 //! members, the bytes of every member are verified before its time counts, and figures are medians
 //! with their spread. Processor time is that of the measuring process, user and system, and of the
 //! kernel's threads that worked for it.
 //!
-//! How the pieces fit: an experiment (`experiments/`) plans cases and their turns; `bench` verifies
-//! and times a case with a `sender`, a `receiver` and the `meter`, in a `network` of its own, from
-//! `fixture`; what comes out are `results`, which `report` shows and `compare` compares.
+//! The parts: an experiment (`experiments/`) plans cases and their turns; `bench` verifies and
+//! times a case with a `sender`, a `receiver` and the `meter`, in a `network` of its own, with
+//! files of `fixture`. It produces `results`, which `report` shows and `compare` compares.
 //!
-//! Does not do: judge. Bars are the reader's.
+//! Sets no pass/fail thresholds.
 
 #![deny(unsafe_code)]
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures that the data-paths paper published of the same paths: a reference beside those
-//! measured.
+//! Figures that the data-paths paper published of the same paths: a reference beside the measured
+//! ones.
 //!
-//! Its figures are drawn, not tabulated; these are the numbers its text gives, and what follows
-//! from two of them. A processor of 2005 and a kernel 2.6: ratios can be compared, seconds cannot.
+//! The paper draws its figures and has no tables; these are the numbers in its text, and ratios of
+//! two of them. Its processor is of 2005 and its kernel 2.6: ratios can be compared, seconds
+//! cannot.
 //!
 //! Sources: the data-paths paper (Halvorsen, Dalseng, Griwodz: Assessment of Data Path
 //! Implementations for Download and Streaming), sections 3.5, 4 and 5.
-//! Does not do: read values off its plots.
+//! Does not read values off its plots.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ struct Published {
     source: &'static str,
 }
 
-/// Gigabits a second that a processor could carry, by the CPU cost (section 5).
+/// Gigabits a second that one processor could carry, computed from the CPU cost (section 5).
 const CARRIES: &str = "a core carries";
 const TO_RTP_SENDFILE: &str = "relative to rtp_sendfile";
 const TO_READ_SEND_RTP: &str = "relative to read_send_rtp";
@@ -81,7 +82,7 @@ const PUBLISHED: &[Published] = &[
     },
 ];
 
-/// The published ratios to a path: member, transport, value, source.
+/// Returns the published ratios to a path: member, transport, value, source.
 pub(crate) fn ratios(
     reference: &str,
 ) -> impl Iterator<Item = (&'static str, &'static str, f64, &'static str)> {

@@ -32,7 +32,7 @@ pub(crate) struct Known {
     instruction: Instruction,
 }
 
-/// Destination of an instruction: the next one, a call or a return.
+/// Control flow of an instruction, as far as the stack of calls needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Calls,

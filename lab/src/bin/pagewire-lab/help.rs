@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab --help`: of all, or of one experiment with the options that it looks at.
+//! `pagewire lab --help`: help of all verbs, or of one experiment with its options.
 //!
 //! Sources: [`lab::explain`]; the options' own lines.
 //! Does not explain `stalls`; clap does.
@@ -11,7 +11,7 @@ use terminal::output;
 
 use crate::{Options, unknown};
 
-/// Of the experiment, with the options that it looks at; without one, of all of `lab`.
+/// Prints the help of the experiment, with its options; without a name, the help of `lab`.
 pub(crate) fn print(name: Option<&str>) -> ExitCode {
     let Some(name) = name else {
         output::print(Options::command().render_long_help());
@@ -55,11 +55,11 @@ pub(crate) fn print(name: Option<&str>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Widths of the columns of options and of their texts in the help of an experiment.
+/// Widths of the help's columns: option and text.
 const HEADING_CHARS: usize = 88;
 const OPTION_CHARS: usize = 24;
 const ABOUT_CHARS: usize = 62;
 /// Options of every experiment, by their long names.
 const SHARED: [&str; 6] = ["quick", "rounds", "json", "csv", "markdown", "html"];
-/// Of them, those that write.
+/// Shared options that write files.
 const FILES: [&str; 4] = ["json", "csv", "markdown", "html"];

@@ -8,7 +8,7 @@
 //! Exit status: 0 done, 1 something failed or is incomplete, 2 a wrong option.
 
 #![forbid(unsafe_code)]
-// Standard output is written in one place: it may be a closed pipe.
+// Only one place writes to standard output, which may be a closed pipe.
 #![deny(clippy::print_stdout)]
 
 mod help;
@@ -173,19 +173,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command as its user typed it, for the results.
+/// Returns the command as its user typed it, for the results.
 fn command_line() -> Vec<String> {
     let words = std::env::args().skip(1).filter(|word| word != measure::INSIDE);
     ["pagewire", "lab"].map(str::to_owned).into_iter().chain(words).collect()
 }
 
-/// Exit status 2: the command line is at fault.
+/// Reports a fault of the command line; exit status 2.
 fn wrong(message: &str) -> ExitCode {
     eprintln!("pagewire lab: {}", Escaped(message));
     ExitCode::from(2)
 }
 
-/// Exit status 1 or 2, by whose fault it is.
+/// Reports an error; exit status 2 for the caller's errors, 1 for others.
 fn failed(error: &measure::Error) -> ExitCode {
     eprintln!("pagewire lab: {}", Escaped(error));
     ExitCode::from(if matches!(error, measure::Error::Caller { .. }) { 2 } else { 1 })
@@ -244,7 +244,8 @@ impl Options {
         }
     }
 
-    /// The table on the terminal first: no file that cannot be written takes it away.
+    /// Shows the table on the terminal first, so that a file that cannot be written does not hide
+    /// it.
     fn show(&self, results: &Results) -> Result<(), measure::Error> {
         let shown = match &self.json {
             Some(path) if path.as_os_str() == "-" => output::attempt(EscapedLines(results.json())),
@@ -263,7 +264,7 @@ impl Options {
         written
     }
 
-    /// The forms that are asked for; the table where none is.
+    /// Prints the requested formats; the table when none is requested.
     fn report(&self, results: &Results) -> Result<(), measure::Error> {
         let to_terminal = self.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
         let files = [&self.json, &self.csv, &self.markdown, &self.html];
@@ -273,8 +274,8 @@ impl Options {
         }
     }
 
-    /// All that can be written; the first error. Names go to standard error: standard output may be
-    /// a table, or JSON.
+    /// Writes all files that can be written; returns the first error. Names go to standard error:
+    /// standard output may be a table, or JSON.
     fn write_files(&self, results: &Results) -> Result<(), measure::Error> {
         type Form = fn(&Results) -> String;
         let forms: [(&Option<PathBuf>, Form); 4] = [
@@ -296,7 +297,7 @@ impl Options {
     }
 }
 
-/// The verdict, below every figure where `all` is asked for.
+/// Prints the verdict; with `all`, every figure above it.
 fn compare(before: &Path, after: &Path, all: bool) -> Result<(), measure::Error> {
     let comparison = measure::compare(&Results::read(before)?, &Results::read(after)?)?;
     if all {
@@ -315,7 +316,7 @@ fn unknown(name: &str) -> ExitCode {
     wrong(&format!("{name}: write one of {known}, compare, report, stalls"))
 }
 
-/// A flag that the first Ctrl-C raises; the second ends the program.
+/// Returns a flag that the first Ctrl-C raises; the second ends the program.
 fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let raised = stop.clone();
@@ -329,7 +330,7 @@ fn transport(name: &str) -> Result<Transport, String> {
     found.ok_or_else(|| "write rtp, udp or tcp".to_owned())
 }
 
-/// A byte of payload behind RTP's header, to the largest file of a grid.
+/// From one byte of payload behind the RTP header to the largest file of a grid.
 fn size_bytes() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(13..=67_108_864)
 }

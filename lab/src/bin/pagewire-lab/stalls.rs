@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lab stalls`: finds the loads of a program that wait for a store before them; with
-//! `--self`, shows that its own kernels have none and that it would see one.
+//! `--self`, checks that its own kernels have none and that every tracer finds known ones.
 //!
-//! Exit status: 0 done, whatever was found; 1 something failed, or `--self` found what shall not
-//! be; 2 a wrong option; with `--fail`, 3 when a load was found that waits. The program's own
-//! status is said in the report and changes none of these.
+//! Exit status: 0 done, with or without findings; 1 something failed, or `--self` found a wrong
+//! number; 2 a wrong option; with `--fail`, 3 when a load was found that waits. The program's own
+//! status stands in the report and changes none of these.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -59,8 +59,8 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// Whether this program was started to be watched; if so it has done what there is to do. Asked
-/// before the command line is parsed, which takes several times as many instructions.
+/// Runs the exercises and returns true when this program was started to be watched. Checked before
+/// the command line is parsed, which takes several times as many instructions.
 pub(crate) fn exercised() -> bool {
     let asked = std::env::args_os().skip(1).eq(EXERCISE.map(OsString::from));
     if asked {
@@ -109,7 +109,7 @@ impl Options {
     }
 
     fn find(&self) -> Result<ExitCode, measure::Error> {
-        // Ctrl-C ends the program that is looked at; what was seen of it is shown.
+        // Ctrl-C ends the watched program; the report then shows the results so far.
         terminal::interrupt::on_interrupt("what was seen is shown when the program ends", || {});
         let report = ::stalls::find(&self.asked())?;
         self.show(&report.json(), &report.terminal())?;
@@ -128,7 +128,7 @@ impl Options {
         Ok(if check.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// On the terminal first, as other measurements.
+    /// Writes to the terminal first, as other measurements do.
     fn show(&self, json: &str, text: &str) -> Result<(), measure::Error> {
         let shown = output::attempt(if self.json_to_stdout() { json } else { text });
         let saved = match &self.json {
@@ -142,7 +142,7 @@ impl Options {
     }
 }
 
-/// What each tracer says of each exercise, and in full of those that are not as they shall be.
+/// Table of each tracer's result on each exercise, with the full reports of wrong ones.
 fn table(check: &Check) -> String {
     let mut text = String::new();
     for passed in &check.passed {
@@ -178,6 +178,6 @@ fn table(check: &Check) -> String {
     text + &format!("{right} of {all} as they shall be: {each} exercises\n")
 }
 
-/// What the program is told when it is to be watched.
+/// Arguments of a program that is started to be watched.
 const EXERCISE: [&str; 2] = ["stalls", "--exercise"];
 const STALLS_FOUND: u8 = 3;
