@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader of standard output may stop reading: the laboratory ends quietly then, and the files
-//! that it was to write are written.
+//! A reader of standard output may stop reading: the laboratory then ends quietly, and has written
+//! its files.
 //!
 //! The pipe's reading end is closed before the program starts, so that its first write finds EPIPE.
 //! `println!` would panic with status 101 and a message.
@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// Runs a command whose standard output nobody reads.
+/// Runs a command whose standard output has no reader.
 fn run(arguments: &[&str]) -> Output {
     let (reader, writer) = pipe().expect("a pipe");
     drop(reader);
@@ -22,7 +22,7 @@ fn run(arguments: &[&str]) -> Output {
     command.output().expect("the program runs")
 }
 
-/// The status of a program that SIGPIPE killed, as a shell shows it, and no word.
+/// Asserts the status that a shell shows for a program killed by SIGPIPE, and no message.
 fn ends_quietly(arguments: &[&str]) {
     let output = run(arguments);
     let said = String::from_utf8_lossy(&output.stderr);

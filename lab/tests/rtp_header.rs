@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RTP fields that the specimen `packet` finds in a frame are those that `wire::rtp` reads.
+//! Compares the RTP fields that the specimen `packet` finds in a frame with those that `wire::rtp`
+//! reads.
 //!
 //! Neither `simd` nor the specimen depends on `wire`, so the layout of the RTP header is compared
 //! here.
@@ -14,7 +15,7 @@ use wire::rtp::{HEADER_BYTES, Header};
 const PAYLOAD_BYTES: usize = 188;
 const FRAME_BYTES: usize = FRONT_BYTES + HEADER_BYTES + PAYLOAD_BYTES;
 
-/// A frame with this header, stamped by every variant in turn.
+/// Makes a frame with this header by every stamping variant.
 fn frames(header: &Header) -> Vec<Vec<u8>> {
     let addresses = Addresses {
         source_mac: [2, 0, 0, 0, 0, 1],

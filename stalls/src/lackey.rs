@@ -111,7 +111,7 @@ impl Drop for Running {
     }
 }
 
-/// Reads the trace and waits for it.
+/// The trace's pipe, and the process that writes it.
 struct Source {
     pipe: File,
     child: Running,
@@ -119,7 +119,7 @@ struct Source {
 }
 
 impl Source {
-    /// Reads some bytes of the trace; zero at its end.
+    /// Reads some bytes of the trace; returns 0 at its end.
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.pipe.read(target) {
@@ -164,12 +164,12 @@ struct Tracing<'a> {
     /// Numbers of the wanted functions by their first instruction.
     entries: HashMap<u64, u32>,
     calls: Calls,
-    /// True when an instruction was traced and no access of it has followed yet.
+    /// The instruction that was traced last.
     at: At,
     lines: u64,
 }
 
-/// The instruction that the next accesses belong to.
+/// Properties of the instruction that the next accesses belong to.
 #[derive(Clone, Copy)]
 struct At {
     flow: Flow,
@@ -238,7 +238,7 @@ impl<'a> Tracing<'a> {
         let memory = &mut self.memory;
         let pid = self.pid;
         let images = &self.images;
-        // Code first met near the program's end is decoded after the program has ended.
+        // The program may have ended before its last code is decoded; the file has the bytes then.
         let known = self.code.at(address, |bytes| match read(memory, pid, address, bytes) {
             0 => images.bytes(address, bytes),
             length => length,
@@ -304,7 +304,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// Reads the program's bytes at an address; zero bytes when the program is gone.
+/// Reads the program's bytes at an address; returns 0 when the program is gone.
 fn read(
     memory: &mut Option<File>,
     pid: u32,
@@ -350,8 +350,8 @@ impl Calls {
         self.within.is_none_or(|depth| self.slots.len() > depth)
     }
 
-    /// Enters a wanted function, called or jumped to; false within another, which counts the
-    /// access.
+    /// Enters a wanted function, called or jumped to. Returns false within another wanted function,
+    /// whose accesses include these.
     fn enter(&mut self) -> bool {
         let outermost = self.within.is_none();
         if outermost {
@@ -383,7 +383,7 @@ fn parsed(line: &[u8]) -> Option<(u8, u64, u32)> {
 }
 
 const VALGRIND: &str = "valgrind";
-/// Ten thousand lines: the most that the program is ahead.
+/// Ten thousand lines; the program is never farther ahead.
 const PIPE_BYTES: usize = 256 << 10;
 const BUFFER_BYTES: usize = 64 << 10;
 const GATHER: Duration = Duration::from_micros(500);

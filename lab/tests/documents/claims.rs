@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The claims of every path, compared with the counts of a measurement file, at 1328 bytes.
+//! Compares the claims of every path with the counts of a measurement file, at 1328 bytes.
 //!
-//! Claims are read from the list of paths in the code, so a path whose claim changed after it was
-//! measured is a mismatch.
+//! The claims come from the list of paths in the code, so a claim changed after the measurement is
+//! a mismatch.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use paths::{PATHS, Spec};
 use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, parameter};
 
-/// A sentence that says whether all counts are as claimed, and a list of those that are not.
+/// Returns a sentence on the number of counts that match their claims, and a list of mismatches.
 pub(crate) fn sentence(results: &Results, marks: &Marks<'_>) -> String {
     let (mut compared, mut mismatches, mut missing) = (0, Vec::new(), Vec::new());
     for spec in PATHS {
@@ -59,7 +59,7 @@ fn is_of(row: &Row, spec: &Spec) -> bool {
         && parameter(row, "bytes") == USUAL_BYTES
 }
 
-/// Packets of a call; a path that sends one says nothing of it.
+/// Returns the packets of a call; 1 for a path without this parameter.
 fn segments(row: &Row) -> u32 {
     parameter(row, "segments").parse().unwrap_or(1)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Documents with parts between markers, and the measurement files they are made of.
+//! Documents with parts between markers, and the measurement files behind those parts.
 //!
 //! Text outside the markers is never changed.
 
@@ -38,7 +38,8 @@ fn marker(part: &str) -> String {
     format!("<!-- {part}: made by `{COMMAND}` -->\n")
 }
 
-/// The committed measurement of an experiment; none, and a line that says so, where there is none.
+/// Returns the committed measurement of an experiment; prints a line and returns none where there
+/// is none.
 pub(crate) fn measured(experiment: &str) -> Option<Results> {
     let name = format!("docs/measurements/{experiment}.json");
     let path = root().join(&name);

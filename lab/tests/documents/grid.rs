@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of measurements: a line for each member, a column for each value of a parameter.
+//! Tables of measurements: one line for each member, one column for each value of a parameter.
 //!
-//! `measure::report::markdown` gives each figure a row of its own; where a member was measured at a
-//! dozen sizes, a row with a dozen columns is easier to read. The tables have no spreads: a figure
-//! with a warning has the number of the warning beside it.
+//! `measure::report::markdown` gives each figure its own row. For a member measured at a dozen
+//! sizes, one row with a dozen columns is easier to read. The tables have no spreads: a figure with
+//! a warning has the warning's number beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,12 +29,12 @@ impl<'a> Marks<'a> {
         Marks { warnings, kinds }
     }
 
-    /// The marks of another file's warnings, numbered as these.
+    /// Returns the marks of another file's warnings, with the same numbers.
     pub(crate) fn of_file<'b>(&self, results: &'b Results) -> Marks<'b> {
         Marks { warnings: &results.warnings, kinds: self.kinds.clone() }
     }
 
-    /// ` !2` where the second kind concerns this row.
+    /// Returns ` !2` where the second kind concerns this row.
     pub(crate) fn beside(&self, row: &Row) -> String {
         let mut marks = String::new();
         for (index, kind) in self.kinds.iter().enumerate() {
@@ -47,12 +47,12 @@ impl<'a> Marks<'a> {
         marks
     }
 
-    /// The figure, and its marks.
+    /// Returns the figure and its marks.
     pub(crate) fn cell(&self, row: &Row) -> String {
         format!("{}{}", number(row.figure.median), self.beside(row))
     }
 
-    /// The marks of several figures that another one is computed from, each once.
+    /// Returns the marks of all source figures of a computed one, each once.
     pub(crate) fn beside_all(&self, rows: &[&Row]) -> String {
         let all: Vec<String> = rows.iter().map(|row| self.beside(row)).collect();
         let mut words: Vec<&str> = all.iter().flat_map(|marks| marks.split_whitespace()).collect();
@@ -61,7 +61,7 @@ impl<'a> Marks<'a> {
         words.iter().fold(String::new(), |text, word| format!("{text} {word}"))
     }
 
-    /// A line for each of these marks that stands in `text`: what kind of doubt it is.
+    /// Returns a line for each of these marks in `text`, which names the kind of warning.
     pub(crate) fn legend(&self, text: &str) -> String {
         let mut lines = String::new();
         for (index, kind) in self.kinds.iter().enumerate() {
@@ -78,7 +78,7 @@ impl<'a> Marks<'a> {
     }
 }
 
-/// A kind of warning in few words.
+/// Returns a kind of warning in few words.
 fn doubt(warning: &Warning) -> String {
     match warning {
         Warning::NoisySpread { .. } => {
@@ -93,7 +93,7 @@ fn doubt(warning: &Warning) -> String {
     }
 }
 
-/// Whether a warning is about this figure, and not about the run.
+/// True when a warning is about this figure, and not about the run.
 pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
     if row.published.is_some() {
         return false;
@@ -114,8 +114,8 @@ pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
     }
 }
 
-/// The value of a row's parameter, empty where it has none of that name; of `metric` the metric
-/// with its unit.
+/// Returns the value of a row's parameter, empty where it has none of that name; for `metric`, the
+/// metric with its unit.
 pub(crate) fn value(row: &Row, name: &str) -> String {
     match (name, row.unit.as_str()) {
         ("metric", "") => row.metric.clone(),
@@ -124,8 +124,8 @@ pub(crate) fn value(row: &Row, name: &str) -> String {
     }
 }
 
-/// A table of `rows`: lines named by `label` in the order of the rows, columns by [`value`] of
-/// `axis`; numbers in ascending order, words in the order of the rows. Empty where there are no
+/// Returns a table of `rows`: lines named by `label` in the order of the rows, columns by [`value`]
+/// of `axis`; numbers in ascending order, words in the order of the rows. Empty where there are no
 /// rows.
 pub(crate) fn grid(
     rows: &[&Row],
@@ -144,7 +144,7 @@ pub(crate) fn grid(
         if !columns.contains(&column) {
             columns.push(column.clone());
         }
-        // Of a figure that is there twice, the first was measured together with its line.
+        // Of two figures for one cell, the first was measured together with its line.
         lines[index].1.entry(column).or_insert(row);
     }
     if columns.is_empty() {

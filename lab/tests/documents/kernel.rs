@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! docs/kernel.md: the tables of both studies with ours beside, from the measurement file of
-//! `pagewire lab kernel`.
+//! docs/kernel.md: the tables of the simd-copy and data-paths papers with ours beside, from the
+//! measurement file of `pagewire lab kernel`.
 //!
-//! Does not do: tables of what was not measured; a part that is missing from the file has none.
+//! Makes no table of a part that is missing from the file.
 
 use std::fmt::Write;
 use std::mem::{Discriminant, discriminant};
@@ -13,7 +13,7 @@ use measure::{Results, Row, Warning};
 use crate::grid::{Marks, grid};
 use crate::measurements::{named, parameter};
 
-/// All of them, in the order of the parts.
+/// Returns all tables, in the order of the parts.
 pub(crate) fn tables(results: &Results) -> String {
     let marks = Marks::of(&results.warnings);
     let mut text = String::new();
@@ -73,7 +73,8 @@ pub(crate) fn tables(results: &Results) -> String {
     text
 }
 
-/// A table, and below it the notes of its part: skips with their reasons stand beside the figures.
+/// Returns a table, and below it the notes of its part: skips with their reasons stand beside the
+/// figures.
 fn with_notes(mut table: String, results: &Results, part: &str) -> String {
     let mut notes = results.notes.iter().filter_map(|note| note.strip_prefix(part)).peekable();
     if !table.is_empty() && notes.peek().is_some() {
@@ -83,8 +84,8 @@ fn with_notes(mut table: String, results: &Results, part: &str) -> String {
     table
 }
 
-/// The kinds of warning that the marks number, each quantity in a line with its largest spread;
-/// then host, command and commit.
+/// Returns the kinds of warning that the marks number, each quantity in a line with its largest
+/// spread; then host, command and commit.
 fn doubts(results: &Results) -> String {
     let mut kinds: Vec<(Discriminant<Warning>, &Warning, Vec<String>)> = Vec::new();
     let mut noisy: Vec<(&str, usize, f64)> = Vec::new();
@@ -132,14 +133,14 @@ fn member(row: &Row) -> String {
     named(&row.member, "")
 }
 
-/// Of the callers that have a row of their own, the counts.
+/// Returns the counts of the callers that have a row of their own.
 fn most<'a>(results: &'a Results, sizes: &[&'a Row]) -> Vec<&'a Row> {
     let shown = of(results, |row| row.metric == "copies by caller");
     let is_shown = |row: &&&Row| shown.iter().any(|caller| caller.member == row.member);
     sizes.iter().filter(is_shown).copied().collect()
 }
 
-/// Tables 3 and 4 of the study: before and after, published and here.
+/// Tables 3 and 4 of the simd-copy paper: before and after, published and here.
 fn times(results: &Results, marks: &Marks<'_>) -> String {
     let metrics = [
         "profile: whole run",
@@ -174,7 +175,7 @@ fn times(results: &Results, marks: &Marks<'_>) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    // Files of before 2026-11-22 have no samples.
+    // Files from before 2026-11-22 have no samples.
     if lines.iter().all(|(_, cells)| cells[4].is_empty()) {
         names.pop();
     }
@@ -187,7 +188,7 @@ fn times(results: &Results, marks: &Marks<'_>) -> String {
     text
 }
 
-/// Tables 2 and 3 of the study, each function's share beside those of ours.
+/// Tables 2 and 3 of the simd-copy paper: each function's share beside ours.
 fn functions(results: &Results, marks: &Marks<'_>) -> String {
     let rows = of(results, |row| row.metric == "profile: functions with most time");
     let label = |row: &Row| {
@@ -210,7 +211,7 @@ fn functions(results: &Results, marks: &Marks<'_>) -> String {
     text
 }
 
-/// A line for each member: published, and here.
+/// Returns a line for each member: published, and here.
 fn beside(results: &Results, (metric, processor): (&str, &str), marks: &Marks<'_>) -> String {
     let rows = of(results, |row| row.metric == metric && parameter(row, "processor") == processor);
     let mut lines: Vec<(String, [String; 2])> = Vec::new();
@@ -235,7 +236,7 @@ fn beside(results: &Results, (metric, processor): (&str, &str), marks: &Marks<'_
     text
 }
 
-/// A line for each label, a column for each member.
+/// Returns a line for each label, a column for each member.
 fn across_members(rows: &[&Row], label: impl Fn(&Row) -> String, marks: &Marks<'_>) -> String {
     let mut members: Vec<&str> = Vec::new();
     let mut lines: Vec<String> = Vec::new();

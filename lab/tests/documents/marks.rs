@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every figure of the generated documents that its measurement file warns of carries the mark.
+//! Tests that every figure with a warning carries a mark in the generated documents.
 //!
 //! The documents are made again from the committed files with one change: each figure that has a
-//! warning gets a value that stands nowhere else, so it is found wherever a table, a bar or a
-//! sentence shows it. A mark, `!2`, follows it in its cell, or stands in the column of warnings.
+//! warning gets a unique value, so it is found in any table, bar or sentence. A mark, `!2`, follows
+//! it in its cell, or stands in the column of warnings.
 //!
-//! Sentences written by hand are not looked at.
+//! Does not look at sentences written by hand.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use measure::{Figure, Results};
 use crate::grid::{Marks, concerns};
 use crate::{document, kernel, measurements, peers, picture};
 
-/// All that is generated from a measurement file.
+/// Returns all documents generated from a measurement file.
 fn documents(results: &Results) -> Vec<(&'static str, String)> {
     match results.experiment.as_str() {
         "kernel" => vec![("docs/kernel.md", kernel::tables(results))],
@@ -33,7 +33,8 @@ fn documents(results: &Results) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Gives each figure in doubt a value of its own; the values by their text, with what they are of.
+/// Gives each figure with a warning a unique value; returns the values by their text, with the
+/// names of their figures.
 fn sentinels(results: &mut Results) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     for row in &mut results.rows {
@@ -42,7 +43,7 @@ fn sentinels(results: &mut Results) -> BTreeMap<String, String> {
         }
         let index = values.len();
         let text = format!("{}.{:02}e{}", index % 9 + 1, index / 9 % 100, 10 + index / 900);
-        // The samples stay, as what is computed from them stays as large as it was.
+        // The samples stay, so that values computed from them keep their size.
         row.figure = Figure { median: text.parse().expect("a number"), ..row.figure.clone() };
         let parameters = row.parameters.values().map(String::as_str).collect::<Vec<_>>();
         let title = format!("{}, {}: {}", row.member, parameters.join(", "), row.metric);
@@ -51,7 +52,7 @@ fn sentinels(results: &mut Results) -> BTreeMap<String, String> {
     values
 }
 
-/// Figures of these values in a document: how many, and those without a mark.
+/// Searches a document for figures of these values: returns their number, and those without a mark.
 fn bare<'a>(text: &str, values: &'a BTreeMap<String, String>) -> (usize, Vec<&'a str>) {
     let (mut found, mut bare) = (0, Vec::new());
     let mut marks_last = false;

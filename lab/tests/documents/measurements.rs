@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! docs/measurements.md: a short section for each measurement file, in the experiments' order.
 //!
-//! `SECTIONS` lists the few tables that answer the first question a reader has of an experiment.
-//! All figures of a file are printed by `pagewire lab report`, whose command each section names;
-//! so this document stays within `LINES_MAX` lines. docs/kernel.md and docs/peers.md have the
-//! tables of `kernel` and `peers`.
+//! `SECTIONS` lists the few tables that answer a reader's first question about an experiment.
+//! `pagewire lab report` prints all figures of a file, and each section names its command; so this
+//! document stays within `LINES_MAX` lines. docs/kernel.md and docs/peers.md have the tables of
+//! `kernel` and `peers`.
 
 use std::fmt::Write;
 
@@ -21,16 +21,16 @@ struct Section {
     tables: &'static [Table],
 }
 
-/// The rows of a table, and how they are laid out.
+/// The rows of a table, and its layout.
 struct Table {
     title: &'static str,
     metrics: &'static [&'static str],
-    /// Values that a parameter must have one of; a row without the parameter is left out unless
-    /// `""` is among them.
+    /// Allowed values of parameters. A row without the parameter is left out unless `""` is among
+    /// them.
     only: &'static [(&'static str, &'static [&'static str])],
-    /// Members that are shown; all where the list is empty.
+    /// Members in the table; all where the list is empty.
     members: &'static [&'static str],
-    /// Parameters that a line is named by, behind its member.
+    /// Parameters in a line's name, behind its member.
     lines: &'static [&'static str],
     /// The parameter whose values are the columns, or `metric`.
     columns: &'static str,
@@ -186,7 +186,7 @@ const SECTIONS: &[Section] = &[
     },
 ];
 
-/// All sections, and what the marks in them mean.
+/// Returns all sections, and the meaning of their marks.
 pub(crate) fn all() -> String {
     let own = |name: &str| SECTIONS.iter().any(|section| section.experiment == name);
     let names = EXPERIMENTS.iter().map(|experiment| experiment.name).filter(|name| own(name));
@@ -203,7 +203,7 @@ pub(crate) fn all() -> String {
     text
 }
 
-/// The section of an experiment that `SECTIONS` lists.
+/// Returns the section of an experiment that `SECTIONS` lists.
 pub(crate) fn section(results: &Results, marks: &Marks<'_>) -> String {
     let name = results.experiment.as_str();
     let listed = SECTIONS.iter().find(|section| section.experiment == name);
@@ -252,7 +252,8 @@ impl Table {
     }
 }
 
-/// The report of `measure::report::markdown` with more tables, before its warnings and facts.
+/// Returns the report of `measure::report::markdown` with more tables, before its warnings and
+/// facts.
 pub(crate) fn with_tables(results: &Results, tables: &str) -> String {
     let report = markdown(results);
     let rest = report.find("\n### Warnings\n").or_else(|| report.find("\n| | |\n|---|---|\n"));
@@ -260,7 +261,7 @@ pub(crate) fn with_tables(results: &Results, tables: &str) -> String {
     format!("{own}{tables}{rest}")
 }
 
-/// A path, and how many packets its calls carry where that is said.
+/// Returns a path's name, with the number of packets of a call where it is known.
 pub(crate) fn named(member: &str, segments: &str) -> String {
     match segments {
         "" => format!("`{member}`"),
@@ -268,21 +269,21 @@ pub(crate) fn named(member: &str, segments: &str) -> String {
     }
 }
 
-/// A row's parameter; empty where it has none of that name.
+/// Returns a row's parameter; empty where it has none of that name.
 pub(crate) fn parameter<'a>(row: &'a Row, name: &str) -> &'a str {
     row.parameters.get(name).map_or("", String::as_str)
 }
 
 /// 12 bytes of RTP and 7 packets of transport stream.
 pub(crate) const USUAL_BYTES: &str = "1328";
-/// Numbers of sessions that are shown: the ends of the range and some between.
+/// Numbers of sessions in the tables: the ends of the range and some between.
 const SESSIONS: &[&str] = &["100", "500", "1000", "2000", "2500", "2750"];
-/// Lines of docs/measurements.md at most; more of a file is a reader's `pagewire lab report`.
+/// The most lines of docs/measurements.md; `pagewire lab report` prints the rest.
 const LINES_MAX: usize = 200;
 
 #[test]
 fn the_summary_is_short_and_lists_every_measurement_file() {
-    // With UPDATE set, the document on the disk is about to be replaced.
+    // With UPDATE set, another test replaces the document on the disk.
     let text = document::text("docs/measurements.md");
     let head = text.lines().take_while(|line| !line.starts_with("<!--")).count();
     let lines = head + 2 + all().lines().count();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! docs/peers.md and README's headline: pagewire beside other servers, from peers.json.
 //!
-//! Has no figure of another run or machine: every line of a table was measured in the same one.
+//! Contains no figure of another run or machine: all lines of a table are from one run.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use measure::{Results, Row};
 use crate::grid::Marks;
 use crate::measurements::{parameter, with_tables};
 
-/// Tables of docs/peers.md.
+/// Returns the tables of docs/peers.md.
 pub(crate) fn tables(results: &Results) -> String {
     let marks = Marks::of(&results.warnings);
     let mut text = format!("\n### Streams: {} sessions each\n\n", number_of_sessions(results));
@@ -52,7 +52,7 @@ pub(crate) fn tables(results: &Results) -> String {
     with_tables(&Results { rows: Vec::new(), ..results.clone() }, &text)
 }
 
-/// README's headline: how many timely sessions fit on a core, and the CPU cost of the server.
+/// Returns README's headline: the number of timely sessions on a core, and the server's CPU cost.
 pub(crate) fn headline(results: &Results) -> String {
     let marks = Marks::of(&results.warnings);
     let mut text = "\n".to_owned();
@@ -83,7 +83,7 @@ pub(crate) fn headline(results: &Results) -> String {
     text
 }
 
-/// A line for each member that has one of these figures.
+/// Appends a line for each member that has one of these figures.
 fn table<const COLUMNS: usize>(
     text: &mut String,
     titles: &[&str; COLUMNS],
@@ -100,7 +100,7 @@ fn table<const COLUMNS: usize>(
     }
 }
 
-/// The figure of a member whose parameter has that value; empty where there is none.
+/// Returns the figure of a member whose parameter has that value; empty where there is none.
 fn cell(
     results: &Results,
     marks: &Marks<'_>,
@@ -113,7 +113,7 @@ fn cell(
     results.rows.iter().find(is).map(|row| marks.cell(row)).unwrap_or_default()
 }
 
-/// In the order of their first rows.
+/// Returns the members in the order of their first rows.
 fn members(results: &Results) -> Vec<&str> {
     let mut members: Vec<&str> = Vec::new();
     for row in &results.rows {

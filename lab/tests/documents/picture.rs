@@ -32,7 +32,7 @@ pub(crate) fn of(results: &Results) -> String {
     });
     let bars: Vec<_> = bars.collect();
     let doubts = results.warnings.iter().filter(|warning| {
-        // Only the warnings of these figures are numbered.
+        // Numbers only the warnings of these figures.
         bars.iter().any(|(.., row)| concerns(warning, row))
     });
     let doubts: Vec<Warning> = doubts.cloned().collect();
@@ -65,8 +65,8 @@ pub(crate) fn of(results: &Results) -> String {
     text
 }
 
-/// CPU cost of a path into the sink for which the kernel segments; `segments` is empty for a path
-/// that sends one packet a call.
+/// Returns the CPU cost of a path into the sink for which the kernel segments; `segments` is empty
+/// for a path that sends one packet a call.
 fn cpu_cost<'a>(results: &'a Results, name: &str, segments: &str) -> Option<&'a Row> {
     results.rows.iter().find(|row| {
         row.member == name
@@ -83,11 +83,11 @@ const SINK: &str = "ifb-software";
 const SHORT_RUN: &str = "10";
 const LONG_RUN: &str = "44";
 const BAR_CHARS: f64 = 36.0;
-/// Before the remark.
+/// Width of a line before the remark.
 const CHARS: usize = 82;
-/// Of a unit with a mark.
+/// Width of a unit with a mark.
 const UNIT: usize = 7;
-/// Above the bars.
+/// Text above the bars.
 const NULL_DEVICE: &str = "
 Measured into a null device: `ifb` drops each packet at its driver's entry. No card, no driver of a
 card and no wire is in these figures.

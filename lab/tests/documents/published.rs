@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures that the data-paths paper published, beside those of the same path or of the nearest
-//! path of a stock kernel, measured here.
+//! Table of the data-paths paper's figures, beside those measured here of the same path or of the
+//! nearest path of a stock kernel.
 //!
 //! Sources: Halvorsen, Dalseng and Griwodz, 2007, table 1 (each path); `lab/src/published.rs`
 //! (the published numbers).
@@ -14,7 +14,7 @@ use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, named, parameter};
 
 /// The paper's paths that need a changed kernel, each with the nearest paths of a stock kernel: as
-/// many copies, and as few system calls as a stock kernel has for them.
+/// many copies, and as few system calls as a stock kernel allows for them.
 const NEAREST: &[(&str, &[&str])] = &[
     ("krtpsendfile", &["wire_sendfile"]),
     ("krtpmsend", &["mmap_gso", "uring_zc"]),
@@ -23,7 +23,7 @@ const NEAREST: &[(&str, &[&str])] = &[
     ("ksendfile", &["sendfile_gso"]),
 ];
 
-/// The table; empty where the file has no published values.
+/// Returns the table; empty where the file has no published values.
 pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
     let published: Vec<&Row> = results.rows.iter().filter(|row| row.published.is_some()).collect();
     let sinks = sinks(results);
@@ -64,7 +64,7 @@ pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
     text
 }
 
-/// Sinks that datagrams of the usual size were sent into.
+/// Returns the sinks that received datagrams of the usual size.
 fn sinks(results: &Results) -> Vec<&str> {
     let mut sinks = Vec::new();
     for row in cpu_costs(results).filter(|row| parameter(row, "transport") == "rtp") {
@@ -76,7 +76,7 @@ fn sinks(results: &Results) -> Vec<&str> {
     sinks
 }
 
-/// The path with as many packets a call as it was measured with at most; none where it was not
+/// Returns the path with its largest measured number of packets a call; none where it was not
 /// measured.
 fn longest<'a>(results: &'a Results, like: &Row, name: &'a str) -> Option<(&'a str, &'a str)> {
     let rows = cpu_costs(results).filter(|row| is_like(row, like, name));
@@ -85,8 +85,8 @@ fn longest<'a>(results: &'a Results, like: &Row, name: &'a str) -> Option<(&'a s
     Some((name, most))
 }
 
-/// The same quantity of a path measured here: what a core carries, or the ratio to another path's
-/// CPU cost, round by round; with the CPU costs that it is computed from.
+/// Returns the same quantity of a path measured here: the rate that a core carries, or the ratio to
+/// another path's CPU cost, round by round; and the CPU costs that it is computed from.
 fn measured<'a>(
     results: &'a Results,
     like: &Row,

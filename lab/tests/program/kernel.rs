@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `lab kernel` through the real program, with a checkout whose kernels are shell scripts: what is
-//! found, what is missing, a guest that dies, one that hangs until Ctrl-C, and nothing left behind.
+//! Runs `lab kernel` through the real program, with a checkout whose kernels are shell scripts:
+//! parts found and missing, a guest that dies, one that hangs until Ctrl-C, and nothing left
+//! behind.
 //!
 //! Real kernels take minutes to build; scripts/test.sh and CI boot those.
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::{PROGRAM, folder, lab, read, said};
 
-/// A checkout whose User Mode Linux is this script; `$1` is all of the kernel's words.
+/// Makes a checkout whose User Mode Linux is this script; `$1` is the kernel's whole command line.
 fn checkout(root: &Path, boot: &str) {
     let boot = format!(
         "kernel=\n\
@@ -32,8 +33,8 @@ fn checkout(root: &Path, boot: &str) {
     }
 }
 
-/// Written by a process of its own: one that another test starts meanwhile could hold the file
-/// open that is being written here, and then it cannot be run (ETXTBSY).
+/// Writes a script in a process of its own. A process that another test starts meanwhile could
+/// inherit a file that is being written here, which then cannot be executed (ETXTBSY).
 fn script(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut writer = Command::new("/bin/sh")
@@ -46,7 +47,7 @@ fn script(path: &Path, text: &str) {
     assert!(writer.wait().unwrap().success(), "{}", path.display());
 }
 
-/// Tests two variants at boot; then each run of a workload costs the more the longer its name is.
+/// Tests two variants at boot; then the cost of a workload's run grows with the length of its name.
 const GUEST: &str = "case $1 in *test*)\n\
     echo '[ 0.1] pagewire_memcpy: stock cases=100 bad=0'\n\
     echo '[ 0.1] pagewire_memcpy: avx2 cases=100 bad=0';; esac\n\
@@ -115,7 +116,7 @@ fn what_is_missing_is_what_the_script_says() {
     let text = said(&output);
     let wanted = "uml/build.sh: exit status: 1; uml: no flex; apt-get install flex";
     assert!(text.contains(wanted), "{text}");
-    // Parts whose scripts are not in this checkout.
+    // The scripts of this part are not in this checkout.
     let output = lab(&["kernel", "--part", "vectorise", "--tree", tree]);
     let text = said(&output);
     assert!(text.contains("kernel/vectorise/result.md: not in this checkout"), "{text}");
@@ -149,7 +150,7 @@ fn ctrl_c_ends_a_guest_that_hangs() {
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
         let gone = (0..100).any(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            // One that nobody waits for is no longer running all the same.
+            // A process that nobody has waited for may still exist as a zombie.
             let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
             test_kill_process(pid).is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
         });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The laboratory through the real program: what it measures is written, compared and kept; what
-//! goes wrong is said in a line.
+//! Runs the laboratory through the real program: measurements are written, compared and kept; each
+//! fault is reported in one line.
 //!
-//! Nothing here judges a figure: that a path is cheap is the laboratory's to say, on a machine that
-//! is quiet. Asserted is that every figure is there, that counts equal claims, and what becomes of
-//! bad input and faults. Takes about ten seconds; skips what needs a network namespace where the
-//! host allows none, with the reason.
+//! No test judges a figure: the CPU cost of a path is measured on a quiet machine. The tests assert
+//! that every figure is present, that counts equal claims, and that bad input and faults are
+//! reported. Takes about ten seconds; skips tests that need a network namespace where the host
+//! allows none, with the reason.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A short measurement of two members, in a file.
+/// Makes a short measurement of two members, in a file.
 fn measure(folder: &Path, name: &str) -> PathBuf {
     let file = folder.join(name);
     let output = lab(&[
@@ -192,7 +192,7 @@ fn ctrl_c_keeps_what_was_measured() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program runs");
-    // unshare replaces itself by the program: the process stays the same.
+    // unshare executes the program in its own process: the id stays the same.
     std::thread::sleep(Duration::from_secs(4));
     let id = Pid::from_raw(child.id() as i32).unwrap();
     kill_process(id, Signal::INT).unwrap();
@@ -206,7 +206,7 @@ fn ctrl_c_keeps_what_was_measured() {
     assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "CPU cost"));
 }
 
-/// No namespace is made: it is measured where none can be, too.
+/// No namespace is made, so the measurement works on hosts that allow none.
 #[test]
 fn what_is_measured_in_memory_needs_no_network() {
     let folder = folder();
@@ -316,7 +316,7 @@ fn a_device_that_does_not_lead_there_is_refused_and_nothing_is_sent() {
     assert!(said.contains("the route to 127.0.0.1 leads by lo"), "{said}");
 }
 
-/// A veth pair stands in for a card; nothing is made by the laboratory itself then.
+/// A veth pair stands in for a card; the laboratory then makes no device itself.
 #[test]
 fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
     if !has_network() {

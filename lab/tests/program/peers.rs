@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `lab peers` through the real program: pagewire, and whichever other servers this machine has,
-//! are verified and measured; a missing one is a note with the line that installs it.
+//! Runs `lab peers` through the real program: pagewire, and all other servers on this machine, are
+//! verified and measured; a missing server is a note with the command that installs it.
 
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ fn a_peer_that_is_not_known_is_told_which_are() {
     assert!(said.contains("pagewire, gstreamer_own"), "{said}");
 }
 
-/// Name of each member, whether it streams and whether it serves downloads.
+/// Name of each member; true if it streams; true if it serves downloads.
 const PEERS: &[(&str, bool, bool)] = &[
     ("pagewire", true, true),
     ("gstreamer_own", true, false),

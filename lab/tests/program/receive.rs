@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `lab receive` through the real program: figures of every way that this host has, each verified
-//! byte by byte before its time counts.
+//! Runs `lab receive` through the real program: figures of every way that this host has, each
+//! verified byte by byte before its time counts.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ fn every_way_to_receive_has_its_figures() {
     let json = file.to_str().unwrap();
     let words = ["receive", "--quick", "--rounds", "1", "--size", "1328", "--json", json];
     let output = lab(&words);
-    // Which way failed, and why, is in the table.
+    // The table names each failed way and its reason.
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}{table}", said(&output));
     let results = read(&file);

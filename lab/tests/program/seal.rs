@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Folders encrypted in the laboratory: every member and the study beside it, nothing left behind.
+//! Encrypts folders in the laboratory: every member and the file-encryption paper's figures beside
+//! it, with no file left behind.
 
 use std::fs;
 use std::io::Read;
@@ -59,7 +60,7 @@ fn a_grid_has_its_cells_its_best_the_paper_and_libraries_and_leaves_nothing() {
         }
     }
     find("copy_only", "CPU cost", &[("folder", "8 × 4 MiB")]);
-    // What safety costs is told apart from the rest.
+    // The cost of crash safety is a stage of its own.
     let commit = [("stage", "commit"), ("folder", "200 × 4 KiB")];
     assert!(find("lanes", "workers' time", &commit)["median"].as_f64().unwrap() > 0.0);
     for books in ["8 books of pictures", "8 books of text"] {
@@ -69,7 +70,7 @@ fn a_grid_has_its_cells_its_best_the_paper_and_libraries_and_leaves_nothing() {
         let read = find("seal epub", "workers' time", &[("folder", books), ("stage", "read")]);
         assert!(read["median"].as_f64().unwrap() > 0.0);
     }
-    // Table 4: 4 KiB, 100 files on the Xeon.
+    // Table 4 of the file-encryption paper: 4 KiB, 100 files on the Xeon.
     let of = [("folder", "100 files"), ("bytes", "4096")];
     let study = find("paper: 2 Xeon E5-2640", "lowest average", &of);
     assert_eq!(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stall finder through the real program: its own kernels and specimens, a C program made here,
-//! and what becomes of what cannot be watched.
+//! Runs the stall finder through the real program: on its own kernels and specimens, on a C program
+//! made here, and on commands that cannot be watched.
 //!
-//! Counts are exact and nothing is timed. Takes some ten seconds; a tracer that cannot be used here
-//! is skipped, with the reason.
+//! Counts are exact and no test measures time. Takes some ten seconds; a tracer that cannot be used
+//! here is skipped, with the reason.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{PROGRAM, folder, lab, read, said};
 
-/// Pairs of a report that were found within a function of this name.
+/// Returns the pairs of a report that were found within a function of this name.
 fn within<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
     let pairs = report["pairs"].as_array().expect("pairs");
     let ends = |pair: &&Value| pair["within"].as_str().is_some_and(|within| within.ends_with(name));
@@ -41,7 +41,7 @@ fn the_fault_is_found_in_the_program_itself_and_nothing_in_what_it_uses() {
             let mut found = findings.iter().filter(|it| it["exercise"] == name);
             found.find(|it| it["tracer"] == *tracer).expect("every exercise with every tracer")
         };
-        // 25 batches of four descriptors, each with a narrow store of its own.
+        // 25 batches of four descriptors, each with its own narrow store.
         assert_eq!(finding("narrow_store")["blocked"], 100, "{tracer}");
         for clean in ["sse_blend", "descriptor", "packet", "cbc", "checksum", "copy", "stamp"] {
             assert_eq!(finding(clean)["blocked"], 0, "{tracer} {clean}: {shown}");
@@ -59,14 +59,14 @@ fn the_fault_is_found_in_the_program_itself_and_nothing_in_what_it_uses() {
             }
             narrow.insert(pair["stores"][0]["address"].as_u64().unwrap());
         }
-        // Four of a batch, times how often the compiler has the batch.
+        // Four stores of a batch, times the compiler's copies of the batch.
         assert!(!narrow.is_empty() && narrow.len() % 4 == 0, "{tracer}: {pairs:#?}");
         assert!(within(report, "::sse_blend").is_empty(), "{tracer}");
     }
     assert!(shown.contains("narrow_store   100 blocked loads found"), "{shown}");
 }
 
-/// A program with a function that stalls a hundred times and one that never does.
+/// Compiles a program with a function that stalls a hundred times and one that never does.
 fn program(folder: &std::path::Path) -> Option<PathBuf> {
     let (source, program) = (folder.join("program.c"), folder.join("program"));
     std::fs::write(&source, PROGRAM_SOURCE).unwrap();
@@ -136,7 +136,8 @@ fn a_program_is_reported_with_its_line_and_the_status_says_so_when_asked() {
         }
         let output = run("whole", &["--fail"]);
         assert_eq!(output.status.code(), Some(0), "{tracer}: {}", said(&output));
-        // Both bounds: a store four instructions back is in reach of four, and not of one.
+        // Both bounds: a reach of four finds a store four instructions back, a reach of one does
+        // not.
         let output = run("torn", &["--fail", "--reach", "1"]);
         let near = if said(&output).is_empty() { output.status.code() } else { None };
         assert!([Some(0), Some(3)].contains(&near), "{tracer}: {}", said(&output));

@@ -235,7 +235,7 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Steps a thread until the function at its breakpoint returns; without one, to its end.
+    /// Steps a thread until the function it stands at returns; without one, to the thread's end.
     fn step(
         &mut self,
         thread: Pid,
@@ -285,7 +285,7 @@ impl Stepper<'_> {
         resume(thread, signal)
     }
 
-    /// Returns the instruction at an address; code that was loaded since is searched by it.
+    /// Returns the instruction at an address; searches code that was loaded since.
     fn known(&mut self, address: u64) -> io::Result<Known> {
         if !self.images.contains(address) {
             self.discover()?;
