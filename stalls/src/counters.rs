@@ -86,8 +86,8 @@ impl Event {
         }
     }
 
-    /// Period of so many samples a second that sampling costs little: a prime, so that no loop
-    /// keeps step.
+    /// Events from one sample to the next, enough that sampling costs little: a prime, so that no
+    /// loop keeps step.
     fn period(self) -> u64 {
         match self {
             Event::Blocked(..) => 1_009,

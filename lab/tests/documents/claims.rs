@@ -13,7 +13,7 @@ use paths::{PATHS, Spec};
 use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, parameter};
 
-/// Returns a sentence on the number of counts that match their claims, and a list of mismatches.
+/// Returns a sentence with the number of compared counts, and a list of those off their claims.
 pub(crate) fn sentence(results: &Results, marks: &Marks<'_>) -> String {
     let (mut compared, mut mismatches, mut missing) = (0, Vec::new(), Vec::new());
     for spec in PATHS {

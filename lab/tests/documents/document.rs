@@ -29,7 +29,7 @@ pub(crate) fn check(document: &str, part: &str, expected: &str) {
     );
 }
 
-/// The text of a document, named from the repository's root.
+/// Returns the text of a document, named from the repository's root.
 pub(crate) fn text(document: &str) -> String {
     std::fs::read_to_string(root().join(document)).unwrap()
 }

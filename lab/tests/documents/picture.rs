@@ -24,7 +24,7 @@ const BARS: &[(&str, &str, &str)] = &[
     ("wire_sendfile", LONG_RUN, "no copy, one call for packets due together"),
 ];
 
-/// Of a measurement of `paths`; what it has no figure of is left out.
+/// Returns the picture of a measurement of `paths`; leaves out paths without a figure.
 pub(crate) fn of(results: &Results) -> String {
     let mut text = NULL_DEVICE.to_owned();
     let bars = BARS.iter().filter_map(|&(name, segments, why)| {

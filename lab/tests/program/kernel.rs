@@ -47,7 +47,7 @@ fn script(path: &Path, text: &str) {
     assert!(writer.wait().unwrap().success(), "{}", path.display());
 }
 
-/// Tests two variants at boot; then the cost of a workload's run grows with the length of its name.
+/// Reports two tested variants at boot, then runs one workload, a loop of fixed length.
 const GUEST: &str = "case $1 in *test*)\n\
     echo '[ 0.1] pagewire_memcpy: stock cases=100 bad=0'\n\
     echo '[ 0.1] pagewire_memcpy: avx2 cases=100 bad=0';; esac\n\
