@@ -6,9 +6,9 @@
 //! with their spread. Processor time is that of the measuring process, user and system, and of the
 //! kernel's threads that worked for it.
 //!
-//! The parts: an experiment (`experiments/`) plans cases and their turns; `bench` verifies and
-//! times a case with a `sender`, a `receiver` and the `meter`, in a `network` of its own, with
-//! files of `fixture`. It produces `results`, which `report` shows and `compare` compares.
+//! The parts: an experiment (`experiments/`) plans cases and their turns. In the crate `measure`,
+//! `bench` verifies and times a case with a `sender`, a `receiver` and the `meter`, in a `network`
+//! of its own, with files of `fixture`; `report` shows the `results` and `compare` compares them.
 //!
 //! Sets no pass/fail thresholds.
 

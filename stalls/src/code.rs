@@ -96,8 +96,8 @@ impl Code {
         Known { kind: kind(&instruction, writes), flow, reads, writes, instruction }
     }
 
-    /// The accesses of an instruction, in the order in which it makes them: loads first. `register`
-    /// gives the value of a whole general register, or the base of FS or GS.
+    /// Lists the accesses of an instruction in their order: loads first. `register` returns the
+    /// value of a whole general register, or the base of FS or GS.
     pub(crate) fn accesses(
         &mut self,
         known: &Known,

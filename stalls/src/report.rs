@@ -29,7 +29,7 @@ pub struct Report {
     pub command: String,
     /// Commit that this program was built from.
     pub commit: String,
-    /// Start of the run: UTC, RFC 3339.
+    /// Time of the report: UTC, RFC 3339.
     pub taken: String,
     /// Facts about the machine.
     pub host: HostFacts,
@@ -51,7 +51,7 @@ pub struct Report {
     pub unjudged: u64,
     /// Cost of a blocked load here, measured in this run.
     pub cost: BlockedLoadCost,
-    /// Wanted functions that ran: the name of each, and the number of pairs within it.
+    /// Names of the wanted functions that the program has.
     pub functions: Vec<String>,
     /// Loads with the stores they wait for, the most frequent first.
     pub pairs: Vec<Pair>,

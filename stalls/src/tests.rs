@@ -261,8 +261,8 @@ int main(void) {
 }
 "#;
 
-/// A waiting main thread, a fork's child at a breakpoint and a signal handler in the function: the
-/// program ends as it would alone, and its main thread is counted.
+/// A joined thread runs the wanted function, a fork's child meets its breakpoint, a handler runs
+/// within it: the program ends as it would alone, and its main thread is counted.
 #[test]
 fn threads_children_and_signals_go_their_way() {
     for report in reports(BUSY, Some("waits"), &[]) {
