@@ -15,7 +15,7 @@ use wire::rtp::{HEADER_BYTES, Header};
 const PAYLOAD_BYTES: usize = 188;
 const FRAME_BYTES: usize = FRONT_BYTES + HEADER_BYTES + PAYLOAD_BYTES;
 
-/// Makes a frame with this header by every stamping variant.
+/// Makes one frame with this header for each stamping variant.
 fn frames(header: &Header) -> Vec<Vec<u8>> {
     let addresses = Addresses {
         source_mac: [2, 0, 0, 0, 0, 1],

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Standard output: the only place that writes the text of a verb.
 //!
-//! The reader may close the pipe early: `pagewire lab compare a b
-//! head -1`. Rust ignores SIGPIPE, so the write gives EPIPE, and `println!` panics. Here the
-//! process ends quietly with the status that a shell shows of a program killed by SIGPIPE. A verb
-//! with more work to do (files to write, a server to run) uses [`attempt`] or [`offer`] and goes
-//! on.
+//! The reader may close the pipe early: `pagewire lab compare a b | head -1`. Rust ignores SIGPIPE,
+//! so the write gives EPIPE, and `println!` panics. Here the process ends quietly with the status
+//! that a shell shows of a program killed by SIGPIPE. A verb with more work to do (files to write,
+//! a server to run) uses [`attempt`] or [`offer`] and goes on.
 //!
 //! Sources: pipe(7), "EPIPE"; POSIX.1-2024, shell language §2.8.2 (128 + signal).
 //! Does not restore SIGPIPE's default, which takes unsafe code and would kill a server for a socket

@@ -330,7 +330,7 @@ fn transport(name: &str) -> Result<Transport, String> {
     found.ok_or_else(|| "write rtp, udp or tcp".to_owned())
 }
 
-/// From one byte of payload behind the RTP header to the largest file of a grid.
+/// Parser of sizes, from one byte of payload behind the RTP header to the largest file of a grid.
 fn size_bytes() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(13..=67_108_864)
 }
