@@ -2,8 +2,8 @@
 //! Finds the other program of the pair `pagewire` and `pagewire-lab`.
 //!
 //! The other program lies beside the running program when one build or one installation puts both
-//! there; else PATH is searched. Only absolute folders of PATH are searched, so that no program of the working folder
-//! is run.
+//! there; else PATH is searched. Only absolute folders of PATH are searched, so that no program of
+//! the working folder is run.
 //!
 //! Sources: git(1), whose subcommands are found in the same way; execvp(3), which skips files that
 //! cannot be executed; environ(7), "PATH".
