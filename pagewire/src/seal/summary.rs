@@ -12,7 +12,7 @@ use std::fmt;
 use std::io::Write;
 
 use seal::counted;
-use seal::engine::SealOutcome;
+use seal::engine::{SealOutcome, WorkUnit};
 use serde::Serialize;
 
 use super::failures;
@@ -37,8 +37,10 @@ struct Summary {
     event: &'static str,
     /// `done`, `failed` (at least one file) or `stopped`.
     outcome: &'static str,
+    /// Unit of `done_files`: `file`, or `segment` of a film.
+    unit: &'static str,
     done_files: u64,
-    /// Files done by an earlier run.
+    /// Files, or films, done by an earlier run.
     skipped_files: u64,
     failed_files: u64,
     /// Files that the form does not apply to.
@@ -72,6 +74,10 @@ impl Summary {
         Self {
             event: "result",
             outcome: state,
+            unit: match outcome.unit {
+                WorkUnit::Segment => SEGMENT,
+                _ => "file",
+            },
             done_files: outcome.done,
             skipped_files: outcome.skipped,
             failed_files: outcome.failed.len() as u64,
@@ -94,7 +100,8 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.outcome == "failed" { "done in part" } else { self.outcome };
-        write!(f, "{state}: {}", counted(self.done_files, "file"))?;
+        write!(f, "{state}: {}", counted(self.done_files, self.unit))?;
+        let source = if self.unit == SEGMENT { "film" } else { "file" };
         if self.source_bytes > 0 {
             write!(f, ", {} in {:.2} s", size(self.source_bytes), self.seconds)?;
         }
@@ -109,7 +116,8 @@ impl fmt::Display for Summary {
         ];
         for (count, what) in counts {
             if count > 0 {
-                write!(f, "; {} {what}", counted(count, "file"))?;
+                let unit = if what == "passed over" { "file" } else { source };
+                write!(f, "; {} {what}", counted(count, unit))?;
             }
         }
         writeln!(f)?;
@@ -134,6 +142,8 @@ impl fmt::Display for Summary {
     }
 }
 
+/// Unit of the works of a film.
+const SEGMENT: &str = "segment";
 /// Least source bytes for rates: a shorter run spends most of its time on its start and on syncing.
 const RATED_BYTES: u64 = 100_000_000;
 /// Least share that is shown: less would round to 0 %.
@@ -162,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_reads_how_much_how_fast_and_the_bill() {
+    fn a_person_reads_size_rate_and_cpu_cost() {
         let text = Summary::of(&outcome()).to_string();
         let expected = "done: 3 files, 2.00 GB in 0.50 s, 4.00 GB/s; 1 file done before\n\
             0.45 processor seconds a GB; 0.02 s tail; 7.6 files in the lanes\n";
@@ -176,6 +186,9 @@ mod tests {
         let expected =
             "done in part: 1 file, 14.2 kB in 0.50 s; 1 file done before; 1 file failed\n";
         assert_eq!(text, expected);
+        let films = SealOutcome { unit: WorkUnit::Segment, bytes: 14_200, ..outcome() };
+        let text = Summary::of(&films).to_string();
+        assert_eq!(text, "done: 3 segments, 14.2 kB in 0.50 s; 1 film done before\n");
     }
 
     #[test]

@@ -35,7 +35,7 @@ use simd::cbc::{AesKey, Cbc};
 use crate::error::Error;
 use work_queue::WorkQueue;
 
-pub use outcome::SealOutcome;
+pub use outcome::{SealOutcome, WorkUnit};
 pub use stage::{STAGES, SealStage, Stages};
 
 /// One unit of work: a file, a publication, a segment. It is small and opens nothing until

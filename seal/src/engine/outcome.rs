@@ -8,11 +8,24 @@ use rustix::time::{ClockId, clock_gettime};
 use super::stage::Stages;
 use crate::error::Error;
 
+/// Kind of the works that [`SealOutcome::done`] counts.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkUnit {
+    /// A file of a folder, or a publication.
+    #[default]
+    File,
+    /// A segment of a film; films done before are counted as films.
+    Segment,
+}
+
 /// Results and times of a sealing run.
 #[derive(Debug, Default)]
 pub struct SealOutcome {
     /// Number of works done.
     pub done: u64,
+    /// Kind of these works.
+    pub unit: WorkUnit,
     /// Errors of the works that failed, in no order.
     pub failed: Vec<Error>,
     /// Number of works that an earlier run had done.

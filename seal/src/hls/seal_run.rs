@@ -25,7 +25,7 @@ use super::playlist::MASTER;
 use super::segment_work::SegmentWork;
 use super::{AHEAD_SEGMENTS, Durability, FilmFault, HlsOptions};
 use crate::dir_handle::DirHandle;
-use crate::engine::{self, SealOutcome, SealProgress, Settings};
+use crate::engine::{self, SealOutcome, SealProgress, Settings, WorkUnit};
 use crate::error::{Error, FileFault};
 use crate::form_conflict;
 use crate::target_path::c_string;
@@ -150,6 +150,7 @@ pub fn seal(
     let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
     outcome.remarks = std::mem::take(&mut *remarks);
     drop(remarks);
+    outcome.unit = WorkUnit::Segment;
     outcome.skipped = planned.films_done.load(Ordering::Relaxed);
     outcome.is_stopped = seen.stop.load(Ordering::Relaxed);
     outcome.wall = began.elapsed();
