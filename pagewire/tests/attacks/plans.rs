@@ -4,10 +4,12 @@
 //!
 //! Sources: SECURITY.md, "the cache".
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
@@ -45,6 +47,51 @@ fn plans_damaged_at_random_places_never_stream_a_wrong_byte() {
     }
 }
 
+/// Nobody waits for a pipe, follows a link or has memory for a file without end.
+#[test]
+fn plants_in_the_cache_are_replaced_and_hold_nobody_up() {
+    let place = Place::new();
+    let clip = clip(0);
+    place.put("00.ts", &clip);
+    let plays = |server: &Server| {
+        let began = Instant::now();
+        assert_plays(server, "00.ts", &clip);
+        assert!(began.elapsed() < ANSWER, "{:?}", began.elapsed());
+    };
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    plays(&server);
+    let image = || files(&place, "images", "wire");
+    server.await_index("an image is made", |_| image().len() == 1);
+    drop(server);
+    let (plan, image) = (plans(&place).remove(0), image().remove(0));
+    let pipe = |path: &Path| {
+        let made = Command::new("mkfifo").arg(path).status().expect("coreutils");
+        assert!(made.success());
+    };
+    let endless = |path: &Path| symlink("/dev/zero", path).expect("a link");
+    let long = |path: &Path| {
+        let file = File::create(path).expect("a file");
+        file.set_len(1 << 40).expect("a file with a hole");
+    };
+    let plants: [&dyn Fn(&Path); 3] = [&pipe, &endless, &long];
+    for plant in plants {
+        for path in [&plan, &image] {
+            fs::remove_file(path).expect("the test may remove it");
+            plant(path);
+        }
+        let server = Server::at(&place, Command::new(PROGRAM), &[]);
+        plays(&server);
+        let is_replaced = |path: &PathBuf| {
+            let found = fs::symlink_metadata(path);
+            found.is_ok_and(|found| found.is_file() && found.len() < 1 << 30)
+        };
+        server.await_index("both are made again", |_| is_replaced(&plan) && is_replaced(&image));
+        let began = Instant::now();
+        server.stop();
+        assert!(began.elapsed() < ANSWER, "no thread waits for the plant");
+    }
+}
+
 /// Half a second: it is played again and again.
 fn clip(seed: u64) -> Vec<u8> {
     Clip { seed: 100 + seed, milliseconds: 500, bits_per_second: 1_000_000, with_clock: true }
@@ -70,9 +117,13 @@ fn assert_plays(server: &Server, name: &str, bytes: &[u8]) {
 }
 
 fn plans(place: &Place) -> Vec<PathBuf> {
-    let entries = fs::read_dir(place.cache().join("plans")).expect("a folder of the cache");
+    files(place, "plans", "plan")
+}
+
+fn files(place: &Place, folder: &str, kind: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place.cache().join(folder)).expect("a folder of the cache");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "plan"));
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == kind));
     paths.sort();
     paths
 }
@@ -83,3 +134,5 @@ fn read(path: &PathBuf) -> Vec<u8> {
 
 const ASSETS: u64 = 40;
 const ROUNDS: usize = 4;
+/// Far longer than half a second of media takes, and shorter than a client's patience.
+const ANSWER: Duration = Duration::from_secs(10);
