@@ -123,6 +123,7 @@ const PROGRAMS: &[&str] = &[
     "gst-launch-1.0",
     "java",
     "make",
+    "mkdir",
     "npm",
     "openssl",
     "pagewire",
