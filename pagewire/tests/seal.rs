@@ -341,7 +341,7 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     assert!(summary.ends_with("; 1 file passed over\n"), "{summary}");
     assert!(place.path("target/book").exists());
 
-    // What is there already and is not what would be written fails; what was done is said.
+    // A file that is there already and differs from the one to be written fails.
     fs::write(place.path("target/new"), "mine").unwrap();
     fs::write(place.path("target/newer"), "mine").unwrap();
     for name in ["new", "newer", "newest"] {

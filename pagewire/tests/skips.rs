@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/skips.sh");
 
-/// What the script makes of a log, on CI or not.
+/// Result of the script for a log, on CI or not.
 fn skips(log: &str, is_ci: bool) -> (Option<i32>, String, String) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), log).expect("room for a log");

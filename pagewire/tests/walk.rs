@@ -28,7 +28,7 @@ fn hops(document: &str) -> Vec<Hop> {
     numbered.enumerate().map(hop).collect()
 }
 
-/// Whether a file's text, up to its tests, defines a function of this name.
+/// True when a file's text, up to its tests, defines a function of this name.
 fn defines(text: &str, function: &str) -> bool {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     code.lines().any(|line| {

@@ -4,7 +4,7 @@
 //! was sealed verifies against its source.
 //!
 //! Sources: SECURITY.md, "a publisher's input".
-//! Does not do: search for new ways to break the parser; the fuzz target `epub` does.
+//! Does not search for new ways to break the parser; the fuzz target `epub` does.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

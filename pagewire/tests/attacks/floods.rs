@@ -3,7 +3,7 @@
 //! runs into its limit with an answer that says so, and nobody else notices.
 //!
 //! Sources: SECURITY.md (limits and their flags); RFC 2326 §10.5, §11.3.4.
-//! Does not do: attacks that were harmless from the start ([`crate::held`]).
+//! Does not have attacks that were harmless from the start ([`crate::held`]).
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -92,7 +92,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Where the server's media comes from, as a player knows it.
+/// Address from which the server sends media, as a player knows it.
 fn media_of(player: &Player) -> SocketAddr {
     SocketAddr::new(player.server_rtcp.ip(), player.server_rtcp.port() - 1)
 }
@@ -132,7 +132,7 @@ fn inside_a_namespace_with_a_stranger() {
         let began = Instant::now();
         while began.elapsed() < ATTACK {
             guess(&stranger, &blind);
-            // Who listens on the way quotes the very packet; this client says that it is there.
+            // A listener on the path quotes the very packet; this client shows that it is there.
             stranger.report((3, 3), client_of(&known), &last_header(&known));
             assert_eq!(known.command("GET_PARAMETER", &[]).status, 200);
             thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,7 @@
 //! the server; and pages, compression and tags of the index.
 //!
 //! Sources: RFC 9110 §12.5.3, §13.1.2; RFC 1952.
-//! Does not do: wait for the end of a client that takes nothing (30 s; a test of `serve` computes
+//! Does not wait for the end of a client that takes nothing (30 s; a test of `serve` computes
 //! it).
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 //! age, and takes none from another server on the same cache that still makes one.
 //!
 //! Sources: flock(2): a lock ends with the last descriptor, so a killed maker holds none.
-//! Does not do: damage finished files.
+//! Does not damage finished files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const FILM: &str = "film.ts";
 #[test]
 fn killed_servers_leave_nothing_for_longer_than_a_start() {
     let place = film();
-    // What a server killed in the middle of a plan leaves.
+    // The leftover of a server that was killed while it wrote a plan.
     let plans = place.cache().join("plans");
     fs::create_dir_all(&plans).expect("a folder");
     fs::write(plans.join("0123456789abcdef.key.tmp"), [7; 4096]).expect("room for a file");

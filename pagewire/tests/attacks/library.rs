@@ -90,7 +90,7 @@ fn scans_of_large_files_delay_no_other_describe_and_end_when_nobody_waits() {
             assert_eq!(control.ask("DESCRIBE", "planned.ts", &[]).status, 200);
         }
         assert_eq!(control.ask("DESCRIBE", "fresh-0.bin", &[]).status, 200);
-        // Who sends something ahead and leaves is gone as well.
+        // A client that sends bytes ahead and leaves is gone as well.
         waiting[0].line.send("OPTIONS * RTSP/1.0\r\nCSeq: 2\r\n\r\n");
         drop(waiting);
         await_reading(&server, false);
@@ -200,7 +200,7 @@ fn row<'a>(index: &'a Value, name: &str) -> &'a Value {
     rows.iter().find(|row| row["name"] == name).unwrap_or(&Value::Null)
 }
 
-/// Whoever could read films made recordings of them by a lock: they had no end, and 256 of them
+/// Regression: readers of films made recordings of them by a lock: they had no end, and 256 of them
 /// kept others from theirs.
 #[test]
 fn locks_of_readers_make_no_film_a_recording() {
@@ -266,7 +266,7 @@ fn links_out_of_the_folder_are_not_watched() {
         fs::remove_dir(server.folder().join("inside/swapped")).expect("a folder");
         symlink(&outside, server.folder().join("inside/swapped")).expect("a link");
         fs::create_dir(server.folder().join("inside/deep")).expect("a folder");
-        // What lies beneath is heard of.
+        // Changes below it are noticed.
         place.put("inside/deep/new.bin", b"new");
         server.await_index("the new file is listed", |index| {
             let rows = index["files"].as_array().expect("a list of files");

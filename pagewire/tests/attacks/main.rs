@@ -8,7 +8,7 @@
 //! namespaces that the test made.
 //!
 //! Sources: SECURITY.md for the promises and their limits.
-//! Does not do: bad input by accident (`tests/faults`), real clients (`tests/interop`).
+//! Bad input by accident is in `tests/faults`, real clients are in `tests/interop`.
 
 #![forbid(unsafe_code)]
 

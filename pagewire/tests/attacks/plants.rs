@@ -162,7 +162,7 @@ fn a_folder_moved_or_given_to_a_working_folder_s_name_is_not_emptied() {
     let share = Share::new();
     let victim = share.victim();
     let [_, first, second] = guessed("seal");
-    // Who can write in the share can move what is in it, also the victim's own folder.
+    // A user who can write in the share can move its entries, also the victim's own folder.
     fs::rename(share.path("victim"), share.path(&first)).expect("moved");
     fs::create_dir(share.path(&second)).expect("a folder");
     fs::write(share.path(&second).join("bait"), "bait").expect("a file");
@@ -399,7 +399,7 @@ fn films() -> (Share, [&'static str; 6]) {
 fn what_is_planted_for_a_film_is_neither_followed_nor_waited_for() {
     let (share, seal) = films();
     let victim = share.victim();
-    // Where a film is made, in this version and in 0.1.
+    // Folders in which a film is made, in this version and in 0.1.
     fs::create_dir(share.path("out")).expect("a folder");
     let digits = "0".repeat(16);
     let planted = [

@@ -49,7 +49,7 @@ fn security_md_names_flags_that_the_program_has() {
     assert!(flags > 0, "SECURITY.md names no flag");
 }
 
-/// What stands between backticks.
+/// Texts between backticks.
 fn quoted() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../SECURITY.md");
     let text = fs::read_to_string(path).expect("SECURITY.md lies at the top");

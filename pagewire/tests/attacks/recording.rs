@@ -3,7 +3,7 @@
 //! BYE, trickles that hold the place, and floods.
 //!
 //! Sources: RFC 3550 §6.6 (BYE), §8.2 (collisions).
-//! Does not do: forge addresses; strangers here are other ports of this machine.
+//! Does not forge addresses; strangers here are other ports of this machine.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -247,7 +247,7 @@ fn a_stranger_is_not_relayed() {
             }
             // This thread was held up: to the recorder the stream was silent.
             let is_paused = sent_at.elapsed() >= SILENCE;
-            // What leaves before the next is sent is of the stream alone.
+            // Packets relayed before the next one is sent are of the stream alone.
             let (bytes, from) = loop {
                 let (bytes, from) = target.recv_from(&mut buffer).expect("a datagram in time");
                 // Others send to a client of another test that had this port before.

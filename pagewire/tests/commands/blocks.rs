@@ -28,7 +28,7 @@ pub(crate) struct Shown {
 pub(crate) fn commands(name: &str, text: &str) -> Vec<Shown> {
     let mut shown: Vec<Shown> = Vec::new();
     let (mut section, mut fence, mut generated, mut goes_on) = (String::new(), None, false, false);
-    // Whether the block has had a command.
+    // True when the block has had a command.
     let mut begun = false;
     for (index, line) in text.lines().enumerate() {
         if let Some(language) = line.strip_prefix("```") {
@@ -113,7 +113,7 @@ fn has_commands(section: &str) -> bool {
     section != "The tree"
 }
 
-/// What a command of the documents begins with.
+/// First words of the documents' commands.
 const PROGRAMS: &[&str] = &[
     "cargo",
     "curl",

@@ -7,7 +7,7 @@
 //! one begins. What cannot run here has a line in [`ELSEWHERE`] with the reason and who runs it, so
 //! a new command is run or explained, and never forgotten.
 //!
-//! Does not do: judge answers; the tests of each verb do.
+//! Does not judge answers; the tests of each verb do.
 
 #![forbid(unsafe_code)]
 
@@ -86,7 +86,7 @@ fn elsewhere(command: &str) -> Option<&'static str> {
     whole.or_else(begins).map(|(_, reason)| *reason)
 }
 
-/// What a reader has: films, books, earlier measurements, the checkout's documents.
+/// Files of a reader: films, books, earlier measurements, the checkout's documents.
 fn desk() -> TempDir {
     let desk = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let at = |name: &str| desk.path().join(name);

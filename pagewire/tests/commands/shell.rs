@@ -24,7 +24,7 @@ pub(crate) struct Shell {
 
 /// A server or recorder.
 struct Running {
-    /// What it said when it was at work; empty for one that stays.
+    /// Line that it printed when it was ready; empty for a program that stays.
     ready: &'static str,
     command: String,
     child: Child,
@@ -145,7 +145,7 @@ fn signal(shell: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid as i32).expect("not process 0"), signal);
 }
 
-/// What a server and a recorder say when they are at work.
+/// Lines that a server and a recorder print when they are ready.
 pub(crate) const SERVING: &str = "pagewire ready: ";
 pub(crate) const RECORDING: &str = "pagewire receiving: ";
 /// The longest command is a measurement of under a minute, here beside other tests.

@@ -90,7 +90,7 @@ fn a_damaged_plan_is_made_again() {
         let log = server.stop();
         assert_eq!(invalid > 0, index > 0, "damage {index}: {log}");
 
-        // What was made again is whole.
+        // The plan made again is whole.
         let server = start(&place, &["--cache-size", "0"]);
         await_read(&server, 1);
         assert_eq!(server.index()["server"]["plans_invalid"], 0, "damage {index}");

@@ -67,7 +67,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
         let download = http(server.http, "GET", &format!("/{name}"));
         assert_eq!((download.status, &download.body), (200, bytes), "{name}");
     }
-    // What nobody takes for a film is a file like any other, also when somebody has asked.
+    // A file that does not look like a film is a file like any other, also after a DESCRIBE.
     let index = server.index();
     for name in ["notes.txt", "long.txt"] {
         assert!(row(&index, name)["not_streamed"].is_null(), "{:#}", row(&index, name));
@@ -76,7 +76,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     snapshot.assert_restored(&server);
 }
 
-/// What cannot become a stream any more is read no further, and the verdict is kept: no peer makes
+/// A file that cannot become a stream is read no further, and the verdict is kept: no peer makes
 /// the server read a large file again and again.
 #[test]
 fn a_large_file_that_is_no_stream_is_not_read_to_its_end() {
@@ -156,7 +156,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     assert_eq!(hit[0].command("PLAY", &[]).status, 454, "it is over");
     assert_eq!(other.command("TEARDOWN", &[]).status, 200);
 
-    // What is left plays as what it is now.
+    // The remaining file plays in its new length.
     server.await_index("it is read again", |index| {
         row(index, "shrinking.ts")["bytes"] == left
             && !row(index, "shrinking.ts")["stream"].is_null()

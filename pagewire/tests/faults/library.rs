@@ -81,7 +81,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
     snapshot.assert_restored(&server);
 }
 
-/// Whoever set a session up has the file that was there then, wherever its name points now.
+/// A session plays the file that it was set up with, wherever its name points now.
 #[test]
 fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
     let [old, new] = [13, 14].map(|seed| Clip::of_seconds(seed, 2).bytes());
@@ -109,7 +109,7 @@ fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
         assert_eq!(player.heard().assert_gapless(bytes, first).len(), bytes.len());
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
-    // What was laid out for the wire meanwhile is nobody's mixture either.
+    // The wire image made meanwhile is no mixture of the two files either.
     assert_plays(&server, "a.ts", &new);
     drop((player, late));
     snapshot.assert_restored(&server);

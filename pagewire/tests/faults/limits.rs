@@ -173,7 +173,7 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
-    // What planning and making images took is given back by then.
+    // Memory taken by planning and by making images is released by then.
     server.await_log("wire image ready");
     await_planned(&server, 2);
     await_steady(&server);
@@ -341,5 +341,5 @@ fn limited(limit: &str) -> Command {
 
 /// `Patience::request` and `Patience::first_request` of the server.
 const LIMIT: Duration = Duration::from_secs(10);
-/// What a busy machine may be late by.
+/// Lateness that a busy machine may add.
 const SLACK: Duration = Duration::from_secs(8);

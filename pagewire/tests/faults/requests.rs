@@ -121,7 +121,7 @@ fn malformed_http_is_answered_and_the_connection_ends() {
     snapshot.assert_restored(&server);
 }
 
-/// What came before the fault is served.
+/// Requests before the fault are served.
 #[test]
 fn good_requests_before_a_bad_one_are_answered() {
     let (server, snapshot) = server();
@@ -143,7 +143,7 @@ fn good_requests_before_a_bad_one_are_answered() {
     snapshot.assert_restored(&server);
 }
 
-/// Whoever goes on for ever is cut off, and what was sent is not kept.
+/// A client that sends without an end is cut off, and its bytes are not kept.
 #[test]
 fn endless_requests_are_cut_off_and_take_no_memory() {
     let (server, snapshot) = server();

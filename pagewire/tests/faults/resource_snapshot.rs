@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a server holds, before and after: file descriptors, sessions, connections.
+//! Resources that a server holds, before and after: file descriptors, sessions, connections.
 //!
 //! Paths of downloads are kept when they have been opened, a ring or a pipe each, as many as were
 //! in use at once and 64 at most; these are counted apart, against that limit.

@@ -42,7 +42,7 @@ fn every_path_gives_the_same_bytes() {
     }
 }
 
-/// What `--path` takes, as the refusal of what it does not take lists it.
+/// Names that `--path` takes, as the refusal of an unknown name lists them.
 fn names() -> Vec<String> {
     let place = Place::new();
     let mut command = Command::new(PROGRAM);
@@ -64,8 +64,8 @@ fn names() -> Vec<String> {
     names
 }
 
-/// What a path needs that this host lacks, as its refusal says it; which comes before that of a
-/// folder that is not there.
+/// Requirement of a path that this host lacks, as its refusal names it; which comes before that of
+/// a folder that is not there.
 fn lacking(name: &str) -> Option<String> {
     let place = Place::new();
     let mut command = Command::new(PROGRAM);

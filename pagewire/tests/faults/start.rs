@@ -168,7 +168,7 @@ fn a_key_that_opens_no_title_is_refused_and_one_that_opens_some_names_the_others
     assert!(!log.contains("was sealed with"), "{log}");
 }
 
-/// Whoever can write below the folder keeps no server from starting, nor fills its memory.
+/// A user who can write below the folder neither keeps a server from starting nor fills its memory.
 #[test]
 fn hostile_titles_are_named_or_passed_over_when_keys_are_checked() {
     let place = Place::new();

@@ -3,8 +3,7 @@
 //! however wrong it is, and what comes back is read as answers of RTSP or HTTP (both have the same
 //! shape).
 //!
-//! Does not do: anything for the sake of correctness of what is sent. Real clients are real
-//! programs.
+//! Does not check the correctness of requests. Real clients are real programs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// What a server answered.
+/// Answer of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

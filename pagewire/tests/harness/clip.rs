@@ -7,7 +7,7 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets, adaptation field), §2.4.4 (PAT, PMT).
 
-/// What to make.
+/// Properties of the clip.
 #[derive(Clone, Copy)]
 pub(crate) struct Clip {
     pub(crate) seed: u64,

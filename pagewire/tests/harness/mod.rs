@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The built program at work: started with a folder of its own, asked, stopped by SIGTERM.
 //!
-//! What is tested is what is installed: the program cargo built, its ready line, its index, its
+//! The tests run what is installed: the program cargo built, its ready line, its index, its
 //! exit status. Every wait has a limit, so nothing that hangs can hang a test run.
 //!
-//! Does not do: talk RTSP or HTTP beyond reading the index ([`answer`] and [`rtsp`] do).
+//! Does not speak RTSP or HTTP beyond reading the index ([`answer`] and [`rtsp`] do).
 
 #![allow(dead_code, reason = "every test program uses its part of it")]
 
@@ -48,12 +48,12 @@ impl Place {
         self.0.path()
     }
 
-    /// What is served.
+    /// The served folder.
     pub(crate) fn folder(&self) -> PathBuf {
         self.top().join("media")
     }
 
-    /// Where plans and wire images are kept.
+    /// The cache folder: plans and wire images.
     pub(crate) fn cache(&self) -> PathBuf {
         self.top().join("cache")
     }
@@ -140,7 +140,7 @@ impl Server {
         self.place.folder()
     }
 
-    /// Where it keeps plans and wire images.
+    /// The cache folder: plans and wire images.
     pub(crate) fn cache(&self) -> PathBuf {
         self.place.cache()
     }
@@ -149,7 +149,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it has written on standard error so far.
+    /// Text that it has written on standard error so far.
     pub(crate) fn log(&self) -> String {
         self.place.log()
     }

@@ -23,7 +23,7 @@ pub(crate) struct Recorder {
     place: Place,
 }
 
-/// What it came to.
+/// Result of a recorder.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) status: ExitStatus,

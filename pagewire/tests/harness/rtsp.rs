@@ -96,7 +96,7 @@ fn port_of(socket: &UdpSocket) -> u16 {
 pub(crate) struct Player {
     pub(crate) control: Control,
     pub(crate) session: String,
-    /// Where the server takes reports.
+    /// Address at which the server takes reports.
     pub(crate) server_rtcp: SocketAddr,
     pub(crate) ssrc: u32,
     name: String,
@@ -157,7 +157,7 @@ impl Player {
         sequence.unwrap_or_else(|| panic!("seq in {info}"))
     }
 
-    /// What came so far.
+    /// Packets and reports received so far.
     pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
         self.ears.heard.lock().unwrap()
     }
@@ -192,7 +192,7 @@ pub(crate) fn session_of(answer: &Answer) -> String {
     session.split(';').next().expect("there is a first part").to_owned()
 }
 
-/// What a client received.
+/// Packets and reports that a client received.
 #[derive(Default)]
 pub(crate) struct Heard {
     /// RTP packets, as they came.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Other programs, run with a limit on their time: whoever exceeds it is killed, by its id.
 //!
-//! What they print goes to unnamed files, so no pipe can fill up and hold them.
+//! Their output goes to unnamed files, so no pipe can fill up and block them.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a program came to.
+/// Result of a program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,

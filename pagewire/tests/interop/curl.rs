@@ -42,7 +42,7 @@ fn serve_file(options: &[&str]) -> (Server, Vec<u8>, String) {
     (server, bytes, url)
 }
 
-/// What an answer is.
+/// Parts of an answer.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,

@@ -58,7 +58,7 @@ fn frame(line: &str) -> Frame {
     }
 }
 
-/// Where `part` lies in `whole`, by sizes and hashes.
+/// Returns the position of `part` in `whole`, by sizes and hashes.
 pub(crate) fn position(part: &[Frame], whole: &[Frame]) -> Option<usize> {
     let same = |(a, b): (&Frame, &Frame)| a.bytes == b.bytes && a.hash == b.hash;
     whole.windows(part.len()).position(|window| window.iter().zip(part).all(same))

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::{assert_bytes, client, serve_excerpt, serve_film};
 
-/// Whether GStreamer has these elements; says what is missing for `test`.
+/// True when GStreamer has these elements; prints what is missing for `test`.
 pub(crate) fn has_elements(test: &str, elements: &[&str]) -> bool {
     elements.iter().all(|element| {
         let mut command = Command::new("gst-inspect-1.0");

@@ -124,7 +124,7 @@ fn a_browser_plays_it() {
     server.stop();
 }
 
-/// What a page in Chromium tells first, which is served beside the films and knows the address to
+/// First report of a page in Chromium, which is served beside the films and knows the address to
 /// tell it to; `None`, with the reason printed, where there is no Chromium.
 pub(crate) fn browsed(
     test: &str,
@@ -177,7 +177,7 @@ fn page(report: &str) -> String {
     )
 }
 
-/// What the page tells first.
+/// Returns the first report of the page.
 fn heard(listener: &TcpListener, limit: Duration) -> Option<String> {
     listener.set_nonblocking(true).expect("a socket has the option");
     let deadline = Instant::now() + limit;

@@ -97,8 +97,8 @@ impl Title {
         fs::read_to_string(self.server.folder().join("title").join(name)).expect("a playlist")
     }
 
-    /// What hls.js comes to with a multivariant playlist; `then` is what the page does when it has
-    /// played for two seconds, and tells by `tell`.
+    /// Returns the result of hls.js with a multivariant playlist; `then` is what the page does when
+    /// it has played for two seconds, and tells by `tell`.
     fn played(&self, test: &str, master: &str, then: &str) -> Option<String> {
         if let Err(error) = fs::copy(HLS_JS, self.server.folder().join("hls.js")) {
             eprintln!("skip: {test}: {HLS_JS}: not installed: {error}; make setup");
@@ -158,7 +158,7 @@ fn hashes(frames: &[Frame]) -> Vec<&str> {
 
 /// The frames of one track of the source.
 fn track(test: &str, title: &Title, map: &str) -> Vec<Frame> {
-    // What comes last replaces the map of all.
+    // The last map replaces the map of all.
     let copy = title.source.with_extension("track.ts");
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-y", "-i"]).arg(&title.source);

@@ -2,7 +2,7 @@
 //! Interoperation: `pagewire serve` and `receive`, as built, against what other people wrote.
 //!
 //! One file a client; `socket` is none, but what no client shows: sequence numbers, times, RTCP.
-//! What arrives is compared with the file, byte by byte or frame by frame; no time is measured. A
+//! Received media is compared with the file, byte by byte or frame by frame; no time is measured. A
 //! film of a minute takes a minute, so the tests that play it to its end are played beside each
 //! other, by one test. Where a client is missing, its tests print `skip: TEST: REASON` and pass.
 
@@ -31,7 +31,7 @@ use harness::Server;
 use harness::film::{Film, film};
 use harness::watchdog::{self, Outcome};
 
-/// What plays the whole film. As tests of their own they would run one after the other where cores
+/// Clients that play the whole film. As tests of their own they would run in turn where cores
 /// are few, and wait for the clock most of the time.
 const WHOLE_FILM: &[(&str, fn())] = &[
     ("ffmpeg::copies_every_frame", ffmpeg::copies_every_frame),
@@ -63,7 +63,7 @@ fn serve_excerpt(test: &str) -> Option<(Server, &'static [u8])> {
     let packets = film.bytes.len() / TS_PACKET_BYTES;
     let excerpt = &film.bytes[..packets / 10 * TS_PACKET_BYTES];
     let server = Server::start(&[]);
-    // What a server notices at once must be whole at once. Hidden files are not served.
+    // A file that a server notices at once must be whole at once. Hidden files are not served.
     let unfinished = server.folder().join(".film.ts");
     fs::write(&unfinished, excerpt).expect("the folder can be written");
     fs::rename(&unfinished, server.folder().join("film.ts")).expect("within one folder");
@@ -71,7 +71,7 @@ fn serve_excerpt(test: &str) -> Option<(Server, &'static [u8])> {
     Some((server, excerpt))
 }
 
-/// What a client came to; `None`, with the reason printed, where it is not installed.
+/// Result of a client; `None`, with the reason printed, where it is not installed.
 fn client(test: &str, command: &mut Command) -> Option<Outcome> {
     match watchdog::run(command, CLIENT_LIMIT) {
         Ok(outcome) => Some(outcome),

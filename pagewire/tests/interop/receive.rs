@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What others send is recorded by `pagewire receive`; what it records, others play.
+//! `pagewire receive` records streams of other programs, and other programs play its recordings.
 //!
 //! GStreamer and multicat send the packets of a file as they are: the recording has the same bytes.
 //! ffmpeg multiplexes anew: it has the same frames, by size and MD5. All six seconds of the film

@@ -61,7 +61,7 @@ fn frames(test: &str, path: &Path) -> Option<Vec<(u64, bool)>> {
     Some(text.lines().filter_map(frame).collect())
 }
 
-/// Where the range of an answer to PLAY begins, as it is written.
+/// Start of the range in an answer to PLAY, as it is written.
 fn start(answer: &Answer) -> String {
     let range = answer.header("Range").unwrap_or_else(|| panic!("no Range in {answer:?}"));
     let start = range.strip_prefix("npt=").and_then(|range| range.split('-').next());

@@ -46,7 +46,7 @@ impl Reply {
         (u16::try_from(value(";seq=")).expect("16 bits"), value(";rtptime="))
     }
 
-    /// Where the range starts, seconds.
+    /// Start of the range, seconds.
     fn start(&self) -> f64 {
         let range = self.header("Range");
         let start = range.strip_prefix("npt=").and_then(|range| range.split('-').next());
@@ -207,7 +207,7 @@ fn a_pause_loses_nothing() {
     let announced = played.rtp_info();
     let mut packets = client.receive(Duration::from_secs(3));
     client.ask("PAUSE", "");
-    // What was under way when the answer was: a pause has begun once it is answered.
+    // Packets sent before the answer: a pause has begun once it is answered.
     packets.extend(client.receive(Duration::from_millis(100)));
     let next = announced.0.wrapping_add(packets.len() as u16);
     let in_pause = client.receive(Duration::from_secs(3));
@@ -232,7 +232,7 @@ fn a_pause_loses_nothing() {
     server.stop();
 }
 
-/// Where these bytes lie in the film.
+/// Returns the position of these bytes in the film.
 fn place(film: &[u8], bytes: &[u8]) -> usize {
     let same = |at: &usize| film[*at..].starts_with(bytes);
     (0..film.len()).step_by(TS_PACKET_BYTES).find(same).expect("bytes of the film")

@@ -13,7 +13,7 @@ use crate::ffmpeg::{PICTURE, SOUND};
 use crate::harness::film::{FRAMES_PER_SECOND, GROUP_SECONDS};
 use crate::{assert_bytes, client, ffmpeg, serve_excerpt};
 
-/// What VLC writes on standard output; `None`, with the reason printed, where there is no VLC.
+/// Returns the standard output of VLC; `None`, with the reason printed, where there is no VLC.
 pub(crate) fn output(test: &str, url: &str, options: &[&str]) -> Option<Vec<u8>> {
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire load`, as built, against `pagewire serve`, as built.
 //!
-//! What is asserted is what was counted, never how fast it was: the bound on lateness is set to
+//! Counts are asserted, never speed: the bound on lateness is set to
 //! seconds, for a test machine does other things besides.
 
 #![forbid(unsafe_code)]
@@ -285,7 +285,7 @@ fn too_few_descriptors_are_said_before_anything_is_asked_for() {
     assert!(played.status.success(), "{played:?}");
 }
 
-/// Where 64 descriptors are the limit and stay so: root may raise any limit, but not from within a
+/// Runs with a limit of 64 descriptors that stays: root may raise any limit, but not from within a
 /// user namespace.
 fn limited(url: &str, sessions: &str) -> Option<Outcome> {
     let shell = ["sh", "-c", "ulimit -n 64 && exec \"$0\" \"$@\"", PROGRAM, "load", url];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--path auto` takes the way of receiving that the calibration of this machine has as cheapest.
 //!
-//! Does not do: assert which one that is.
+//! Does not assert which path that is.
 
 use std::fs;
 use std::process::Command;
@@ -68,7 +68,7 @@ fn auto_takes_the_cheapest_way_that_was_measured() {
         keep_as_cheapest(&mut forged, cheapest);
         assert_eq!(way_taken(&place, &[]), cheapest);
     }
-    // What takes frames off the device is taken by name alone, whatever it costs.
+    // Paths that take frames off the device are used by name alone, whatever they cost.
     keep_as_cheapest(&mut forged, "xdp");
     let taken = way_taken(&place, &[]);
     assert!(!["xdp", "packet_ring"].contains(&&*taken), "{taken}");

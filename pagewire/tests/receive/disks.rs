@@ -102,7 +102,7 @@ fn a_disk_that_stands_still_costs_whole_packets_that_are_counted() {
     assert!(dropped > 0 && recorded.figure("lost") == 0, "{:#}", recorded.summary);
     assert_eq!(recorded.figure("written_bytes") as usize, bytes.len());
     assert_eq!(bytes.len() + dropped, clip.len());
-    // What is there are packets of the stream in order.
+    // The file holds packets of the stream in order.
     let mut packets = clip.chunks(188);
     assert!(bytes.chunks(188).all(|written| packets.any(|sent| sent == written)));
 }

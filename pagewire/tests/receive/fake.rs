@@ -5,7 +5,7 @@
 //! It reads requests by hand and shares nothing with the client under test.
 //!
 //! Sources: RFC 2326 §10, C.1.5; RFC 3550 §6.6.
-//! Does not do: seek; a PLAY sends the stream from its start, or the part that the test says.
+//! Does not seek: a PLAY sends the stream from its start, or the part that the test says.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use crate::harness::clip::PAYLOAD_BYTES;
 use crate::harness::rtsp::cname;
 
-/// What to send and say.
+/// Media and answers of the fake server.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) stream: Vec<u8>,
-    /// How long sending the stream takes.
+    /// Duration of sending the stream.
     pub(crate) length: Duration,
     /// The description's media section, and what goes before it.
     pub(crate) range: &'static str,
@@ -94,7 +94,7 @@ impl Fake {
         self.cnames.lock().expect("nobody panics with it").clone()
     }
 
-    /// How often a method was asked for.
+    /// Number of requests of a method.
     pub(crate) fn asked(&self, method: &str) -> usize {
         let asked = self.asked.lock().expect("nobody panics with it");
         asked.iter().filter(|found| *found == method).count()

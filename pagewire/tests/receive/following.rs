@@ -106,7 +106,7 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     let (first, answer, first_began) = scene.play("0");
     assert_eq!(range(&answer), "npt=0.000-");
     let first_sequence = sequence(&answer);
-    // Where it is now: this viewer waits for what is not there yet.
+    // From the current end: this viewer waits for bytes that are not there yet.
     let (live, live_answer, live_began) = scene.play("now");
     assert!(range(&live_answer).ends_with('-'), "{live_answer:?}");
     let live_sequence = sequence(&live_answer);
@@ -123,7 +123,7 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     // Nothing comes any more, and whoever has caught up waits: the recorder is there.
     thread::sleep(Duration::from_secs(4));
     assert!(live.heard().byes.is_empty() && first.heard().byes.is_empty());
-    // What was written after it began has come all the same, but for the last seconds.
+    // The bytes written after it began have arrived too, except those of the last seconds.
     let all = scene.clip.len().div_ceil(PAYLOAD_BYTES) as f64;
     let so_far = first.heard().packets.len() as f64;
     assert!(so_far > all - 5.0 * PACKETS_PER_S, "{so_far} of {all} packets");
@@ -149,8 +149,8 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     scene.server.stop();
 }
 
-/// What has no end while it is recorded has one afterwards: the second recorder has all of it then,
-/// and does not ask for it from its start.
+/// A recording has no end while it is written and has one afterwards: the second recorder has all
+/// of it then, and does not ask for it from its start.
 #[test]
 fn a_recording_of_a_recording_has_everything_once() {
     let scene = Scene::begin(43, 8);

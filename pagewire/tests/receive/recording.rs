@@ -49,7 +49,7 @@ fn every_way_records_rtp_and_bare_streams_byte_for_byte() {
 #[test]
 fn a_hundred_streams_lose_nothing() {
     const STREAMS: usize = 100;
-    // What a socket without privileges holds: nothing is lost however late the recorder is.
+    // The capacity of a socket without privileges: nothing is lost however late the recorder is.
     const PACKETS: usize = 80;
     let place = Place::new();
     let clip = |index: usize| {

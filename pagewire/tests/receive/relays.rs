@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent on arrives as it was sent, with files and without.
+//! Relayed datagrams arrive as they were sent, with files and without.
 
 use std::net::UdpSocket;
 use std::process::Command;

@@ -19,7 +19,8 @@ use std::process::Command;
 
 use text::{code_of, declared_modules, names_folder, public_types, words};
 
-/// Where `unsafe` may be written. Crates that own none of these folders forbid it.
+/// Folders and files in which `unsafe` may be written. Crates that own none of these folders forbid
+/// it.
 const UNSAFE_FOLDERS: &[&str] =
     &["paths/src/sys/", "simd/", "lab/src/specimens/", "stalls/src/forwarding.rs"];
 
@@ -292,7 +293,7 @@ fn no_file_knows_one_machine() {
     findings.assert_none();
 }
 
-/// What breaks the rule under test.
+/// Places that break the rule under test.
 #[derive(Default)]
 struct Findings(Vec<String>);
 
@@ -407,7 +408,7 @@ fn has_extension(file: &Path, extension: &str) -> bool {
     file.extension().is_some_and(|found| found == extension)
 }
 
-/// Whether cargo or a person starts to read here, and not a `mod`.
+/// True for a file that cargo or a person reads first, without a `mod`.
 fn is_crate_root(file: &Path) -> bool {
     let names: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();

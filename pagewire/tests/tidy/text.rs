@@ -27,7 +27,7 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Whether an absolute path below `folder` stands in the line: a URL that has such a part is none.
+/// True when the line has an absolute path below `folder`; a URL with such a part is none.
 pub(crate) fn names_folder(line: &str, folder: &str) -> bool {
     let before = |at: usize| line[..at].chars().next_back();
     line.match_indices(folder)
@@ -55,7 +55,7 @@ pub(crate) fn code_of(text: &str) -> String {
     code
 }
 
-/// How many bytes of comment, string or character literal `text` begins with; 0 for none.
+/// Bytes of the comment, string or character literal that `text` begins with; 0 for none.
 fn literal_bytes(text: &str, in_word: bool) -> usize {
     let until = |end: &str, from: usize| {
         text[from..].find(end).map_or(text.len(), |at| from + at + end.len())
