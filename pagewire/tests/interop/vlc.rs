@@ -55,15 +55,23 @@ fn finds_the_frames() {
     let test = "vlc::finds_the_frames";
     let Some((server, _)) = serve_excerpt(test) else { return };
     let options = ["--sout=#std{access=file,mux=ts,dst=-}"];
-    let Some(received) = output(test, &server.rtsp_url("film.ts"), &options) else { return };
     let copy = server.cache().join("copy.ts");
-    fs::write(&copy, received).expect("the cache folder can be written");
-
     let file = server.folder().join("film.ts");
     let all = |path: &OsStr| ffmpeg::frames(test, &[], path, &[]);
-    let (Some(sent), Some(received)) = (all(file.as_os_str()), all(copy.as_os_str())) else {
-        return;
+    let Some(sent) = all(file.as_os_str()) else { return };
+    let played = || {
+        let received = output(test, &server.rtsp_url("film.ts"), &options)?;
+        fs::write(&copy, received).expect("the cache folder can be written");
+        all(copy.as_os_str())
     };
+    let Some(mut received) = played() else { return };
+    // VLC on a busy machine starts its clock late and drops the first second, though it received
+    // every byte (the test above); then it plays once more.
+    let first = |frames| ffmpeg::of_stream(frames, PICTURE).first().map_or(0, |frame| frame.bytes);
+    if first(&received) < first(&sent) {
+        let Some(again) = played() else { return };
+        received = again;
+    }
     let group = (GROUP_SECONDS * FRAMES_PER_SECOND) as usize;
     for (stream, group) in [(PICTURE, group), (SOUND, usize::MAX)] {
         let sent = ffmpeg::of_stream(&sent, stream);
