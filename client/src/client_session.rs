@@ -15,7 +15,7 @@ use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart, PortPair};
 
 use super::rtsp_connection::RtspConnection;
-use super::socket_pair::SocketPair;
+use super::socket_pair::{SocketPair, udp_offer};
 use crate::error::Error;
 
 /// A session with a server.
@@ -84,7 +84,7 @@ impl ClientSession {
     /// Peer: the server refuses, or its answer is malformed.
     pub async fn set_up(&mut self, ports: PortPair) -> Result<GrantedSetup, Error> {
         let control = &mut self.control;
-        let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
+        let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
         let set_up = control.client.set_up(&reply);
         let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
         self.timeout = set_up.timeout;

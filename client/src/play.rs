@@ -19,7 +19,7 @@ use super::play_session::{PlaySession, ReceiverTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread};
 use super::rtcp_reporter::{RtcpReporter, report_target};
 use super::rtsp_connection::RtspConnection;
-use super::socket_pair::SocketPair;
+use super::socket_pair::{SocketPair, udp_offer};
 use super::verdict::Verdict;
 use crate::error::{ClientSetting, Error};
 
@@ -101,7 +101,7 @@ async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
     let mut control = RtspConnection::connect(&options.url).await?;
     let described = control.describe().await?;
     let SocketPair { rtp, rtcp, ports, buffer_bytes } = SocketPair::bind(control.local)?;
-    let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
+    let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
     let set_up = control.client.set_up(&reply);
     let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());

@@ -176,7 +176,14 @@ mod tests {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let ports = wire::rtsp::PortPair { rtp: 5000, rtcp: 5001 };
         let timeout = std::time::Duration::ZERO;
-        let set_up = SetupReply { server: Some(ports), source: None, ssrc: None, timeout };
+        let set_up = SetupReply {
+            server: Some(ports),
+            source: None,
+            channels: None,
+            multicast: None,
+            ssrc: None,
+            timeout,
+        };
         let to = |host: &str, server: &str| report_target(&set_up, ip(host), ip(server));
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
         assert_eq!(to("10.0.0.2", "10.0.0.1"), None);

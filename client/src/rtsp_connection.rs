@@ -105,7 +105,7 @@ impl RtspConnection {
                 Ok(bytes) => {
                     self.reader.feed(&self.buffer[..bytes]);
                     loop {
-                        match self.reader.next() {
+                        match self.reader.next_reply() {
                             Ok(Some(_)) => {}
                             Ok(None) => break,
                             Err(malformed) => return malformed.to_string(),
@@ -121,7 +121,7 @@ impl RtspConnection {
         let broke = |error: io::Error| NoReply::Lost(format!("the connection broke: {error}"));
         self.stream.write_all(request).await.map_err(broke)?;
         loop {
-            match self.reader.next().map_err(NoReply::Malformed)? {
+            match self.reader.next_reply().map_err(NoReply::Malformed)? {
                 // Some servers omit CSeq; only one request can be meant.
                 Some(reply) if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) => {
                     return Ok(reply);

@@ -13,6 +13,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use wire::rtsp::{PortPair, TransportOffer};
 
 use crate::error::Error;
 
@@ -20,7 +21,7 @@ use crate::error::Error;
 pub(super) struct SocketPair {
     pub(super) rtp: UdpSocket,
     pub(super) rtcp: UdpSocket,
-    pub(super) ports: wire::rtsp::PortPair,
+    pub(super) ports: PortPair,
     /// Receive buffer that the kernel granted for RTP, its own overhead included.
     pub(super) buffer_bytes: usize,
 }
@@ -40,6 +41,11 @@ impl SocketPair {
     }
 }
 
+/// Returns the offer of RTP over UDP at these ports.
+pub(super) fn udp_offer(ports: PortPair) -> TransportOffer {
+    TransportOffer::Udp { ports, destination: None }
+}
+
 fn pair(local: SocketAddr) -> io::Result<SocketPair> {
     let at = |port: u16| SocketAddr::new(local.ip(), port);
     let picked = bound(with_scope(local, at(0)))?;
@@ -52,12 +58,7 @@ fn pair(local: SocketAddr) -> io::Result<SocketPair> {
     };
     let rtcp = bound(with_scope(local, at(even + 1)))?;
     let buffer_bytes = enlarge(&rtp)?;
-    Ok(SocketPair {
-        rtp,
-        rtcp,
-        ports: wire::rtsp::PortPair { rtp: even, rtcp: even + 1 },
-        buffer_bytes,
-    })
+    Ok(SocketPair { rtp, rtcp, ports: PortPair { rtp: even, rtcp: even + 1 }, buffer_bytes })
 }
 
 /// A link-local IPv6 address needs its interface.

@@ -7,7 +7,7 @@
 //! Sources: RFC 2326 §7, §12, Appendix C; RFC 8866 §5.
 
 use wire::rtsp::client::{Client, Reply, ReplyReader};
-use wire::rtsp::{Limits, Malformed, PortPair, RequestReader};
+use wire::rtsp::{Limits, Malformed, RequestReader, TransportOffer};
 use wire::sdp;
 
 use crate::FuzzTarget;
@@ -15,8 +15,14 @@ use crate::pieces::pieces;
 
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "reply", run };
 
-const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 400, headers_max: 8 };
-const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20, headers_max: 64 };
+const TIGHT: Limits =
+    Limits { head_bytes_max: 300, body_bytes_max: 400, headers_max: 8, interleaved_bytes_max: 16 };
+const ROOMY: Limits = Limits {
+    head_bytes_max: 1 << 20,
+    body_bytes_max: 1 << 20,
+    headers_max: 64,
+    interleaved_bytes_max: 1 << 16,
+};
 
 fn run(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else { return };
@@ -38,7 +44,7 @@ fn run(data: &[u8]) {
         let _ = client.described(reply);
         let _ = client.set_up(reply);
         let _ = client.started(reply);
-        check_request(&client.setup(PortPair { rtp: 5004, rtcp: 5005 }));
+        check_request(&client.setup(&TransportOffer::Interleaved { channels: None }));
         check_request(&client.play(None));
         check_request(&client.teardown());
     }
@@ -50,7 +56,7 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Reply>, Option<Malformed>) {
     for piece in pieces {
         reader.feed(piece);
         loop {
-            match reader.next() {
+            match reader.next_reply() {
                 Ok(Some(reply)) => replies.push(reply),
                 Ok(None) => break,
                 Err(fault) => return (replies, Some(fault)),
@@ -64,7 +70,7 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Reply>, Option<Malformed>) {
 fn check_request(bytes: &[u8]) {
     let mut reader = RequestReader::new(ROOMY);
     reader.feed(bytes);
-    if let Ok(first) = reader.next() {
+    if let Ok(first) = reader.next_request() {
         let shown = String::from_utf8_lossy(bytes);
         assert!(first.is_some() && reader.is_empty(), "not one request: {shown:?}");
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use wire::rtsp::client::ReplyReader;
 use wire::rtsp::{
-    Command, GrantedTransport, Limits, Malformed, PlayRequest, PortPair, Request, RequestReader,
-    Response, RtpInfo, Status, content_base,
+    ChannelPair, Command, GrantedTransport, Limits, Malformed, PlayRequest, PortPair, Received,
+    Request, RequestReader, Response, RtpInfo, Status, TransportOffer, content_base,
 };
 use wire::sdp;
 
@@ -23,24 +23,37 @@ use crate::pieces::pieces;
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "rtsp", run };
 
 /// Limits so small that the fuzzer exceeds them.
-const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 40, headers_max: 8 };
+const TIGHT: Limits =
+    Limits { head_bytes_max: 300, body_bytes_max: 40, headers_max: 8, interleaved_bytes_max: 16 };
 /// Limits for a response: it repeats parts of a request within the usual limits, and adds more.
-const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20, headers_max: 64 };
+const ROOMY: Limits = Limits {
+    head_bytes_max: 1 << 20,
+    body_bytes_max: 1 << 20,
+    headers_max: 64,
+    interleaved_bytes_max: 1 << 16,
+};
 
 fn run(data: &[u8]) {
     let Some((&choice, bytes)) = data.split_first() else { return };
     let limits = if choice & 1 == 0 { Limits::default() } else { TIGHT };
-    let (requests, fault) = read(limits, &[bytes]);
-    let (requests_cut, fault_cut) = read(limits, &pieces(bytes, choice >> 1));
+    let (received, fault) = read(limits, &[bytes]);
+    let (received_cut, fault_cut) = read(limits, &pieces(bytes, choice >> 1));
     // Leaves out the fault's offset: the LF of a CRLF that is cut may count to either line.
     let kind = |fault: &Option<Malformed>| fault.as_ref().map(|malformed| malformed.fault.clone());
-    assert_eq!(requests, requests_cut, "the cut matters");
+    assert_eq!(received, received_cut, "the cut matters");
     assert_eq!(kind(&fault), kind(&fault_cut), "the cut matters");
 
-    for request in &requests {
-        check_path(request);
-        for response in responses(request) {
-            check_response(request, &response);
+    for received in &received {
+        match received {
+            Received::Message(request) => {
+                check_path(request);
+                for response in responses(request) {
+                    check_response(request, &response);
+                }
+            }
+            Received::Interleaved(frame) => {
+                assert!(frame.data.len() <= limits.interleaved_bytes_max, "{frame:?}");
+            }
         }
     }
     if let Some(fault) = fault {
@@ -51,21 +64,21 @@ fn run(data: &[u8]) {
     }
 }
 
-/// Reads all requests, and the fault that ended them, if any.
-fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
+/// Reads all requests and interleaved frames, and the fault that ended them, if any.
+fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Received<Request>>, Option<Malformed>) {
     let mut reader = RequestReader::new(limits);
-    let mut requests = Vec::new();
+    let mut received = Vec::new();
     let mut fed = 0;
     for piece in pieces {
         reader.feed(piece);
         fed += piece.len();
         loop {
             match reader.next() {
-                Ok(Some(request)) => requests.push(request),
+                Ok(Some(next)) => received.push(next),
                 Ok(None) => break,
                 Err(fault) => {
                     assert_eq!(reader.next(), Err(fault.clone()), "a fault repeats");
-                    return (requests, Some(fault));
+                    return (received, Some(fault));
                 }
             }
         }
@@ -75,7 +88,7 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
         let held_max = 2 * 4 * limits.head_bytes_max + 4 * piece.len() + 4096;
         assert!(reader.held_bytes() <= held_max, "{} bytes held", reader.held_bytes());
     }
-    (requests, None)
+    (received, None)
 }
 
 /// Checks that a path can be looked up below a folder, and that its escaped URL leads back to it.
@@ -91,7 +104,8 @@ fn check_path(request: &Request) {
     let again = format!("OPTIONS rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
     let (again, fault) = read(ROOMY, &[again.as_bytes()]);
     assert_eq!(fault, None, "{path:?} as {escaped:?}");
-    assert_eq!(again.first().map(|request| &request.path), Some(path), "as {escaped:?}");
+    let Some(Received::Message(again)) = again.first() else { panic!("{escaped:?}: no request") };
+    assert_eq!(&again.path, path, "as {escaped:?}");
 }
 
 /// Returns responses that a server may give to the request.
@@ -112,17 +126,38 @@ fn responses(request: &Request) -> Vec<Response> {
             assert!(sdp::parse(&text).is_ok(), "{:?}", String::from_utf8_lossy(&text));
             vec![Response::describe(request, &base, text)]
         }
-        Ok(Command::Setup { ports, .. }) => {
-            assert!(ports.rtp != 0 && ports.rtcp != 0, "{ports:?}");
-            let server = PortPair { rtp: 5004, rtcp: 5005 };
-            let granted = GrantedTransport { client: *ports, server, ssrc: 7, source: None };
-            vec![Response::setup(request, "1a2b3c", Duration::from_secs(60), &granted)]
+        Ok(Command::Setup(offers)) => {
+            assert!((1..=8).contains(&offers.len()), "{offers:?}");
+            let set_up = |offer| {
+                Response::setup(request, "1a2b3c", Duration::from_secs(60), &granted(offer))
+            };
+            offers.iter().map(set_up).collect()
         }
         Ok(Command::Play(play)) => vec![play_response(request, play)],
         Ok(_) => vec![Response::options(request), Response::in_session(request, "1a2b3c")],
     };
     responses.push(Response::new(Status::NotFound, request).header("Content-Base", base));
     responses
+}
+
+/// Returns the grant of an offer, with the ports and channels of the client.
+fn granted(offer: &TransportOffer) -> GrantedTransport {
+    let server = PortPair { rtp: 5004, rtcp: 5005 };
+    match *offer {
+        TransportOffer::Udp { ports: client, .. } => {
+            assert!(client.rtp != 0 && client.rtcp != 0, "{client:?}");
+            GrantedTransport::Udp { client, server, ssrc: 7, source: None }
+        }
+        TransportOffer::Interleaved { channels } => {
+            let channels = channels.unwrap_or(ChannelPair { rtp: 0, rtcp: 1 });
+            assert_ne!(channels.rtp, channels.rtcp);
+            GrantedTransport::Interleaved { channels, ssrc: 7 }
+        }
+        TransportOffer::Multicast => {
+            let group = IpAddr::V4(Ipv4Addr::new(239, 1, 1, 1));
+            GrantedTransport::Multicast { group, ports: server, ttl: 8, source: None, ssrc: 7 }
+        }
+    }
 }
 
 fn play_response(request: &Request, play: &PlayRequest) -> Response {
@@ -150,7 +185,7 @@ fn replies(bytes: &[u8]) -> Vec<(u16, Option<u32>)> {
     reader.feed(bytes);
     let mut replies = Vec::new();
     loop {
-        match reader.next() {
+        match reader.next_reply() {
             Ok(Some(reply)) => replies.push((reply.status(), reply.cseq())),
             Ok(None) => break,
             Err(fault) => panic!("{fault}: {:?}", String::from_utf8_lossy(bytes)),

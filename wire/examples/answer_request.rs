@@ -9,8 +9,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use wire::rtsp::{
-    Command, GrantedTransport, Limits, PortPair, Request, RequestReader, Response, RtpInfo,
-    content_base,
+    Command, GrantedTransport, Limits, PortPair, Request, RequestReader, Response, RtpInfo, Status,
+    TransportOffer, content_base,
 };
 use wire::sdp;
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // As small as a network may cut it: the reader copes with any piece.
     for piece in bytes.chunks(100) {
         reader.feed(piece);
-        while let Some(request) = reader.next()? {
+        while let Some(request) = reader.next_request()? {
             println!("{} {} -> {:?}\n", request.method_name, request.path, request.command);
             println!("{}", String::from_utf8_lossy(&answer(&request).encode()));
         }
@@ -49,10 +49,23 @@ fn answer(request: &Request) -> Response {
             let base = content_base(&request.url);
             Response::describe(request, &base, sdp::mp2t(&description))
         }
-        Ok(Command::Setup { ports, .. }) => {
+        Ok(Command::Setup(offers)) => {
             let server = PortPair { rtp: 6970, rtcp: 6971 };
-            let granted = GrantedTransport { client: *ports, server, ssrc: 7, source: None };
-            Response::setup(request, SESSION, Duration::from_secs(60), &granted)
+            let granted = offers.iter().find_map(|offer| match *offer {
+                TransportOffer::Udp { ports: client, .. } => {
+                    Some(GrantedTransport::Udp { client, server, ssrc: 7, source: None })
+                }
+                TransportOffer::Interleaved { channels: Some(channels) } => {
+                    Some(GrantedTransport::Interleaved { channels, ssrc: 7 })
+                }
+                _ => None,
+            });
+            match granted {
+                Some(granted) => {
+                    Response::setup(request, SESSION, Duration::from_secs(60), &granted)
+                }
+                None => Response::new(Status::UnsupportedTransport, request),
+            }
         }
         Ok(Command::Play(play)) => {
             let info = RtpInfo { url: &request.url, sequence: 1, timestamp: 0 };

@@ -27,7 +27,7 @@ fn read(bytes: &[u8], parts: &[usize]) -> (Vec<Request>, Option<Malformed>) {
         reader.feed(part);
         rest = after;
         loop {
-            match reader.next() {
+            match reader.next_request() {
                 Ok(Some(request)) => requests.push(request),
                 Ok(None) => break,
                 Err(malformed) => return (requests, Some(malformed)),
@@ -76,11 +76,11 @@ fn a_huge_body_in_bounds_is_not_stored() {
     let mut reader = RequestReader::new(limits);
     reader.feed(b"SET_PARAMETER * RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 10000000\r\n\r\n");
     for _ in 0..10_000 {
-        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.next_request(), Ok(None));
         reader.feed(&[b'x'; 1000]);
         assert!(reader.held_bytes() < 16_384, "{}", reader.held_bytes());
     }
-    assert_eq!(reader.next().unwrap().map(|request| request.cseq), Some(1));
+    assert_eq!(reader.next_request().unwrap().map(|request| request.cseq), Some(1));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn blank_lines_without_end_are_no_request() {
     let mut reader = RequestReader::new(Limits::default());
     for _ in 0..10_000 {
         reader.feed(&[b'\r', b'\n'].repeat(50));
-        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.next_request(), Ok(None));
         assert!(reader.is_empty() && reader.held_bytes() < 16_384);
     }
 }
@@ -159,7 +159,7 @@ proptest! {
         reader.feed(format!("Content-Length: {}\r\n\r\n{text}", text.len()).as_bytes());
         reader.feed(&bytes);
         let mut client = client::Client::new("rtsp://h/a.ts").unwrap();
-        while let Ok(Some(reply)) = reader.next() {
+        while let Ok(Some(reply)) = reader.next_reply() {
             let (described, set_up) = (client.described(&reply), client.set_up(&reply));
             let started = client.started(&reply);
             let requests = [client.describe(), client.play(None), client.teardown()].concat();

@@ -31,7 +31,7 @@ use crate::receive_thread::lock;
 use crate::rtcp_reporter::report_target;
 use crate::rtp_receiver::SocketReader;
 use crate::rtsp_connection::{RtspConnection, connect_from};
-use crate::socket_pair::SocketPair;
+use crate::socket_pair::{SocketPair, udp_offer};
 
 /// State that all sessions share.
 pub(super) struct LoadState {
@@ -156,7 +156,7 @@ async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> 
     let SocketPair { rtp, rtcp, ports, .. } = SocketPair::bind(control.local)?;
     let is_verified = shared.sample > 0 && index.is_multiple_of(shared.sample);
     prepare(&rtp, is_verified)?;
-    let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
+    let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
     let set_up = control.client.set_up(&reply);
     let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());

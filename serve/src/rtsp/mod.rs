@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 use wire::rtsp::{
     Command, ControlChannel, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair,
-    Request, RequestReader, Response, RtpInfo, SessionState, Status,
+    Request, RequestReader, Response, RtpInfo, SessionState, Status, TransportOffer,
 };
 
 use crate::key_tokens::{Asked, Decision, Subject};
@@ -99,7 +99,7 @@ async fn converse(stream: &mut TcpStream, connection: &RtspConnection) {
     let mut requests = 0_u64;
     let mut pace = connection.server.limits.pace(connection.peer.ip());
     loop {
-        let malformed = match reader.next() {
+        let malformed = match reader.next_request() {
             Ok(Some(request)) => {
                 requests += 1;
                 if !connection.keep_pace(pace.as_mut()).await {
@@ -182,9 +182,7 @@ impl RtspConnection {
         let done = match command {
             Command::Options => self.keep_alive(request).map(|()| Response::options(request)),
             Command::Describe => self.describe(request, stream).await,
-            Command::Setup { ports, destination } => {
-                self.setup(request, stream, *ports, destination.as_deref()).await
-            }
+            Command::Setup(offers) => self.setup(request, stream, offers).await,
             Command::Play(play) => self.play(request, play).await,
             Command::Pause => self.pause(request).await,
             Command::Teardown => self.session(request).map(|session| {
@@ -259,9 +257,15 @@ impl RtspConnection {
         &self,
         request: &Request,
         stream: &TcpStream,
-        ports: PortPair,
-        destination: Option<&str>,
+        offers: &[TransportOffer],
     ) -> Result<Response, Response> {
+        let udp = offers.iter().find_map(|offer| match offer {
+            TransportOffer::Udp { ports, destination } => Some((*ports, destination.as_deref())),
+            _ => None,
+        });
+        let Some((ports, destination)) = udp else {
+            return Err(Response::new(Status::UnsupportedTransport, request));
+        };
         if request.session.is_some() {
             let session = self.session(request)?;
             // A presentation has one stream: no second can be added to a session.
@@ -294,7 +298,7 @@ impl RtspConnection {
             tracing::warn!("session for {}: {error}", self.peer);
             Response::new(Status::DestinationUnreachable, request)
         })?;
-        let granted = GrantedTransport {
+        let granted = GrantedTransport::Udp {
             client: ports,
             server: PortPair { rtp: session.lease.rtp, rtcp: session.lease.rtp + 1 },
             ssrc: session.source.asset.plan.identity().ssrc,

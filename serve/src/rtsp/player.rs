@@ -16,7 +16,7 @@ use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtcp::{self, RtcpItem};
 use wire::rtp::{Header, Reception};
 use wire::rtsp::client::{Client, Reply, ReplyReader};
-use wire::rtsp::{Limits, NptRange, NptStart, PortPair};
+use wire::rtsp::{Limits, NptRange, NptStart, PortPair, TransportOffer};
 
 /// Result of a play.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl Connection {
     async fn ask(&mut self, request: Vec<u8>) -> Reply {
         self.stream.write_all(&request).await.unwrap();
         loop {
-            if let Some(reply) = self.reader.next().unwrap() {
+            if let Some(reply) = self.reader.next_reply().unwrap() {
                 assert_eq!(reply.status(), 200, "{}", reply.reason());
                 return reply;
             }
@@ -69,7 +69,8 @@ pub(crate) async fn play((url, length): (String, Duration)) -> Played {
     let ports = PortPair { rtp: port(&rtp), rtcp: port(&rtcp) };
     let reply = connection.ask(client.describe()).await;
     client.described(&reply).unwrap();
-    let reply = connection.ask(client.setup(ports)).await;
+    let reply =
+        connection.ask(client.setup(&TransportOffer::Udp { ports, destination: None })).await;
     client.set_up(&reply).unwrap();
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: Some(length) };
     let reply = connection.ask(client.play(Some(range))).await;

@@ -2,9 +2,10 @@
 //! Client side of RTSP: requests out, replies in. For players and tests that verify a server.
 //!
 //! Verifies the server instead of coping with any server: plays one MPEG transport stream over
-//! RTP/AVP on UDP and sends no request it does not need. A reply that lacks what RFC 2326 requires
+//! RTP/AVP and sends no request it does not need. A reply that lacks what RFC 2326 requires
 //! is a fault, named with its section. One request at a time is in flight; the caller matches
-//! [`Reply::cseq`] if it wants more. Requests that the server sends are dropped.
+//! [`Reply::cseq`] if it wants more. Requests that the server sends are dropped. Interleaved frames
+//! come out between the replies.
 //!
 //! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
 
@@ -13,9 +14,9 @@ use std::time::Duration;
 
 use rtsp_types::{HeaderName, Url};
 
-use super::frame::{Framer, Limits, MessageKind};
+use super::frame::{Framer, Limits, MessageKind, Received};
 use super::range::{self, NptRange};
-use super::transport::{self, PortPair};
+use super::transport::{self, ChannelPair, LowerTransport, PortPair, TransportOffer};
 use crate::error::{Fault, Malformed};
 use crate::sdp;
 
@@ -47,10 +48,23 @@ pub struct SetupReply {
     pub server: Option<PortPair>,
     /// The address they are at, where it is not that of the RTSP connection.
     pub source: Option<String>,
+    /// The channels that carry the stream on the RTSP connection; `None` over UDP.
+    pub channels: Option<ChannelPair>,
+    /// The group that the stream is sent to; `None` where it is sent to this client alone.
+    pub multicast: Option<MulticastGroup>,
     /// SSRC of the packets to expect.
     pub ssrc: Option<u32>,
     /// Session timeout: 60 s where the reply has none (§12.37).
     pub timeout: Duration,
+}
+
+/// Multicast group in the reply to SETUP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MulticastGroup {
+    /// Address of the group, unchanged.
+    pub destination: String,
+    /// Ports of the group for RTP and RTCP.
+    pub ports: PortPair,
 }
 
 /// Parsed reply to PLAY.
@@ -109,11 +123,9 @@ impl Client {
         self.request("DESCRIBE", false, "Accept: application/sdp\r\n")
     }
 
-    /// SETUP of the stream, to be received at these ports.
-    pub fn setup(&mut self, ports: PortPair) -> Vec<u8> {
-        let PortPair { rtp, rtcp } = ports;
-        let header = format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}\r\n");
-        self.request("SETUP", true, &header)
+    /// SETUP of the stream by one transport.
+    pub fn setup(&mut self, offer: &TransportOffer) -> Vec<u8> {
+        self.request("SETUP", true, &format!("Transport: {offer}\r\n"))
     }
 
     /// PLAY: from the start, on from a pause, or a range.
@@ -182,27 +194,10 @@ impl Client {
             (name, seconds) if name.eq_ignore_ascii_case("timeout") => seconds.parse().ok(),
             _ => None,
         };
-        let mut set_up = SetupReply {
-            server: None,
-            source: None,
-            ssrc: None,
-            timeout: Duration::from_secs(timeout_s.unwrap_or(TIMEOUT_S_DEFAULT)),
-        };
+        let timeout = Duration::from_secs(timeout_s.unwrap_or(TIMEOUT_S_DEFAULT));
         let granted = reply.required("Transport")?;
-        let mut parts = transport::split_unquoted(granted, ';').map(str::trim);
-        let protocol = parts.next().unwrap_or_default();
-        if !transport::is_rtp_over_udp(protocol) {
-            return Err(reply.fault(Fault::ReplyHeader { name: "Transport" }));
-        }
-        for part in parts {
-            let (name, value) = transport::parameter(part);
-            match name.to_ascii_lowercase().as_str() {
-                "server_port" => set_up.server = transport::port_pair(value),
-                "source" => set_up.source = Some(value.to_owned()),
-                "ssrc" => set_up.ssrc = u32::from_str_radix(value, 16).ok(),
-                _ => {}
-            }
-        }
+        let set_up = granted_transport(granted, timeout)
+            .ok_or_else(|| reply.fault(Fault::ReplyHeader { name: "Transport" }))?;
         self.session = Some(id.trim().to_owned());
         Ok(set_up)
     }
@@ -231,6 +226,42 @@ impl Client {
         }
         Ok(started)
     }
+}
+
+/// Reads the Transport header of a reply; `None` for one that contradicts itself.
+fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
+    let mut parts = transport::split_unquoted(granted, ';').map(str::trim);
+    let lower = LowerTransport::of(parts.next().unwrap_or_default())?;
+    let (mut is_multicast, mut destination, mut ports) = (false, None, None);
+    let mut set_up = SetupReply {
+        server: None,
+        source: None,
+        channels: None,
+        multicast: None,
+        ssrc: None,
+        timeout,
+    };
+    for part in parts {
+        let (name, value) = transport::parameter(part);
+        match name.to_ascii_lowercase().as_str() {
+            "multicast" => is_multicast = true,
+            "interleaved" => set_up.channels = Some(transport::channel_pair(value)?),
+            "destination" => destination = Some(value.to_owned()),
+            "port" => ports = transport::port_pair(value),
+            "server_port" => set_up.server = transport::port_pair(value),
+            "source" => set_up.source = Some(value.to_owned()),
+            "ssrc" => set_up.ssrc = u32::from_str_radix(value, 16).ok(),
+            _ => {}
+        }
+    }
+    // §12.39: TCP has channels, and a group an address and ports.
+    if (lower == LowerTransport::Tcp) != set_up.channels.is_some() {
+        return None;
+    }
+    if is_multicast {
+        set_up.multicast = Some(MulticastGroup { destination: destination?, ports: ports? });
+    }
+    Some(set_up)
 }
 
 /// C.1.1: absolute, `*` or nothing for the base itself, else behind the base. All clients at hand
@@ -309,24 +340,43 @@ impl ReplyReader {
         self.framer.feed(bytes);
     }
 
-    /// The next complete reply; none when more bytes are needed.
+    /// The next complete reply or interleaved frame; none when more bytes are needed.
     ///
     /// # Errors
     /// What cannot be read past. The connection is to be closed; the error repeats.
     // Not an Iterator: an error ends it, and "none" only means "not yet".
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Option<Reply>, Malformed> {
-        while let Some(frame) = self.framer.next()? {
+    pub fn next(&mut self) -> Result<Option<Received<Reply>>, Malformed> {
+        while let Some(received) = self.framer.next()? {
+            let frame = match received {
+                Received::Interleaved(frame) => return Ok(Some(Received::Interleaved(frame))),
+                Received::Message(frame) => frame,
+            };
             match rtsp_types::Message::<Vec<u8>>::parse(&frame.head) {
                 Ok((rtsp_types::Message::Response(message), _)) => {
                     let message = message.map_body(|_| rtsp_types::Empty);
-                    return Ok(Some(Reply { offset: frame.offset, message, body: frame.body }));
+                    let reply = Reply { offset: frame.offset, message, body: frame.body };
+                    return Ok(Some(Received::Message(reply)));
                 }
                 Ok(_) => {}
                 Err(_) => return Err(Malformed::new(frame.offset, Fault::StartLine)),
             }
         }
         Ok(None)
+    }
+
+    /// The next complete reply, past any interleaved frames; for a caller without channels.
+    ///
+    /// # Errors
+    /// Same as for [`next`](Self::next).
+    pub fn next_reply(&mut self) -> Result<Option<Reply>, Malformed> {
+        loop {
+            match self.next()? {
+                None => return Ok(None),
+                Some(Received::Message(reply)) => return Ok(Some(reply)),
+                Some(Received::Interleaved(_)) => {}
+            }
+        }
     }
 
     /// True when no message has begun: all bytes so far were whole messages.
@@ -343,12 +393,13 @@ const TIMEOUT_S_DEFAULT: u64 = 60;
 
 #[cfg(test)]
 mod tests {
+    use super::super::transport::GrantedTransport;
     use super::*;
 
     fn reply(text: &str) -> Reply {
         let mut reader = ReplyReader::new(Limits::default());
         reader.feed(text.as_bytes());
-        reader.next().unwrap().unwrap()
+        reader.next_reply().unwrap().unwrap()
     }
 
     #[test]
@@ -421,20 +472,48 @@ mod tests {
             fault(&mut client, "RTSP/1.0 200 OK\r\nSession: 1;timeout=30\r\n\r\n"),
             Fault::ReplyHeader { name: "Transport" }
         );
-        let tcp = "RTSP/1.0 200 OK\r\nSession: 1\r\nTransport: RTP/AVP/TCP;interleaved=0-1\r\n\r\n";
-        assert_eq!(fault(&mut client, tcp), Fault::ReplyHeader { name: "Transport" });
+        for transport in [
+            "RTP/AVP/TCP;unicast",
+            "RTP/AVP;unicast;interleaved=0-1",
+            "RTP/AVP/TCP;interleaved=0-0",
+            "RTP/AVP;multicast;destination=239.1.1.1",
+            "RTP/AVP;multicast;port=5004-5005",
+            "RTP/SAVP;unicast;server_port=5004-5005",
+        ] {
+            let text = format!("RTSP/1.0 200 OK\r\nSession: 1\r\nTransport: {transport}\r\n\r\n");
+            assert_eq!(fault(&mut client, &text), Fault::ReplyHeader { name: "Transport" });
+        }
+    }
+
+    #[test]
+    fn channels_and_groups_of_a_reply_are_read() {
+        let mut client = Client::new("rtsp://h/a.ts").unwrap();
+        let mut set_up = |granted: GrantedTransport| {
+            let text = format!("RTSP/1.0 200 OK\r\nSession: 1\r\nTransport: {granted}\r\n\r\n");
+            client.set_up(&reply(&text)).unwrap()
+        };
+        let channels = ChannelPair { rtp: 0, rtcp: 1 };
+        let found = set_up(GrantedTransport::Interleaved { channels, ssrc: 0xFEED });
+        assert_eq!((found.channels, found.ssrc), (Some(channels), Some(0xFEED)));
+        assert_eq!((found.server, found.multicast), (None, None));
+        let ports = PortPair { rtp: 5004, rtcp: 5005 };
+        let group = std::net::IpAddr::from([239, 1, 1, 1]);
+        let granted = GrantedTransport::Multicast { group, ports, ttl: 8, source: None, ssrc: 7 };
+        let found = set_up(granted);
+        let expected = MulticastGroup { destination: "239.1.1.1".to_owned(), ports };
+        assert_eq!((found.channels, found.multicast), (None, Some(expected)));
     }
 
     #[test]
     fn requests_of_the_server_are_dropped_and_bodies_kept() {
         let mut reader = ReplyReader::new(Limits::default());
         reader.feed(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 9\r\n");
-        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.next_reply(), Ok(None));
         reader.feed(b"Content-Length: 4\r\n\r\nv=");
-        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.next_reply(), Ok(None));
         assert!(!reader.is_empty());
         reader.feed(b"0\n");
-        let reply = reader.next().unwrap().unwrap();
+        let reply = reader.next_reply().unwrap().unwrap();
         assert_eq!((reply.cseq(), &reply.body[..]), (Some(9), &b"v=0\n"[..]));
         assert!(reader.is_empty());
     }

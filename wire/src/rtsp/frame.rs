@@ -9,7 +9,8 @@
 //! and the bytes fed last.
 //!
 //! Between messages, blank lines are skipped (RFC 2068 §4.1), interleaved frames (`$`, RFC 2326
-//! §10.12) are skipped without being stored, a bare CR or LF ends a line like CRLF (§4). Bytes that
+//! §10.12) come out as frames of their own, or are skipped without being stored where they exceed
+//! the limit, and a bare CR or LF ends a line like CRLF (§4). Bytes that
 //! cannot begin a message (a TLS greeting, say) are refused at the first one. After a fault nothing
 //! more is read: the place where the next message begins is not known.
 //!
@@ -26,13 +27,21 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// Header lines.
     pub headers_max: usize,
+    /// Data of an interleaved frame, in bytes; longer frames are skipped and not stored.
+    pub interleaved_bytes_max: usize,
 }
 
 impl Default for Limits {
     /// Ten times what any client is known to send; a paused session then costs nothing, and a
-    /// hostile connection 16 KiB (the server does not store bodies).
+    /// hostile connection 16 KiB (the server does not store bodies). Interleaved frames are stored
+    /// up to the size of a compound RTCP packet.
     fn default() -> Self {
-        Limits { head_bytes_max: 16 << 10, body_bytes_max: 64 << 10, headers_max: 64 }
+        Limits {
+            head_bytes_max: 16 << 10,
+            body_bytes_max: 64 << 10,
+            headers_max: 64,
+            interleaved_bytes_max: 2048,
+        }
     }
 }
 
@@ -45,8 +54,35 @@ pub(super) enum MessageKind {
     Replies,
 }
 
+/// Data of one channel between messages (RFC 2326 §10.12): an RTP or RTCP packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterleavedFrame {
+    /// The channel, as SETUP has assigned it.
+    pub channel: u8,
+    /// The packet.
+    pub data: Vec<u8>,
+}
+
+/// Bytes before the data of an interleaved frame: `$`, channel, length.
+pub const INTERLEAVED_HEADER_BYTES: usize = 4;
+
+/// Writes the header of an interleaved frame with so many bytes of data (§10.12).
+pub const fn interleaved_header(channel: u8, data_bytes: u16) -> [u8; INTERLEAVED_HEADER_BYTES] {
+    let [high, low] = data_bytes.to_be_bytes();
+    [b'$', channel, high, low]
+}
+
+/// Next item of a connection.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Received<M> {
+    /// A request or a reply.
+    Message(M),
+    /// Data between messages.
+    Interleaved(InterleavedFrame),
+}
+
 /// One message, its head in clean form.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Frame {
     /// Offset of its first byte in the connection.
     pub(super) offset: u64,
@@ -72,6 +108,8 @@ pub(super) struct Framer {
     /// The last line ended in CR: a LF that follows belongs to it.
     after_cr: bool,
     message: PartialMessage,
+    /// Data of the interleaved frame that is being taken.
+    interleaved: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -81,9 +119,11 @@ enum FramerState {
     Body {
         left: usize,
     },
-    /// In an interleaved frame.
+    /// In an interleaved frame, whose data is stored if it is not too long.
     Interleaved {
+        channel: u8,
         left: usize,
+        is_stored: bool,
     },
     Faulty(Malformed),
 }
@@ -123,6 +163,7 @@ impl Framer {
             state: FramerState::Between,
             after_cr: false,
             message: PartialMessage::default(),
+            interleaved: Vec::new(),
         }
     }
 
@@ -140,13 +181,18 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<Received<Frame>>, Malformed> {
         loop {
             let step = match self.state {
                 FramerState::Between => self.between(),
                 FramerState::Head => self.line(),
-                FramerState::Body { left } => return Ok(self.body(left)),
-                FramerState::Interleaved { left } => self.interleaved(left),
+                FramerState::Body { left } => return Ok(self.body(left).map(Received::Message)),
+                FramerState::Interleaved { channel, left, is_stored } => {
+                    match self.interleaved((channel, is_stored), left) {
+                        Some(frame) if is_stored => return Ok(Some(Received::Interleaved(frame))),
+                        frame => Ok(frame.is_some()),
+                    }
+                }
                 FramerState::Faulty(ref malformed) => return Err(malformed.clone()),
             };
             match step {
@@ -158,6 +204,7 @@ impl Framer {
                 Err(malformed) => {
                     self.state = FramerState::Faulty(malformed.clone());
                     (self.buffer, self.message) = (Vec::new(), PartialMessage::default());
+                    self.interleaved = Vec::new();
                     (self.taken, self.searched) = (0, 0);
                     return Err(malformed);
                 }
@@ -188,7 +235,10 @@ impl Framer {
 
     /// Bytes of memory held.
     pub(super) fn held_bytes(&self) -> usize {
-        self.buffer.capacity() + self.message.head.capacity() + self.message.body.capacity()
+        self.buffer.capacity()
+            + self.message.head.capacity()
+            + self.message.body.capacity()
+            + self.interleaved.capacity()
     }
 
     /// Steps over what lies between messages. False: more bytes are needed.
@@ -200,11 +250,12 @@ impl Framer {
         self.searched = self.taken;
         match rest {
             [] => Ok(false),
-            [b'$', _, high, low, ..] => {
-                self.taken += 4;
+            &[b'$', channel, high, low, ..] => {
+                self.taken += INTERLEAVED_HEADER_BYTES;
                 self.searched = self.taken;
-                let left = usize::from(u16::from_be_bytes([*high, *low]));
-                self.state = FramerState::Interleaved { left };
+                let left = usize::from(u16::from_be_bytes([high, low]));
+                let is_stored = left <= self.limits.interleaved_bytes_max;
+                self.state = FramerState::Interleaved { channel, left, is_stored };
                 Ok(true)
             }
             [b'$', ..] => Ok(false),
@@ -292,14 +343,26 @@ impl Framer {
         })
     }
 
-    fn interleaved(&mut self, left: usize) -> Result<bool, Malformed> {
+    /// Takes the present part of an interleaved frame; returns the frame when it is complete.
+    fn interleaved(
+        &mut self,
+        (channel, is_stored): (u8, bool),
+        left: usize,
+    ) -> Option<InterleavedFrame> {
         let bytes = left.min(self.buffer.len() - self.taken);
+        if is_stored {
+            let part = &self.buffer[self.taken..self.taken + bytes];
+            self.interleaved.extend_from_slice(part);
+        }
         self.taken += bytes;
         self.searched = self.taken;
         let left = left - bytes;
-        self.state =
-            if left == 0 { FramerState::Between } else { FramerState::Interleaved { left } };
-        Ok(left == 0)
+        if left > 0 {
+            self.state = FramerState::Interleaved { channel, left, is_stored };
+            return None;
+        }
+        self.state = FramerState::Between;
+        Some(InterleavedFrame { channel, data: std::mem::take(&mut self.interleaved) })
     }
 
     /// Gives a large buffer back once all of it is taken: idle connections hold next to nothing.
@@ -458,7 +521,10 @@ mod tests {
         let mut heads = Vec::new();
         loop {
             match framer.next() {
-                Ok(Some(frame)) => heads.push(String::from_utf8(frame.head).unwrap()),
+                Ok(Some(Received::Message(frame))) => {
+                    heads.push(String::from_utf8(frame.head).unwrap());
+                }
+                Ok(Some(Received::Interleaved(_))) => {}
                 Ok(None) => return Ok(heads),
                 Err(malformed) => return Err(malformed.fault),
             }
@@ -507,6 +573,42 @@ mod tests {
             }
             assert_eq!(found, expected, "in parts of {step}");
         }
+    }
+
+    #[test]
+    fn interleaved_frames_come_out_between_messages_and_long_ones_are_skipped() {
+        let limits = Limits { interleaved_bytes_max: 6, ..Limits::default() };
+        let mut bytes = b"$\x00\x00\x06jitter\r\n$\x07\x00\x00".to_vec();
+        bytes.extend_from_slice(CLEAN.as_bytes());
+        bytes.extend_from_slice(b"$\x01\x00\x07OPTIONS$\x01\x00\x04OPTI");
+        bytes.extend_from_slice(CLEAN.as_bytes());
+        let expected = [(0, b"jitter".to_vec()), (7, Vec::new()), (1, b"OPTI".to_vec())];
+        for step in 1..bytes.len() {
+            let mut framer = Framer::new(limits, MessageKind::Requests);
+            let (mut frames, mut messages) = (Vec::new(), 0);
+            for part in bytes.chunks(step) {
+                framer.feed(part);
+                while let Some(received) = framer.next().unwrap() {
+                    match received {
+                        Received::Message(_) => messages += 1,
+                        Received::Interleaved(f) => frames.push((f.channel, f.data)),
+                    }
+                }
+            }
+            assert_eq!((&frames[..], messages), (&expected[..], 2), "in parts of {step}");
+            assert!(framer.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_header_of_a_frame_is_read_back() {
+        let mut framer = framer();
+        framer.feed(&interleaved_header(9, 3));
+        assert_eq!(framer.next(), Ok(None));
+        assert!(!framer.is_empty(), "the frame has begun");
+        framer.feed(b"abc");
+        let frame = InterleavedFrame { channel: 9, data: b"abc".to_vec() };
+        assert_eq!(framer.next(), Ok(Some(Received::Interleaved(frame))));
     }
 
     #[test]

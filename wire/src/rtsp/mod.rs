@@ -5,14 +5,13 @@
 //! the server, which asks `session` whether the state allows it → `response` (bytes). No module
 //! uses sockets, files or the time of day.
 //!
-//! Supports OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP unicast, PLAY with normal play time,
-//! PAUSE, TEARDOWN, GET_PARAMETER. Departures from the RFC, all because its own clients expect
+//! Supports OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP, unicast and multicast, and interleaved on
+//! the connection (§10.12), PLAY with normal play time, PAUSE, TEARDOWN, GET_PARAMETER. Departures from the RFC, all because its own clients expect
 //! them: PLAY with a Range while playing seeks at once instead of being queued (§10.5 wants a
 //! queue; no known server keeps one and RFC 7826 §13.4 gave it up), and PAUSE after the end of a
 //! stream succeeds.
 //!
-//! Does not implement RTP over the RTSP connection, multicast, RTSP over UDP (§9) or
-//! authentication.
+//! Does not implement RTSP over UDP (§9) or authentication.
 
 pub mod client;
 mod frame;
@@ -25,7 +24,7 @@ mod status;
 mod transport;
 
 pub use crate::error::{Fault, Malformed};
-pub use frame::Limits;
+pub use frame::{INTERLEAVED_HEADER_BYTES, InterleavedFrame, Limits, Received, interleaved_header};
 pub(crate) use range::end as range_end;
 pub use range::{Npt, NptRange, NptStart};
 pub use reader::{REQUEST_TIME_MAX, RequestReader};
@@ -33,4 +32,4 @@ pub use request::{Command, PlayRequest, Request, asset_path, content_base};
 pub use response::{Echo, METHODS, Response, RtpInfo};
 pub use session::{CONTROL_GRACE, ControlChannel, MethodNotValid, RtspSession, SessionState};
 pub use status::Status;
-pub use transport::{GrantedTransport, PortPair};
+pub use transport::{ChannelPair, GrantedTransport, PortPair, TransportOffer};

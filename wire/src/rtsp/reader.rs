@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server's end of an RTSP connection: bytes in, requests out.
+//! The server's end of an RTSP connection: bytes in, requests and interleaved frames out.
 //!
-//! Feed what was received, then take requests until there are none: pipelined requests (RFC 2326
-//! §9.1) come out in order. Limits on memory are in the layer below (`frame`). The limit on time is
+//! Feed what was received, then take requests and interleaved frames until there are none:
+//! pipelined requests (RFC 2326 §9.1) come out in order. Limits on memory are in the layer below (`frame`). The limit on time is
 //! here, as a question the caller asks after each round: a request that was begun has to be
 //! complete [`REQUEST_TIME_MAX`] later, however slowly it drips. How long a connection may say
 //! nothing at all is the caller's business; `is_empty` tells the two apart.
@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::frame::{Framer, Limits, MessageKind};
+use super::frame::{Framer, Limits, MessageKind, Received};
 use super::request::{Request, interpret};
 use super::response::{Echo, Response};
 use super::status::Status;
@@ -48,18 +48,38 @@ impl RequestReader {
         self.framer.feed(bytes);
     }
 
-    /// The next complete request; none when more bytes are needed.
+    /// The next complete request or interleaved frame; none when more bytes are needed.
     ///
     /// # Errors
     /// What cannot be read past. The connection is to be closed; the error repeats.
     // Not an Iterator: an error ends it, and "none" only means "not yet".
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
+    pub fn next(&mut self) -> Result<Option<Received<Request>>, Malformed> {
         if let Some(malformed) = &self.faulty {
             return Err(malformed.clone());
         }
-        let Some(frame) = self.framer.next()? else { return Ok(None) };
-        interpret(&frame).map(Some).inspect_err(|malformed| self.faulty = Some(malformed.clone()))
+        let frame = match self.framer.next()? {
+            None => return Ok(None),
+            Some(Received::Interleaved(frame)) => return Ok(Some(Received::Interleaved(frame))),
+            Some(Received::Message(frame)) => frame,
+        };
+        let request = interpret(&frame);
+        let request = request.inspect_err(|malformed| self.faulty = Some(malformed.clone()))?;
+        Ok(Some(Received::Message(request)))
+    }
+
+    /// The next complete request, past any interleaved frames; for a caller without channels.
+    ///
+    /// # Errors
+    /// Same as for [`next`](Self::next).
+    pub fn next_request(&mut self) -> Result<Option<Request>, Malformed> {
+        loop {
+            match self.next()? {
+                None => return Ok(None),
+                Some(Received::Message(request)) => return Ok(Some(request)),
+                Some(Received::Interleaved(_)) => {}
+            }
+        }
     }
 
     /// True when no request has begun: all bytes so far were whole requests.

@@ -11,7 +11,7 @@
 //! | RECORD, ANNOUNCE, REDIRECT, SET_PARAMETER | 405 and Allow | §11.3.1; nothing to set here |
 //! | any other method | 501 | §10 |
 //! | DESCRIBE that accepts no application/sdp | 406 | §12.1 |
-//! | SETUP without Transport; without an acceptable one | 400; 461 | §12.39 |
+//! | SETUP without Transport; without a readable one | 400; 461 | §12.39 |
 //! | PLAY, PAUSE, TEARDOWN without Session | 454 | §11.3.5 ("missing") |
 //! | PLAY with a Range that cannot be | 400, 457, 501 | see `range` |
 //! | PLAY with a Scale or Speed that is no number; Speed 0 | 400 | §12.34, §12.35 |
@@ -32,7 +32,7 @@ use super::frame::Frame;
 use super::range::{self, NptRange};
 use super::response::{Echo, METHODS, Response};
 use super::status::Status;
-use super::transport::{self, PortPair};
+use super::transport::{self, TransportOffer};
 use crate::error::{Fault, Malformed};
 
 /// A request that was read.
@@ -69,13 +69,9 @@ pub enum Command {
     Options,
     /// The description of `path`.
     Describe,
-    /// A session (or a place in the one of `Request::session`) that streams to these ports.
-    Setup {
-        /// Ports at which the client receives RTP and RTCP.
-        ports: PortPair,
-        /// The address the client gave, if it did: refuse one that is not its own (§12.39).
-        destination: Option<String>,
-    },
+    /// A session (or a place in the one of `Request::session`) with the first of these transports
+    /// that can be served; at least one. Refuse a destination that is not the client's own (§12.39).
+    Setup(Vec<TransportOffer>),
     /// Start, resume or seek. `Request::session` is there.
     Play(PlayRequest),
     /// Stop at once and keep the place. `Request::session` is there.
@@ -233,11 +229,14 @@ impl RequestParser<'_> {
     fn setup(&self) -> Result<Command, Response> {
         let header = value(self.message, &headers::TRANSPORT)
             .ok_or_else(|| self.refuse(Status::BadRequest))?;
-        let offer = transport::choose(header).ok_or_else(|| {
+        let offers = transport::offers(header);
+        if offers.is_empty() {
             let refusal = self.refuse(Status::UnsupportedTransport);
-            refusal.reason(UDP_ONLY).body("text/plain", format!("{UDP_ONLY_CURE}\n"))
-        })?;
-        Ok(Command::Setup { ports: offer.ports, destination: offer.destination })
+            return Err(refusal
+                .reason(TRANSPORTS)
+                .body("text/plain", format!("{TRANSPORTS_CURE}\n")));
+        }
+        Ok(Command::Setup(offers))
     }
 
     fn play(&self) -> Result<Command, Response> {
@@ -305,10 +304,9 @@ pub fn content_base(url: &str) -> String {
 }
 
 /// In the status line of 461.
-const UDP_ONLY: &str = "Unsupported Transport: only RTP over UDP";
-const UDP_ONLY_CURE: &str = "only RTP over UDP, unicast, with client_port, is offered for now: \
-    offer Transport: RTP/AVP;unicast;client_port=PORT-PORT, or download the file by HTTP where UDP \
-    does not pass";
+const TRANSPORTS: &str = "Unsupported Transport: RTP over UDP or TCP";
+const TRANSPORTS_CURE: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) and \
+    RTP on this connection (Transport: RTP/AVP/TCP;unicast;interleaved=0-1) are offered";
 
 #[cfg(test)]
 mod tests {
@@ -334,9 +332,9 @@ mod tests {
         let good = "OPTIONS rtsp://h/x RTSP/1.0\r\nCSeq: 2\r\n\r\n";
         let bad = "OPTIONS rtsp://h/x/..%2Fsecret RTSP/1.0\r\nCSeq: 1\r\n\r\n";
         reader.feed(format!("{bad}{good}").as_bytes());
-        let refused = reader.next().unwrap_err();
+        let refused = reader.next_request().unwrap_err();
         assert_eq!(refused.fault, Fault::Url);
-        assert_eq!(reader.next().unwrap_err(), refused, "what follows is not read");
+        assert_eq!(reader.next_request().unwrap_err(), refused, "what follows is not read");
     }
 
     #[test]
@@ -347,7 +345,7 @@ mod tests {
             let line = format!("DESCRIBE rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
             let mut reader = super::super::RequestReader::new(super::super::Limits::default());
             reader.feed(line.as_bytes());
-            let request = reader.next().unwrap().unwrap();
+            let request = reader.next_request().unwrap().unwrap();
             assert_eq!(request.path, path);
             assert_eq!(request.url, format!("rtsp://h{escaped}"));
         }
