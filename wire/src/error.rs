@@ -62,6 +62,10 @@ pub enum Fault {
     TransferEncoding,
     /// The message was begun but not completed in the time allowed.
     Overdue,
+    /// A GET or POST on an RTSP port without a usable `x-sessioncookie`.
+    TunnelCookie,
+    /// A byte in the upload half of an HTTP tunnel that is no base64.
+    Base64,
     /// Reply with a status other than 200.
     Status {
         /// The status code of the reply.
@@ -107,6 +111,8 @@ impl Fault {
             Fault::ContentLength | Fault::BodyTooLong { .. } => "RFC 2326 §12.14",
             Fault::TransferEncoding => "RFC 2326 §4.4",
             Fault::Overdue => "RFC 2326 §7.1.1",
+            Fault::TunnelCookie => "RTSP over HTTP",
+            Fault::Base64 => "RFC 4648 §4",
             Fault::Status { .. } => "RFC 2326 §11",
             Fault::ReplyHeader { name: "Transport" } => "RFC 2326 §12.39",
             Fault::ReplyHeader { name: "Session" } => "RFC 2326 §12.37",
@@ -135,6 +141,10 @@ impl fmt::Display for Fault {
             Fault::BodyTooLong { limit } => write!(f, "body of more than {limit} bytes"),
             Fault::TransferEncoding => f.write_str("Transfer-Encoding, which RTSP does not have"),
             Fault::Overdue => f.write_str("message not completed in the time allowed"),
+            Fault::TunnelCookie => {
+                f.write_str("HTTP request without the x-sessioncookie of an RTSP tunnel")
+            }
+            Fault::Base64 => f.write_str("byte of a tunnelled request that is no base64"),
             Fault::Status { code } => write!(f, "answered with status {code}"),
             Fault::ReplyHeader { name } => {
                 write!(f, "reply with no {name} header that can be understood")

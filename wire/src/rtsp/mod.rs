@@ -6,10 +6,10 @@
 //! uses sockets, files or the time of day.
 //!
 //! Supports OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP, unicast and multicast, and interleaved on
-//! the connection (§10.12), PLAY with normal play time, PAUSE, TEARDOWN, GET_PARAMETER. Departures from the RFC, all because its own clients expect
-//! them: PLAY with a Range while playing seeks at once instead of being queued (§10.5 wants a
-//! queue; no known server keeps one and RFC 7826 §13.4 gave it up), and PAUSE after the end of a
-//! stream succeeds.
+//! the connection (§10.12), PLAY with normal play time, PAUSE, TEARDOWN, GET_PARAMETER. Departures
+//! from the RFC, all because its own clients expect them: PLAY with a Range while playing seeks at
+//! once instead of being queued (§10.5 wants a queue; no known server keeps one and RFC 7826 §13.4
+//! gave it up), and PAUSE after the end of a stream succeeds.
 //!
 //! Does not implement RTSP over UDP (§9) or authentication.
 
@@ -22,6 +22,7 @@ mod response;
 mod session;
 mod status;
 mod transport;
+pub mod tunnel;
 
 pub use crate::error::{Fault, Malformed};
 pub use frame::{INTERLEAVED_HEADER_BYTES, InterleavedFrame, Limits, Received, interleaved_header};

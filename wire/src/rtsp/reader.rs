@@ -2,10 +2,10 @@
 //! The server's end of an RTSP connection: bytes in, requests and interleaved frames out.
 //!
 //! Feed what was received, then take requests and interleaved frames until there are none:
-//! pipelined requests (RFC 2326 §9.1) come out in order. Limits on memory are in the layer below (`frame`). The limit on time is
-//! here, as a question the caller asks after each round: a request that was begun has to be
-//! complete [`REQUEST_TIME_MAX`] later, however slowly it drips. How long a connection may say
-//! nothing at all is the caller's business; `is_empty` tells the two apart.
+//! pipelined requests (RFC 2326 §9.1) come out in order. Limits on memory are in the layer below
+//! (`frame`). The limit on time is here, as a question the caller asks after each round: a request
+//! that was begun has to be complete [`REQUEST_TIME_MAX`] later, however slowly it drips. How long
+//! a connection may say nothing at all is the caller's business; `is_empty` tells the two apart.
 //!
 //! A request that is well framed but wrong in itself is still a [`Request`] and the connection goes
 //! on; [`Malformed`] means that what follows cannot be trusted: send [`Malformed::response`] and

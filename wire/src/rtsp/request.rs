@@ -70,7 +70,8 @@ pub enum Command {
     /// The description of `path`.
     Describe,
     /// A session (or a place in the one of `Request::session`) with the first of these transports
-    /// that can be served; at least one. Refuse a destination that is not the client's own (§12.39).
+    /// that can be served; at least one. Refuse a destination that is not the client's own
+    /// (§12.39).
     Setup(Vec<TransportOffer>),
     /// Start, resume or seek. `Request::session` is there.
     Play(PlayRequest),

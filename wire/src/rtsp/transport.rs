@@ -3,10 +3,10 @@
 //!
 //! Three transports exist: RTP over UDP to one receiver, RTP interleaved on the RTSP connection
 //! (RFC 2326 §10.12), and RTP to a multicast group. A client lists its offers by preference
-//! (§12.39); an unreadable offer is passed over like one that cannot be served, because the next may
-//! do. That is why `rtsp-types`' typed header is not used here: it reads the list as a whole, so
-//! that one odd offer spoils all, and is strict about case. The server takes the first offer that
-//! it can serve.
+//! (§12.39); an unreadable offer is passed over like one that cannot be served, because the next
+//! may do. That is why `rtsp-types`' typed header is not used here: it reads the list as a whole,
+//! so that one odd offer spoils all, and is strict about case. The server takes the first offer
+//! that it can serve.
 //!
 //! Departures from the letter, all because real clients do it: neither `unicast` nor `multicast`
 //! means unicast when there is a `client_port` (the RFC's default is multicast, which has no
