@@ -72,6 +72,7 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
             let measured = match spec.open {
                 Open::Stream { .. } => stream(spec, &fixture, segments, packets),
                 Open::Download(_) => download(spec, &fixture, packets),
+                Open::Interleaved { .. } => unreachable!("not a member of PATHS"),
             };
             settle(spec, measured)?;
         }

@@ -60,6 +60,7 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
         let outcome = match spec.open {
             Open::Stream { .. } => stream(spec, &fixture),
             Open::Download(_) => download(spec, &fixture).map_err(Failure::Other),
+            Open::Interleaved { .. } => unreachable!("not a member of PATHS"),
         };
         settle(spec, outcome)?;
     }

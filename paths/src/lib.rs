@@ -27,6 +27,7 @@ mod error;
 mod file_datagrams;
 mod frame;
 mod host;
+mod interleaved;
 mod mapped_file;
 #[cfg(test)]
 #[path = "../tests/harness/network.rs"]
@@ -51,6 +52,10 @@ pub use datagram_reader::{Datagram, DatagramReader, dropped_packets};
 pub use destination::{Destination, SEGMENTS_MAX, SegmentLimitLowered};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
+pub use interleaved::{
+    INTERLEAVED_PACKETS_MAX, INTERLEAVED_PATHS, InterleavedOutput, InterleavedPath,
+    MESSAGE_BYTES_MAX, OutputTicket, SharedSocket,
+};
 pub use mapped_file::{MappedFile, read_ahead};
 pub use receive::{
     FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun,

@@ -14,6 +14,7 @@ use std::fmt;
 
 use crate::error::{Error, Unavailable};
 use crate::host::Host;
+use crate::interleaved::InterleavedPath;
 use crate::rtp;
 use crate::stream_path::StreamPath;
 use crate::tcp::{self, DownloadPath};
@@ -55,10 +56,12 @@ pub enum Transport {
     Udp,
     /// The file's own bytes as a TCP stream.
     Tcp,
+    /// RTP packets in frames on an RTSP connection.
+    Interleaved,
 }
 
 impl Transport {
-    /// All transports, in the order of the list.
+    /// The transports of [`PATHS`], in the order of the list.
     pub const ALL: [Self; 3] = [Self::Rtp, Self::Udp, Self::Tcp];
 
     /// Returns its name on the command line and in results.
@@ -67,6 +70,7 @@ impl Transport {
             Self::Rtp => "rtp",
             Self::Udp => "udp",
             Self::Tcp => "tcp",
+            Self::Interleaved => "interleaved",
         }
     }
 }
@@ -149,6 +153,13 @@ pub enum Open {
     },
     /// A download over TCP.
     Download(fn() -> Result<Box<dyn DownloadPath>, Error>),
+    /// A stream of frames over TCP; a member of [`crate::INTERLEAVED_PATHS`].
+    Interleaved {
+        /// The form of batch that it requires, frame headers included.
+        feed: Feed,
+        /// Opens the path.
+        open: fn() -> Result<Box<dyn InterleavedPath>, Error>,
+    },
 }
 
 /// Entry of a path to the network.

@@ -19,13 +19,13 @@ use crate::send_stats::SendStats;
 use crate::stream_path::{SegmentRun, SendFailure};
 use crate::sys::{FileMap, Gather};
 
-pub(super) const CALL: &str = "writev";
+pub(crate) const CALL: &str = "writev";
 
 /// A gathered batch.
 #[derive(Clone, Copy)]
-pub(super) struct GatheredPackets<'a> {
+pub(crate) struct GatheredPackets<'a> {
     batch: &'a Batch<'a>,
-    pub(super) source: &'a MappedFile,
+    pub(crate) source: &'a MappedFile,
     heads: &'a [u8],
     pieces: &'a [Piece],
 }
@@ -33,7 +33,7 @@ pub(super) struct GatheredPackets<'a> {
 impl<'a> GatheredPackets<'a> {
     /// # Panics
     /// When the batch is an image: [`crate::Feed`] names the form that each path takes.
-    pub(super) fn of(batch: &'a Batch<'a>) -> Self {
+    pub(crate) fn of(batch: &'a Batch<'a>) -> Self {
         let BatchForm::Gathered { source, heads, pieces } = batch.form else {
             panic!("this path is fed gathered batches");
         };
@@ -41,7 +41,7 @@ impl<'a> GatheredPackets<'a> {
     }
 
     /// Returns the position of the first payload.
-    pub(super) fn start(&self) -> Cursor<'a> {
+    pub(crate) fn start(&self) -> Cursor<'a> {
         Cursor::new(self.pieces)
     }
 
@@ -61,7 +61,7 @@ impl<'a> GatheredPackets<'a> {
     }
 
     /// Returns a packet's header.
-    pub(super) fn head(&self, packet: u32) -> &'a [u8] {
+    pub(crate) fn head(&self, packet: u32) -> &'a [u8] {
         let at = packet as usize * self.head_bytes();
         &self.heads[at..at + self.head_bytes()]
     }
@@ -78,7 +78,7 @@ impl<'a> GatheredPackets<'a> {
     }
 
     /// Payload bytes of a packet.
-    pub(super) fn payload_bytes(&self, packet: u32) -> u64 {
+    pub(crate) fn payload_bytes(&self, packet: u32) -> u64 {
         self.batch.run_bytes(packet, 1) - self.head_bytes() as u64
     }
 
@@ -107,7 +107,7 @@ impl<'a> GatheredPackets<'a> {
 
     /// Interprets a refusal of `call`: `EFAULT` of a page that was cut off is a cut; other errors
     /// are the kernel's.
-    pub(super) fn refused(
+    pub(crate) fn refused(
         &self,
         (call, errno): (&'static str, Errno),
         run: SegmentRun,
@@ -137,7 +137,7 @@ impl<'a> GatheredPackets<'a> {
 
 /// Puts `run`, or as many of its packets as fit, on `list`; returns their number and the position
 /// of the payload after them.
-pub(super) fn gather<'a>(
+pub(crate) fn gather<'a>(
     packets: &GatheredPackets<'a>,
     map: &'a FileMap,
     list: &mut Gather<'_, 'a>,

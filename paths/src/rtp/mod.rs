@@ -24,7 +24,7 @@ pub(crate) mod uring_zc;
 pub(crate) mod wire_sendfile;
 
 mod corked;
-mod gathered;
+pub(crate) mod gathered;
 mod header_series;
 mod payload_buffer;
 

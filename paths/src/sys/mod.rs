@@ -74,7 +74,7 @@ pub(crate) use netlink::Netlink;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
 pub use option::unacknowledged;
-pub(crate) use option::{ip_option, set_udp_segment};
+pub(crate) use option::{ip_option, set_udp_segment, set_unsent_bytes_max};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
 pub(crate) use packet_receive::{BlockRing, Frame};
@@ -84,7 +84,7 @@ pub(crate) use receive::{
 };
 pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{
-    Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
+    Gather, RANGES_MAX, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
 };
 pub(crate) use splice::Pipe;
 pub(crate) use umem::has_xdp_sockets;

@@ -34,6 +34,16 @@ pub(crate) fn set_udp_segment(
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, value, stats)
 }
 
+/// Limits the bytes of a TCP socket that are written and not sent (tcp(7), `TCP_NOTSENT_LOWAT`).
+pub(crate) fn set_unsent_bytes_max(
+    socket: BorrowedFd<'_>,
+    bytes: u32,
+    stats: &mut SendStats,
+) -> Result<(), Errno> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, stats)
+}
+
 /// Returns the value of an option of IPv4 that is a byte of its header, such as `IP_TTL`.
 pub(crate) fn ip_option(
     socket: BorrowedFd<'_>,
