@@ -31,6 +31,7 @@ use crate::error::{Error, Setting};
 use crate::http::write_deadline::Allowance;
 use crate::limits::Refused;
 use crate::meter::Meters;
+use crate::rtsp::rtsp_input::read_some;
 use crate::server_state::ServerState;
 
 /// Opens a listener at the setting's address.
@@ -220,10 +221,36 @@ pub(crate) async fn write(stream: &TcpStream, bytes: &[u8], wait: Duration) -> b
 pub(crate) async fn close(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let mut sink = [0; 4096];
-        let drain = async { while matches!(stream.read(&mut sink).await, Ok(1..)) {} };
+        let drain = async {
+            let mut drained = 0;
+            while let Ok(bytes @ 1..) = stream.read(&mut sink).await
+                && drained < DRAINED_BYTES_MAX
+            {
+                drained += bytes;
+            }
+        };
         // Unread bytes at close would cause a reset that overtakes the answer.
         let _ = timeout(LINGER, drain).await;
     }
+}
+
+/// Closes like [`close`] a connection that other holders may still refer to.
+pub(crate) async fn close_shared(stream: &TcpStream) {
+    use rustix::net::{Shutdown, shutdown};
+    if shutdown(stream, Shutdown::Write).is_ok() {
+        let mut sink = [0; 4096];
+        let drain = async {
+            let mut drained = 0;
+            while let bytes @ 1.. = read_some(stream, &mut sink).await
+                && drained < DRAINED_BYTES_MAX
+            {
+                drained += bytes;
+            }
+        };
+        let _ = timeout(LINGER, drain).await;
+    }
+    // A pacer may hold the socket for a moment; the client sees the end now.
+    let _ = shutdown(stream, Shutdown::Both);
 }
 
 const REFUSAL: Duration = Duration::from_millis(50);
@@ -231,4 +258,6 @@ const REFUSAL: Duration = Duration::from_millis(50);
 const REFUSING_MAX: usize = 8;
 /// Least time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Most bytes read of a peer that goes on sending: more than it has on the way.
+const DRAINED_BYTES_MAX: usize = 16 << 20;
 const LINGER: Duration = Duration::from_millis(500);

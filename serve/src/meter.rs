@@ -30,6 +30,11 @@ pub(crate) struct PacerCounters {
     /// ICMP reports that quote a recently sent packet, and other reports.
     pub(crate) icmp_verified: u64,
     pub(crate) icmp_ignored: u64,
+    /// Times a slow reader's session skipped to a later place to start, and the packets skipped.
+    pub(crate) reader_skips: u64,
+    pub(crate) packets_skipped: u64,
+    /// Packets that were late because their reader was.
+    pub(crate) packets_late_reader: u64,
 }
 
 impl PacerCounters {
@@ -42,6 +47,9 @@ impl PacerCounters {
             clock_moves: 0,
             icmp_verified: 0,
             icmp_ignored: 0,
+            reader_skips: 0,
+            packets_skipped: 0,
+            packets_late_reader: 0,
         }
     }
 
@@ -54,6 +62,12 @@ impl PacerCounters {
         }
     }
 
+    /// Adds the statistics of a send call of `packets` whose reader was late.
+    pub(crate) fn record_late_reader(&mut self, tally: &SendStats, packets: u64) {
+        self.tally += *tally;
+        self.packets_late_reader += packets;
+    }
+
     /// Adds the counters of a thread.
     fn add(&mut self, other: &PacerCounters) {
         self.tally += other.tally;
@@ -62,11 +76,18 @@ impl PacerCounters {
         self.clock_moves += other.clock_moves;
         self.icmp_verified += other.icmp_verified;
         self.icmp_ignored += other.icmp_ignored;
+        self.reader_skips += other.reader_skips;
+        self.packets_skipped += other.packets_skipped;
+        self.packets_late_reader += other.packets_late_reader;
     }
 
     /// Copies `other` without allocation.
     fn copy(&mut self, other: &PacerCounters) {
         let PacerCounters { cold_stalls, clock_moves, icmp_verified, icmp_ignored, .. } = *other;
+        let PacerCounters { reader_skips, packets_skipped, packets_late_reader, .. } = *other;
+        self.reader_skips = reader_skips;
+        self.packets_skipped = packets_skipped;
+        self.packets_late_reader = packets_late_reader;
         self.tally = other.tally;
         self.late_us.set_to(&other.late_us).expect("equal bounds");
         self.cold_stalls = cold_stalls;
@@ -121,6 +142,7 @@ pub(crate) struct Meters {
     pub(crate) connections_refused: AtomicU64,
     pub(crate) sessions_refused: AtomicU64,
     pub(crate) requests_malformed: AtomicU64,
+    pub(crate) frames_unexpected: AtomicU64,
     /// Counters shared with the store of images.
     pub(crate) images_dropped: Arc<AtomicU64>,
     pub(crate) images_invalid: Arc<AtomicU64>,
@@ -134,6 +156,8 @@ pub(crate) struct Meters {
 pub struct ServerMetrics {
     /// Sessions set up and not yet ended.
     pub sessions: usize,
+    /// Those of them whose media uses their RTSP connection.
+    pub sessions_interleaved: usize,
     /// Sessions set up since the start.
     pub sessions_total: u64,
     /// Sessions refused at a limit, or for want of a file descriptor or a port.
@@ -146,6 +170,8 @@ pub struct ServerMetrics {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Requests that broke their protocol.
     pub requests_malformed: u64,
+    /// Interleaved frames of clients on channels that carry nothing from clients.
+    pub frames_unexpected: u64,
     /// RTP packets handed to the kernel.
     pub packets: u64,
     /// Bytes of RTP (header and payload) and of download bodies handed to the kernel.
@@ -167,6 +193,12 @@ pub struct ServerMetrics {
     pub icmp_verified: u64,
     /// ICMP reports that do not, or that claim no more than a passing fault: counted and ignored.
     pub icmp_ignored: u64,
+    /// Times the session of a slow reader over TCP skipped to a later place to start.
+    pub reader_skips: u64,
+    /// RTP packets that these readers missed.
+    pub packets_skipped: u64,
+    /// RTP packets that waited for a slow reader over TCP; not counted in `late_us`.
+    pub packets_late_reader: u64,
     /// Cache look-ups that found a damaged or outdated plan, which is made again.
     pub plans_invalid: u64,
     /// Cache look-ups that found a damaged or outdated wire image, which is made again.
@@ -205,6 +237,7 @@ impl Meters {
             connections_refused: AtomicU64::new(0),
             sessions_refused: AtomicU64::new(0),
             requests_malformed: AtomicU64::new(0),
+            frames_unexpected: AtomicU64::new(0),
             images_dropped: Arc::default(),
             images_invalid: Arc::default(),
             plans: OnceLock::new(),
@@ -217,7 +250,7 @@ impl Meters {
 
     pub(crate) fn report(
         &self,
-        sessions: usize,
+        (sessions, sessions_interleaved): (usize, usize),
         connections: usize,
         refusals: BTreeMap<&'static str, u64>,
     ) -> ServerMetrics {
@@ -230,12 +263,14 @@ impl Meters {
         let bytes = all.tally.bytes;
         ServerMetrics {
             sessions,
+            sessions_interleaved,
             sessions_total: self.sessions_total.load(Ordering::Relaxed),
             sessions_refused: self.sessions_refused.load(Ordering::Relaxed),
             connections,
             connections_refused: self.connections_refused.load(Ordering::Relaxed),
             refusals,
             requests_malformed: self.requests_malformed.load(Ordering::Relaxed),
+            frames_unexpected: self.frames_unexpected.load(Ordering::Relaxed),
             packets,
             bytes,
             bytes_copied: all.tally.copied_bytes,
@@ -251,6 +286,9 @@ impl Meters {
             clock_moves: all.clock_moves,
             icmp_verified: all.icmp_verified,
             icmp_ignored: all.icmp_ignored,
+            reader_skips: all.reader_skips,
+            packets_skipped: all.packets_skipped,
+            packets_late_reader: all.packets_late_reader,
             plans_invalid: self.plans.get().map_or(0, PlanStore::invalid_plans),
             images_invalid: self.images_invalid.load(Ordering::Relaxed),
             images_dropped: self.images_dropped.load(Ordering::Relaxed),

@@ -45,6 +45,8 @@ pub(crate) struct Choice {
     pub(crate) gathered: ByBurst,
     /// Sends from the wire image, if images are used.
     pub(crate) image: Option<ByBurst>,
+    /// Sends frames from the file, on RTSP connections.
+    pub(crate) framed: &'static Spec,
 }
 
 /// A path for short bursts and one for long ones, often the same path.
@@ -75,6 +77,7 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let streams = Choice {
         gathered: search.by_burst(GATHERED, &gathered).expect("the reference has no needs"),
         image: search.by_burst(IMAGED, &image),
+        framed: framed(),
     };
     let download = search.cheapest(Transport::Tcp, 0, DOWNLOADS, &|_| true);
     let download = download.expect("the reference has no needs").spec;
@@ -92,6 +95,7 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
         let slot = match spec.open {
             Open::Stream { .. } => &mut stream,
             Open::Download(_) => &mut forced_download,
+            Open::Interleaved { .. } => unreachable!("not found by these transports"),
         };
         if slot.replace(spec).is_some_and(|other: &Spec| other.name != spec.name) {
             return Err(Error::Setting {
@@ -117,7 +121,7 @@ fn forced(spec: &'static Spec, default: Choice, config: &Config) -> Result<Choic
         Open::Stream { feed: Feed::Image, .. } => {
             Ok(Choice { image: Some(ByBurst::always(spec)), ..default })
         }
-        _ => Ok(Choice { gathered: ByBurst::always(spec), image: None }),
+        _ => Ok(Choice { gathered: ByBurst::always(spec), image: None, ..default }),
     }
 }
 
@@ -144,7 +148,7 @@ impl Ranked {
     fn feed(&self) -> Option<Feed> {
         match self.spec.open {
             Open::Stream { feed, .. } => Some(feed),
-            Open::Download(_) => None,
+            Open::Download(_) | Open::Interleaved { .. } => None,
         }
     }
 
@@ -222,6 +226,13 @@ impl Search<'_> {
         }
         ranked
     }
+}
+
+/// Returns the path of frames on RTSP connections: the one that needs no image.
+fn framed() -> &'static Spec {
+    let is_gathered =
+        |spec: &&&Spec| matches!(spec.open, Open::Interleaved { feed: Feed::Gathered, .. });
+    paths::INTERLEAVED_PATHS.iter().find(is_gathered).expect("the reference gathers")
 }
 
 fn unknown(name: &str) -> Error {

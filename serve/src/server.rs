@@ -103,6 +103,7 @@ impl Server {
             began: Instant::now(),
             limits,
             next_connection: AtomicU64::new(1),
+            tunnels: Arc::default(),
         });
         let mut tasks = vec![
             tokio::spawn(listener::serve(
@@ -209,7 +210,7 @@ impl Server {
             tracing::warn!("a thread still waits for a disk; leaving it");
         }
         // The pacers have published their final counters.
-        meters.report(0, connections, refusals)
+        meters.report((0, 0), connections, refusals)
     }
 }
 

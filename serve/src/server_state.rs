@@ -17,6 +17,7 @@ use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::Pacers;
 use crate::rtsp::media_ports::MediaPortPool;
 use crate::rtsp::stream_session::StreamSessions;
+use crate::rtsp::tunnels::Tunnels;
 use crate::wire_image::WireImages;
 
 /// The parts of a running server.
@@ -37,6 +38,7 @@ pub(crate) struct ServerState {
     pub(crate) began: Instant,
     pub(crate) limits: Arc<Limiter>,
     pub(crate) next_connection: AtomicU64,
+    pub(crate) tunnels: Arc<Tunnels>,
 }
 
 impl ServerState {
@@ -47,6 +49,7 @@ impl ServerState {
 
     pub(crate) fn report(&self) -> ServerMetrics {
         let refusals = self.limits.refusals.counts();
-        self.meters.report(self.sessions.len(), self.limits.connections(), refusals)
+        let sessions = (self.sessions.len(), self.sessions.interleaved());
+        self.meters.report(sessions, self.limits.connections(), refusals)
     }
 }

@@ -130,6 +130,13 @@ impl PacketPlan {
         self.packets_before(begun.saturating_add(presented_ticks - entry.presented_ticks))
     }
 
+    /// The first packet from `packet` on where play can start; none before the end.
+    pub fn entry_from(&self, packet: u64) -> Option<u64> {
+        let packet_of = |entry: &EntryPoint| self.packet_of(entry.ts_packet);
+        let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
+        self.entries.get(at).map(packet_of)
+    }
+
     /// The last place to start that is presented at `ticks` or before.
     fn entry_presented(&self, ticks: u64) -> &EntryPoint {
         let after = self.entries.partition_point(|entry| entry.presented_ticks <= ticks);

@@ -5,8 +5,9 @@
 //! All through the real program over loopback. One file a kind of trouble: [`start`] (options,
 //! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
 //! descriptors spent), [`sessions`] (strangers, leavers, RTCP, SIGTERM), [`files`] (what is no
-//! stream, vanishes or shrinks), [`library`] (what is new or changed), [`cache`] (damaged, not
-//! writable), [`routes`] (every path gives the same bytes).
+//! stream, vanishes or shrinks), [`interleaved`] (readers over TCP, tunnels), [`library`] (what is
+//! new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
+//! bytes).
 //!
 //! Nothing here asserts that something is fast; where a time limit is the server's promise, its end
 //! is awaited with room for a busy machine. Takes about a minute on two cores.
@@ -18,6 +19,7 @@ mod harness;
 
 mod cache;
 mod files;
+mod interleaved;
 mod library;
 mod limits;
 mod requests;

@@ -206,7 +206,7 @@ fn refusals_keep_the_connection() {
         ("DESCRIBE", "none.ts", &[], 404),
         ("SETUP", "none.ts", &[udp], 404),
         ("SETUP", "a.ts", &[], 400),
-        ("SETUP", "a.ts", &["Transport: RTP/AVP/TCP;unicast;interleaved=0-1"], 461),
+        ("SETUP", "a.ts", &["Transport: RTP/SAVP/TCP;unicast;interleaved=0-1"], 461),
         ("SETUP", "a.ts", &["Transport: RTP/AVP;unicast;client_port=0-1"], 461),
         ("SETUP", "a.ts", &["Transport: RTP/AVP;multicast"], 461),
         ("SETUP", "a.ts", &[elsewhere], 461),
@@ -315,13 +315,13 @@ const CLOSE_WAIT: Duration = Duration::from_secs(15);
 const ENDLESS_PIECES: usize = 4096;
 
 #[test]
-fn transport_other_than_udp_is_told_what_there_is() {
+fn an_unknown_transport_is_told_which_ones_there_are() {
     let (server, _) = server();
-    let over_tcp = ["Transport: RTP/AVP/TCP;unicast;interleaved=0-1"];
-    let refused = Control::to(server.rtsp).ask("SETUP", "a.ts", &over_tcp);
+    let encrypted = ["Transport: RTP/SAVP;unicast;client_port=5000-5001"];
+    let refused = Control::to(server.rtsp).ask("SETUP", "a.ts", &encrypted);
     assert_eq!(refused.status, 461);
     let line = refused.head.lines().next().expect("a status line");
-    assert_eq!(line, "RTSP/1.0 461 Unsupported Transport: only RTP over UDP");
+    assert_eq!(line, "RTSP/1.0 461 Unsupported Transport: RTP over UDP or TCP");
     assert!(refused.text().contains("client_port=PORT-PORT"), "{refused:?}");
     server.stop();
 }

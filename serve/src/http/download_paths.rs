@@ -64,7 +64,7 @@ impl Downloads {
 fn open(spec: &Spec) -> Result<Box<dyn DownloadPath>, String> {
     match spec.open {
         Open::Download(open) => open().map_err(|error| error.to_string()),
-        Open::Stream { .. } => Err(format!("{spec} sends streams")),
+        Open::Stream { .. } | Open::Interleaved { .. } => Err(format!("{spec} sends streams")),
     }
 }
 

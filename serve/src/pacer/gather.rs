@@ -11,6 +11,7 @@ use std::ops::Range;
 use media::TS_PACKET_BYTES;
 use media::plan::PacketPlan;
 use paths::Piece;
+use wire::rtsp::interleaved_header;
 
 use crate::rtsp::stream_session::Shift;
 
@@ -25,12 +26,38 @@ impl Gather {
     /// Lays out `packets`, all of one segment run, with sequence numbers and timestamps shifted.
     pub(crate) fn fill(&mut self, plan: &PacketPlan, packets: Range<u64>, shift: Shift) {
         self.heads.clear();
-        self.pieces.clear();
         for (packet, timestamp) in packets.clone().zip(plan.timestamps(packets.clone())) {
-            let number = packet.wrapping_add(u64::from(shift.sequence));
-            let timestamp = timestamp.wrapping_add(shift.timestamp);
-            self.heads.extend_from_slice(&plan.header_at(number, timestamp));
+            self.head(plan, packet, timestamp, shift);
         }
+        self.payloads(plan, packets);
+    }
+
+    /// Lays out `packets` like [`Gather::fill`], each with the header of a frame of `channel`.
+    pub(crate) fn fill_framed(
+        &mut self,
+        plan: &PacketPlan,
+        packets: Range<u64>,
+        shift: Shift,
+        channel: u8,
+    ) {
+        self.heads.clear();
+        for (packet, timestamp) in packets.clone().zip(plan.timestamps(packets.clone())) {
+            let bytes = plan.wire_offset(packet + 1) - plan.wire_offset(packet);
+            let bytes = u16::try_from(bytes).expect("a packet fits a datagram");
+            self.heads.extend_from_slice(&interleaved_header(channel, bytes));
+            self.head(plan, packet, timestamp, shift);
+        }
+        self.payloads(plan, packets);
+    }
+
+    fn head(&mut self, plan: &PacketPlan, packet: u64, timestamp: u32, shift: Shift) {
+        let number = packet.wrapping_add(u64::from(shift.sequence));
+        let timestamp = timestamp.wrapping_add(shift.timestamp);
+        self.heads.extend_from_slice(&plan.header_at(number, timestamp));
+    }
+
+    fn payloads(&mut self, plan: &PacketPlan, packets: Range<u64>) {
+        self.pieces.clear();
         // The packets of a segment run are contiguous in the file.
         let offset = plan.payload(packets.start).file_offset;
         let bytes = plan.payload_bytes(packets);
@@ -44,7 +71,7 @@ impl Gather {
         }
     }
 
-    /// Returns the RTP headers, 12 bytes each.
+    /// Returns the headers: 12 bytes of RTP for each packet, four of a frame before them if framed.
     pub(crate) fn heads(&self) -> &[u8] {
         &self.heads
     }

@@ -15,6 +15,7 @@
 //! Does not handle RTCP, time-outs or any protocol.
 
 mod gather;
+pub(crate) mod media_target;
 mod paced_stream;
 mod wheel;
 
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use paths::{Open, Spec, StreamPath};
+use paths::{InterleavedPath, Open, Spec, StreamPath};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
@@ -108,6 +109,7 @@ impl Pacers {
             let tools = Tools {
                 gathered: Sending::open(choice.gathered)?,
                 image: choice.image.map(Sending::open).transpose()?,
+                framed: open_framed(choice.framed)?,
                 gather: Gather::default(),
                 meter: PacerMeter::new(meter.clone()),
                 readers: readers.clone(),
@@ -185,6 +187,7 @@ impl Handle {
 pub(crate) struct Tools {
     gathered: Sending,
     image: Option<Sending>,
+    framed: Box<dyn InterleavedPath>,
     gather: Gather,
     meter: PacerMeter,
     readers: PrefetchHandle,
@@ -399,12 +402,17 @@ fn tick_of(began: Instant, moment: Instant) -> Tick {
 fn open(spec: &'static Spec) -> Result<Box<dyn StreamPath>, Error> {
     match spec.open {
         Open::Stream { open, .. } => Ok(open()?),
-        Open::Download(_) => Err(Error::Setting {
+        Open::Download(_) | Open::Interleaved { .. } => Err(Error::Setting {
             setting: Setting::Paths,
             found: spec.name.to_owned(),
-            cure: "this path is for downloads and cannot stream".to_owned(),
+            cure: "this path does not send datagrams; name one of transport rtp".to_owned(),
         }),
     }
+}
+
+fn open_framed(spec: &'static Spec) -> Result<Box<dyn InterleavedPath>, Error> {
+    let Open::Interleaved { open, .. } = spec.open else { panic!("{spec} sends no frames") };
+    Ok(open()?)
 }
 
 /// Returns the cores this process may run on: one pacer each.

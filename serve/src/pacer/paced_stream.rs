@@ -17,8 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{Batch, Destination, SendError, SendStats, StreamPath};
+use paths::{Batch, INTERLEAVED_PACKETS_MAX, InterleavedPath, SendError, SendStats, StreamPath};
+use wire::rtsp::INTERLEAVED_HEADER_BYTES;
 
+use super::media_target::{MediaTarget, packets_missed};
 use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
@@ -28,7 +30,7 @@ use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift};
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {
     pub(crate) source: Arc<Source>,
-    pub(crate) to: Destination,
+    pub(crate) to: MediaTarget,
     pub(crate) link: Arc<Link>,
     /// The next packet to send.
     pub(crate) next: u64,
@@ -89,7 +91,7 @@ pub(crate) enum StreamEnd {
 
 impl PacedStream {
     /// Creates a session that does not play yet.
-    pub(crate) fn new(source: Arc<Source>, to: Destination, link: Arc<Link>) -> PacedStream {
+    pub(crate) fn new(source: Arc<Source>, to: MediaTarget, link: Arc<Link>) -> PacedStream {
         let plan = &source.asset.plan;
         let seconds = (plan.duration_ticks() / TICKS_PER_SECOND).max(1);
         PacedStream {
@@ -207,6 +209,9 @@ impl PacedStream {
         let target = due.min(ready);
         let outcome = self.send(self.next..target, form, clock, tools);
         self.judge_reports(tools);
+        if self.to.is_blocked() {
+            self.skip_missed(now, clock, tools);
+        }
         match outcome {
             Ok(()) if self.next >= self.end && !self.may_grow() => Step::Ended(StreamEnd::Finished),
             Ok(()) if self.next < due => {
@@ -215,7 +220,10 @@ impl PacedStream {
                 Step::Wait
             }
             Ok(()) if clock.ticks_at(now) >= cap => Step::Behind,
-            Ok(()) => Step::Sent { due: clock.moment_of(self.source.asset.plan.ticks(self.next)) },
+            Ok(()) => {
+                self.to.note_in_time();
+                Step::Sent { due: clock.moment_of(self.source.asset.plan.ticks(self.next)) }
+            }
             Err(step) => step,
         }
     }
@@ -224,14 +232,18 @@ impl PacedStream {
     fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> MediaClock {
         let at = self.source.asset.plan.ticks(self.next);
         let clock = match self.clock {
-            Some(clock) if now.saturating_duration_since(clock.moment_of(at)) < BEHIND_MAX => clock,
+            Some(clock)
+                if now.saturating_duration_since(clock.moment_of(at)) < self.to.behind_max() =>
+            {
+                clock
+            }
             found => {
                 if found.is_some() {
                     tools.counters().clock_moves += 1;
                     let name = &self.source.asset.name;
                     tracing::warn!(
                         "{name}: over {} s behind; the stream's clock is moved",
-                        BEHIND_MAX.as_secs()
+                        self.to.behind_max().as_secs()
                     );
                 }
                 // After a clock that was behind, `sent_until` lies in the past.
@@ -247,8 +259,9 @@ impl PacedStream {
 
     /// Returns the form to send in and one past the last packet in memory; asks for more in time.
     fn ready(&mut self, tools: &Tools) -> (SendForm, u64) {
-        // The image holds unshifted numbers.
-        let imaged = self.shift == Shift::default()
+        // The image holds unshifted numbers, and no frames.
+        let imaged = matches!(self.to, MediaTarget::Datagrams(_))
+            && self.shift == Shift::default()
             && tools.image.is_some()
             && self.source.image().is_some();
         if imaged {
@@ -328,31 +341,27 @@ impl PacedStream {
                 break Ok(());
             }
             let plan = &self.source.asset.plan;
-            let count =
-                plan.segment_run(self.next, (packets.end - self.next).min(BATCH_PACKETS_MAX));
+            let most = match self.to {
+                MediaTarget::Datagrams(_) => BATCH_PACKETS_MAX,
+                MediaTarget::Stream(_) => INTERLEAVED_PACKETS_MAX,
+            };
+            let count = plan.segment_run(self.next, (packets.end - self.next).min(most));
             let run = self.next..self.next + count;
             let late =
                 Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(run.start)));
             let mut tally = SendStats::default();
-            let batch = match form {
-                SendForm::Image => tools.image_batch(&self.source, run),
-                SendForm::Source => Some(tools.gathered_batch(&self.source, run, self.shift)),
-            };
-            let sent = match batch {
-                Some((path, batch)) => path.send(&batch, &mut self.to, &mut tally),
-                // Another session has just dropped the image; the next step sends from the file.
-                None => Err(SendError::Blocked),
-            };
+            let was_blocked = self.to.is_blocked();
+            let sent = self.send_batch(run, form, &mut tally, tools);
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
-            tools.counters().record(&tally, late, count);
-            if let Some(fall) = self.to.take_segment_limit_lowered() {
-                let (name, from, to) = (self.to.name(), fall.from, fall.to);
-                let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
-                tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
+            match was_blocked {
+                // The reader was late, not this server.
+                true => tools.counters().record_late_reader(&tally, count),
+                false => tools.counters().record(&tally, late, count),
             }
             match sent {
                 Ok(0) => break Err(Step::Wait),
                 Ok(_) => {
+                    let plan = &self.source.asset.plan;
                     let octets = plan.payload_bytes(self.next..self.next + count);
                     self.next += count;
                     progress.add(count, octets, late);
@@ -364,6 +373,59 @@ impl PacedStream {
             self.link.count(self.next, progress);
         }
         outcome
+    }
+
+    /// Sends one batch of a segment run to the session's target.
+    fn send_batch(
+        &mut self,
+        run: Range<u64>,
+        form: SendForm,
+        tally: &mut SendStats,
+        tools: &mut Tools,
+    ) -> Result<u32, SendError> {
+        let (source, shift) = (&self.source, self.shift);
+        let to = match &mut self.to {
+            MediaTarget::Datagrams(to) => to,
+            MediaTarget::Stream(to) => {
+                let (path, batch) = tools.framed_batch(source, run, shift, to.channel);
+                let mut output = to.output.lock();
+                let sent = path.send(&batch, &mut output, tally);
+                to.is_blocked |= sent == Err(SendError::Blocked) || output.rest_bytes() > 0;
+                return sent;
+            }
+        };
+        let batch = match form {
+            SendForm::Image => tools.image_batch(source, run),
+            SendForm::Source => Some(tools.gathered_batch(source, run, shift)),
+        };
+        let sent = match batch {
+            Some((path, batch)) => path.send(&batch, to, tally),
+            // Another session has just dropped the image; the next step sends from the file.
+            None => Err(SendError::Blocked),
+        };
+        if let Some(fall) = to.take_segment_limit_lowered() {
+            let (name, from, to) = (to.name(), fall.from, fall.to);
+            let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
+            tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
+        }
+        sent
+    }
+
+    /// Skips what a slow reader has missed, once its backlog is at the limit.
+    fn skip_missed(&mut self, now: Instant, clock: MediaClock, tools: &mut Tools) {
+        let plan = &self.source.asset.plan;
+        let may_grow = self.may_grow();
+        let missed = packets_missed(plan, self.next..self.end, (clock, now), may_grow);
+        if let Some(missed) = missed {
+            let packets = missed.end - missed.start;
+            self.next = missed.end;
+            // Its windows begin at another packet now.
+            self.seen = [Seen::default(); 2];
+            self.link.skip(self.next, packets);
+            let counters = tools.counters();
+            counters.reader_skips += 1;
+            counters.packets_skipped += packets;
+        }
     }
 
     /// Returns the result of a step whose send call failed.
@@ -386,7 +448,8 @@ impl PacedStream {
 impl PacedStream {
     /// Records ICMP reports about the session's packets; counts and ignores the rest.
     fn judge_reports(&mut self, tools: &mut Tools) {
-        let reports = self.to.take_reports();
+        let MediaTarget::Datagrams(to) = &mut self.to else { return };
+        let reports = to.take_reports();
         if reports.is_empty() {
             return;
         }
@@ -394,7 +457,7 @@ impl PacedStream {
         let packet_bytes = plan.wire_offset(1);
         let mut ignored = 0;
         for report in &reports {
-            let kind = icmp_faults::kind(report.fault, packet_bytes, self.to.is_cut_on_the_way());
+            let kind = icmp_faults::kind(report.fault, packet_bytes, to.is_cut_on_the_way());
             match kind {
                 Some(kind)
                     if icmp_faults::is_sent(
@@ -414,7 +477,7 @@ impl PacedStream {
         counters.icmp_verified += reports.len() as u64 - ignored;
         counters.icmp_ignored += ignored;
         if ignored > 0 {
-            tools.say_ignored(self.to.name());
+            tools.say_ignored(to.name());
         }
     }
 }
@@ -454,6 +517,26 @@ impl Tools {
     }
 }
 
+impl Tools {
+    /// Returns a segment run of the file in frames of `channel`, and its path.
+    fn framed_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+        shift: Shift,
+        channel: u8,
+    ) -> (&'a mut dyn InterleavedPath, Batch<'a>) {
+        let plan = &source.asset.plan;
+        let count = (packets.end - packets.start) as u32;
+        let packet_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
+        let segment_bytes = packet_bytes as u32 + INTERLEAVED_HEADER_BYTES as u32;
+        self.gather.fill_framed(plan, packets, shift, channel);
+        let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
+        let batch = Batch::gathered(&source.media, count, segment_bytes, heads, pieces);
+        (&mut *self.framed, batch)
+    }
+}
+
 /// Converts a duration to the plan's ticks.
 pub(crate) fn ticks(duration: Duration) -> u64 {
     let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
@@ -472,8 +555,6 @@ const BATCH_PACKETS_MAX: u64 = 48;
 const CUSHION: Duration = Duration::from_secs(2);
 /// Interval at which such a viewer's recording is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Largest delay: packets that are later are useless at their time, so the clock is moved instead.
-const BEHIND_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::pacer::{Event, StreamEnd};
 use crate::rtsp::icmp_faults::Voices;
+use crate::rtsp::session_transport::SessionTransport;
 use crate::rtsp::stream_session::{SessionControl, Shift, StreamSession};
 use crate::server_state::ServerState;
 
@@ -46,18 +47,27 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
         let view = session.control.lock().unwrap().receiver;
         if progress.packets == 0 {
             // Such an end is unremarkable, and a flood of SETUPs must not flood the log.
-            tracing::debug!("session {} of {}: {reason}", session.number, session.rtp_peer);
+            tracing::debug!("session {} of {}: {reason}", session.number, session.transport.peer());
             return;
         }
         tracing::info!(
-            "session {} of {}: {reason}; {} packets, {:.1} ms late at most, {} stalls; {}",
+            "session {} of {}: {reason}; {} packets, {:.1} ms late at most, {} stalls; {}{}",
             session.number,
-            session.rtp_peer,
+            session.transport.peer(),
             progress.packets,
             progress.late_max.as_secs_f64() * 1e3,
             progress.stalls,
+            skipped_in_words(progress.skipped),
             in_words(&view),
         );
+    }
+}
+
+/// Describes the packets that a slow reader has missed, for the log.
+fn skipped_in_words(packets: u64) -> String {
+    match packets {
+        0 => String::new(),
+        packets => format!("the reader was slow over TCP and missed {packets} packets; "),
     }
 }
 
@@ -101,11 +111,16 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
 fn on_rtcp(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
     // No session: it has just ended, or the datagram is noise.
     let Some(session) = server.sessions.by_rtcp(from) else { return };
+    take_rtcp(server, &session, datagram);
+}
+
+/// Takes RTCP of a session's client.
+pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram: &[u8]) {
     let seen = match rtcp::parse(datagram) {
         Ok(seen) => seen,
         Err(malformed) => {
             Meters::count(&server.meters.requests_malformed);
-            tracing::debug!("rtcp {from}: {malformed}");
+            tracing::debug!("rtcp {}: {malformed}", session.transport.peer());
             return;
         }
     };
@@ -130,6 +145,10 @@ fn look(server: &Arc<ServerState>) {
     for session in server.sessions.all() {
         let mut control = session.control.lock().unwrap();
         let playing = control.state.state() == SessionState::Playing;
+        if let SessionTransport::Interleaved { output, .. } = &session.transport {
+            // The rest of a frame behind which nothing was sent since.
+            output.flush();
+        }
         if now >= control.state.expires_at() {
             let has_played = control.state.has_played();
             drop(control);
@@ -175,7 +194,7 @@ async fn farewell(session: Arc<StreamSession>, play: u64) {
 fn report(session: &StreamSession, shift: Shift) {
     // Nothing is to be reported before the first packet.
     if session.link.progress().clock.is_some() {
-        send(session, &rtcp::sender_report(&sender(session, shift), &session.cname));
+        session.transport.send_rtcp(&rtcp::sender_report(&sender(session, shift), &session.cname));
     }
 }
 
@@ -183,7 +202,7 @@ fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
     if !control.bye_sent {
         control.bye_sent = true;
         let sender = sender(session, control.shift);
-        send(session, &rtcp::sender_bye(&sender, &session.cname, reason));
+        session.transport.send_rtcp(&rtcp::sender_bye(&sender, &session.cname, reason));
     }
 }
 
@@ -211,13 +230,6 @@ pub(crate) fn random() -> u32 {
 
 fn ntp_now() -> u64 {
     rtcp::ntp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-fn send(session: &StreamSession, datagram: &[u8]) {
-    if let Err(error) = session.rtcp.try_send_to(datagram, session.rtcp_peer) {
-        // The next report has the same content with newer figures.
-        tracing::debug!("rtcp to {}: {error}", session.rtcp_peer);
-    }
 }
 
 fn over(server: &ServerState, event: Event) {

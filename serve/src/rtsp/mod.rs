@@ -2,10 +2,11 @@
 //! rtsp: carries out the requests of one RTSP connection.
 //!
 //! The protocol itself, syntax and permitted order of requests, is in [`wire::rtsp`]. Here a
-//! DESCRIBE becomes a library look-up, a SETUP a socket and an entry in a pacer, a PLAY a position
-//! in the plan. Requests of a connection are carried out one after the other, so answers keep their
-//! order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as text,
-//! and requests faster than the limit are delayed.
+//! DESCRIBE becomes a library look-up, a SETUP ([`setup`]) a transport and an entry in a pacer, a
+//! PLAY a position in the plan. A client that connects by HTTP ([`tunnels`]) has two connections
+//! that serve as one. Requests of a connection are carried out one after the other, so answers keep
+//! their order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as
+//! text, and requests faster than the limit are delayed.
 //!
 //! Sources: RFC 2326.
 //! Does not play a list of ranges or queue PLAY requests (§10.5): a PLAY with a range while playing
@@ -16,22 +17,28 @@ pub(crate) mod icmp_faults;
 pub(crate) mod media_ports;
 #[cfg(test)]
 pub(crate) mod player;
+pub(crate) mod rtsp_input;
+pub(crate) mod rtsp_output;
+pub(crate) mod session_transport;
+mod setup;
 pub(crate) mod stream_session;
+pub(crate) mod tunnels;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
-use paths::Destination;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use wire::rtsp::tunnel::{TunnelHalf, begins_tunnel, tunnel_opened, tunnel_refused};
 use wire::rtsp::{
-    Command, ControlChannel, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair,
-    Request, RequestReader, Response, RtpInfo, SessionState, Status, TransportOffer,
+    Command, ControlChannel, InterleavedFrame, Limits, NptRange, NptStart, PlayRequest, Received,
+    Request, RequestReader, Response, RtpInfo, SessionState, Status,
 };
 
 use crate::key_tokens::{Asked, Decision, Subject};
@@ -39,14 +46,15 @@ use crate::library::NoAsset;
 use crate::library::asset::{Asset, Source};
 use crate::library::formats;
 use crate::library::served_folder::Denied;
-use crate::limits::{Refused, RequestPace, SessionPermit, counted_as};
-use crate::listener::{close, is_exhausted, read, write};
+use crate::limits::{Refused, RequestPace, counted_as};
+use crate::listener::{close_shared, write};
 use crate::meter::Meters;
-use crate::pacer::{PacedStream, ticks};
-use crate::rtsp::media_ports::{is_own_address, media_socket};
-use crate::rtsp::stream_session::{
-    Link, SessionControl, Shift, StreamSession, random_cname, random_id,
-};
+use crate::pacer::ticks;
+use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
+use crate::rtsp::rtsp_output::RtspOutput;
+use crate::rtsp::session_transport::SessionTransport;
+use crate::rtsp::stream_session::{Shift, StreamSession};
+use crate::rtsp::tunnels::{OTHER_HALF_WAIT, read_head, without_partner};
 use crate::server_state::ServerState;
 
 /// Returns the answer to a client that is refused before its first request.
@@ -63,23 +71,86 @@ fn with_reason(response: Response, refused: Refused) -> Response {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
-    let number = server.next_connection.fetch_add(1, Ordering::Relaxed);
+pub(crate) async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
     // Answers are small and the client waits for them: none may wait for a full segment.
     let _ = stream.set_nodelay(true);
-    if let Ok(local) = stream.local_addr() {
-        let sessions = Arc::<AtomicU32>::default();
-        let connection = RtspConnection { number, peer, local, sessions, server: server.clone() };
-        converse(&mut stream, &connection).await;
-        // Finding them scans all sessions: skipped for a connection without any.
-        if connection.sessions.load(Ordering::Relaxed) > 0 {
-            let now = server.now();
-            for session in server.sessions.all().iter().filter(|s| s.connection == number) {
-                session.control.lock().unwrap().state.control_closed(now);
-            }
+    let stream = Arc::new(stream);
+    let Some(first) = first_bytes(&stream, server.config.timeouts.first_request).await else {
+        return;
+    };
+    match begins_tunnel(&first) {
+        Some(true) => tunnel_half(&stream, first, peer, server).await,
+        _ => {
+            let output = RtspOutput::new(stream.clone(), peer);
+            let input = RtspInput::Direct { stream: stream.clone(), first };
+            converse(input, output, peer, server).await;
         }
     }
-    close(stream).await;
+    close_shared(&stream).await;
+}
+
+/// Reads until the first bytes tell RTSP from HTTP; `None` when the peer closes or sends nothing.
+async fn first_bytes(stream: &TcpStream, wait: Duration) -> Option<Vec<u8>> {
+    let reading = async {
+        let mut first = Vec::new();
+        loop {
+            let mut buffer = [0; READ_BYTES];
+            match read_some(stream, &mut buffer).await {
+                0 => return None,
+                bytes => first.extend_from_slice(&buffer[..bytes]),
+            }
+            if begins_tunnel(&first).is_some() {
+                return Some(first);
+            }
+        }
+    };
+    timeout(wait, reading).await.unwrap_or(None)
+}
+
+/// Serves a GET or POST to the end of its tunnel; `first` are its first bytes.
+pub(crate) async fn tunnel_half(
+    stream: &Arc<TcpStream>,
+    first: Vec<u8>,
+    peer: SocketAddr,
+    server: Arc<ServerState>,
+) {
+    let timeouts = server.config.timeouts;
+    let (request, rest) = match read_head(stream, first, timeouts.request).await {
+        Some(Ok(read)) => read,
+        Some(Err(malformed)) => {
+            Meters::count(&server.meters.requests_malformed);
+            tracing::debug!("rtsp {peer}: {malformed}");
+            let reason = format!("{malformed}; this port speaks RTSP, {TUNNEL_CURE}");
+            write(stream, &tunnel_refused("400 Bad Request", &reason), timeouts.write).await;
+            return;
+        }
+        None => return,
+    };
+    let refused = match request.half {
+        TunnelHalf::Upload => {
+            let tunnels = &server.tunnels;
+            !tunnels.hand_over(peer.ip(), &request.cookie, stream.clone(), rest).await
+        }
+        TunnelHalf::Download => match server.tunnels.enter(peer.ip(), &request.cookie) {
+            Some(mut place) => {
+                let output = RtspOutput::new(stream.clone(), peer);
+                if output.write(&tunnel_opened(), timeouts.write).await {
+                    let upload = timeout(OTHER_HALF_WAIT, place.next_upload()).await;
+                    if let Ok(Some(upload)) = upload {
+                        let input = TunnelInput::new(stream.clone(), place, upload);
+                        let input = RtspInput::Tunnel(Box::new(input));
+                        converse(input, output, peer, server).await;
+                    }
+                }
+                false
+            }
+            None => true,
+        },
+    };
+    if refused {
+        let reason = without_partner(request.half);
+        write(stream, &tunnel_refused("404 Not Found", reason), timeouts.write).await;
+    }
 }
 
 /// State of a connection that its requests use.
@@ -90,57 +161,109 @@ struct RtspConnection {
     /// Number of sessions set up on the connection and not ended.
     sessions: Arc<AtomicU32>,
     server: Arc<ServerState>,
+    output: Arc<RtspOutput>,
+    /// Sessions whose media the connection carries, by both of their channels.
+    channels: Mutex<HashMap<u8, Weak<StreamSession>>>,
 }
 
-async fn converse(stream: &mut TcpStream, connection: &RtspConnection) {
-    let timeouts = connection.server.config.timeouts;
-    let mut reader = RequestReader::new(Limits::default());
-    let mut buffer = vec![0; READ_BYTES];
-    let mut requests = 0_u64;
-    let mut pace = connection.server.limits.pace(connection.peer.ip());
-    loop {
-        let malformed = match reader.next_request() {
-            Ok(Some(request)) => {
-                requests += 1;
-                if !connection.keep_pace(pace.as_mut()).await {
-                    write(stream, &connection_refusal(Refused::Requests), timeouts.write).await;
-                    return;
-                }
-                let response =
-                    connection.carry_out(&request, stream).await.header("Server", "pagewire");
-                let told = write(stream, &response.encode(), timeouts.write).await;
-                if !told || request.close {
-                    return;
-                }
-                continue;
+/// Carries out the requests of a connection to its end, and ends or orphans its sessions.
+async fn converse(
+    input: RtspInput,
+    output: Arc<RtspOutput>,
+    peer: SocketAddr,
+    server: Arc<ServerState>,
+) {
+    let Ok(local) = output.stream().local_addr() else { return };
+    let number = server.next_connection.fetch_add(1, Ordering::Relaxed);
+    let (sessions, channels) = (Arc::<AtomicU32>::default(), Mutex::default());
+    let connection = RtspConnection { number, peer, local, sessions, server, output, channels };
+    connection.serve(input).await;
+    // Finding them scans all sessions: skipped for a connection without any.
+    if connection.sessions.load(Ordering::Relaxed) > 0 {
+        let server = &connection.server;
+        let now = server.now();
+        for session in server.sessions.all().iter().filter(|s| s.connection == number) {
+            if session.transport.is_interleaved() {
+                control::end(server, session, "its connection has ended");
+            } else {
+                session.control.lock().unwrap().state.control_closed(now);
             }
-            Ok(None) => {
-                let now = connection.server.now();
-                let wait = match reader.expires_at(now) {
-                    Some(expiry) => expiry.saturating_sub(now),
-                    None if requests == 0 => timeouts.first_request,
-                    None => timeouts.idle_rtsp,
-                };
-                match read(stream, &mut buffer, wait).await {
-                    Ok(Some(count)) => {
-                        reader.feed(&buffer[..count]);
-                        continue;
-                    }
-                    Ok(None) => return,
-                    Err(_) if reader.is_empty() => return,
-                    Err(_) => reader.overdue(),
-                }
-            }
-            Err(malformed) => malformed,
-        };
-        Meters::count(&connection.server.meters.requests_malformed);
-        tracing::debug!("rtsp {}: {malformed}", connection.peer);
-        write(stream, &malformed.response(), timeouts.write).await;
-        return;
+        }
     }
 }
 
 impl RtspConnection {
+    /// Reads and answers requests until the connection ends.
+    async fn serve(&self, mut input: RtspInput) {
+        let timeouts = self.server.config.timeouts;
+        let mut reader = RequestReader::new(Limits::default());
+        let mut received = Vec::with_capacity(READ_BYTES);
+        let mut requests = 0_u64;
+        let mut pace = self.server.limits.pace(self.peer.ip());
+        loop {
+            let malformed = match reader.next() {
+                Ok(Some(Received::Interleaved(frame))) => {
+                    self.take_frame(&frame);
+                    continue;
+                }
+                Ok(Some(Received::Message(request))) => {
+                    requests += 1;
+                    if !self.keep_pace(pace.as_mut()).await {
+                        let refusal = connection_refusal(Refused::Requests);
+                        self.output.write(&refusal, timeouts.write).await;
+                        return;
+                    }
+                    let response = self.carry_out(&request).await.header("Server", "pagewire");
+                    let told = self.output.write(&response.encode(), timeouts.write).await;
+                    if !told || request.close {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(None) => {
+                    let now = self.server.now();
+                    let wait = match reader.expires_at(now) {
+                        Some(expiry) => expiry.saturating_sub(now),
+                        None if requests == 0 => timeouts.first_request,
+                        None => timeouts.idle_rtsp,
+                    };
+                    received.clear();
+                    match input.read(&mut received, wait).await {
+                        Ok(()) => {
+                            reader.feed(&received);
+                            continue;
+                        }
+                        Err(NoInput::Closed) => return,
+                        Err(NoInput::TimedOut) if reader.is_empty() => return,
+                        Err(NoInput::TimedOut) => reader.overdue(),
+                        Err(NoInput::Malformed(malformed)) => malformed,
+                    }
+                }
+                Err(malformed) => malformed,
+            };
+            Meters::count(&self.server.meters.requests_malformed);
+            tracing::debug!("rtsp {}: {malformed}", self.peer);
+            self.output.write(&malformed.response(), timeouts.write).await;
+            return;
+        }
+    }
+
+    /// Takes RTCP of a client from its channel. Frames of other channels are counted and dropped.
+    fn take_frame(&self, frame: &InterleavedFrame) {
+        let session = self.channels.lock().unwrap().get(&frame.channel).and_then(Weak::upgrade);
+        let rtcp = |session: &Arc<StreamSession>| match &session.transport {
+            SessionTransport::Interleaved { channels, .. } => channels.rtcp == frame.channel,
+            SessionTransport::Udp(_) => false,
+        };
+        match session {
+            Some(session) if rtcp(&session) => {
+                control::take_rtcp(&self.server, &session, &frame.data);
+            }
+            // A client sends no media; the channel of an ended session may still carry a report.
+            _ => Meters::count(&self.server.meters.frames_unexpected),
+        }
+    }
+
     /// Waits until the next request may be carried out; false when the connection is a flood.
     async fn keep_pace(&self, pace: Option<&mut RequestPace>) -> bool {
         let Some(pace) = pace else { return true };
@@ -164,7 +287,7 @@ impl RtspConnection {
         with_reason(Response::new(status, request), refused)
     }
 
-    async fn carry_out(&self, request: &Request, stream: &TcpStream) -> Response {
+    async fn carry_out(&self, request: &Request) -> Response {
         let command = match &request.command {
             Ok(command) => command,
             Err(refusal) => {
@@ -181,8 +304,8 @@ impl RtspConnection {
         };
         let done = match command {
             Command::Options => self.keep_alive(request).map(|()| Response::options(request)),
-            Command::Describe => self.describe(request, stream).await,
-            Command::Setup(offers) => self.setup(request, stream, offers).await,
+            Command::Describe => self.describe(request).await,
+            Command::Setup(offers) => self.setup(request, offers).await,
             Command::Play(play) => self.play(request, play).await,
             Command::Pause => self.pause(request).await,
             Command::Teardown => self.session(request).map(|session| {
@@ -220,7 +343,7 @@ impl RtspConnection {
     }
 
     /// Returns the asset a request's path names, as written or without the stream's name.
-    async fn asset(&self, request: &Request, stream: &TcpStream) -> Result<Arc<Asset>, Response> {
+    async fn asset(&self, request: &Request) -> Result<Arc<Asset>, Response> {
         let whole = request.path.as_str();
         let subject = Subject::Stream(whole);
         let asked = Asked { subject, credentials: None, query: None };
@@ -229,6 +352,7 @@ impl RtspConnection {
         }
         let short = wire::rtsp::asset_path(whole);
         let (library, peer) = (&self.server.library, counted_as(self.peer.ip()));
+        let stream = self.output.stream();
         let mut found = library.asset(short, peer, hung_up(stream)).await;
         if short != whole
             && matches!(&found, Err(NoAsset::Denied(d)) if matches!(**d, Denied::Missing))
@@ -238,8 +362,8 @@ impl RtspConnection {
         found.map_err(|error| no_asset(request, &error))
     }
 
-    async fn describe(&self, request: &Request, stream: &TcpStream) -> Result<Response, Response> {
-        let asset = self.asset(request, stream).await?;
+    async fn describe(&self, request: &Request) -> Result<Response, Response> {
+        let asset = self.asset(request).await?;
         let plan = &asset.plan;
         let description = wire::sdp::Description {
             name: asset.name.rsplit('/').next().unwrap_or_default(),
@@ -251,130 +375,6 @@ impl RtspConnection {
         };
         let base = wire::rtsp::content_base(&self.url(request, &asset));
         Ok(Response::describe(request, &base, wire::sdp::mp2t(&description)))
-    }
-
-    async fn setup(
-        &self,
-        request: &Request,
-        stream: &TcpStream,
-        offers: &[TransportOffer],
-    ) -> Result<Response, Response> {
-        let udp = offers.iter().find_map(|offer| match offer {
-            TransportOffer::Udp { ports, destination } => Some((*ports, destination.as_deref())),
-            _ => None,
-        });
-        let Some((ports, destination)) = udp else {
-            return Err(Response::new(Status::UnsupportedTransport, request));
-        };
-        if request.session.is_some() {
-            let session = self.session(request)?;
-            // A presentation has one stream: no second can be added to a session.
-            session
-                .control
-                .lock()
-                .unwrap()
-                .state
-                .note_activity(self.server.now(), ControlChannel::Rtsp);
-            return Err(Response::new(Status::AggregateOperationNotAllowed, request));
-        }
-        // Streaming to a third party's address on a client's request would make this server a tool
-        // for floods.
-        if destination.is_some_and(|d| d.parse().ok() != Some(self.peer.ip().to_canonical())) {
-            return Err(Response::new(Status::UnsupportedTransport, request));
-        }
-        if !self.may_send_to(ports) {
-            return Err(self.refuse(request, Status::UnsupportedTransport, Refused::ClientPort));
-        }
-        let full = |refused| self.refuse(request, Status::NotEnoughBandwidth, refused);
-        let permit = self.server.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
-        let asset = self.asset(request, stream).await?;
-        let opened = asset.source(|| self.server.library.open(&asset));
-        let source = opened.map_err(|error| no_asset(request, &error))?;
-        let session = self.open_session(ports, source, permit).map_err(|error| {
-            if is_exhausted(&error) || error.kind() == std::io::ErrorKind::AddrInUse {
-                return full(Refused::Sessions);
-            }
-            Meters::count(&self.server.meters.sessions_refused);
-            tracing::warn!("session for {}: {error}", self.peer);
-            Response::new(Status::DestinationUnreachable, request)
-        })?;
-        let granted = GrantedTransport::Udp {
-            client: ports,
-            server: PortPair { rtp: session.lease.rtp, rtcp: session.lease.rtp + 1 },
-            ssrc: session.source.asset.plan.identity().ssrc,
-            source: Some(self.local.ip().to_canonical()),
-        };
-        let timeout = self.server.config.session_timeout;
-        Ok(Response::setup(request, &session.id, timeout, &granted))
-    }
-
-    /// True when media may go to these ports: neither a service's port nor one of this server.
-    fn may_send_to(&self, ports: PortPair) -> bool {
-        let (server, wanted) = (&self.server, [ports.rtp, ports.rtcp]);
-        let is_low = wanted.iter().any(|&port| port < USER_PORTS);
-        let is_own = || wanted.iter().any(|&port| server.ports.own(port));
-        (!is_low || server.limits.limits.low_ports)
-            && !(is_own() && is_own_address(self.peer.ip().to_canonical()))
-    }
-
-    fn open_session(
-        &self,
-        ports: PortPair,
-        source: Arc<Source>,
-        permit: SessionPermit,
-    ) -> std::io::Result<Arc<StreamSession>> {
-        let server = &self.server;
-        let lease = server.ports.lease()?;
-        // The peer's address includes the scope of a link-local one.
-        let (mut rtp_peer, mut rtcp_peer) = (self.peer, self.peer);
-        rtp_peer.set_port(ports.rtp);
-        rtcp_peer.set_port(ports.rtcp);
-        let socket = media_socket(self.local.ip(), lease.rtp, rtp_peer)?;
-        if !server.limits.has_room_for_session(&socket) {
-            return Err(rustix::io::Errno::MFILE.into());
-        }
-        let to = Destination::new(socket, rtp_peer.to_string()).map_err(std::io::Error::other)?;
-        let link = Arc::new(Link::default());
-        let number = server.sessions.number();
-        let now = server.now();
-        let end = source.limit();
-        let stream = Box::new(PacedStream::new(source.clone(), to, link.clone()));
-        let session = Arc::new(StreamSession {
-            number,
-            id: random_id(),
-            peer: self.peer.ip(),
-            source,
-            link,
-            pacer: server.pacers.add(number, stream),
-            rtp_peer,
-            rtcp_peer,
-            rtcp: lease.rtcp.clone(),
-            cname: random_cname(),
-            rtcp_task: lease.own.then(|| {
-                let receive = control::receive_rtcp(lease.rtcp.clone(), Arc::downgrade(server));
-                tokio::spawn(receive).abort_handle()
-            }),
-            connection: self.number,
-            control: Mutex::new(SessionControl {
-                state: wire::rtsp::RtspSession::new(
-                    now,
-                    server.config.session_timeout,
-                    server.limits.limits.play_within,
-                ),
-                receiver: wire::rtcp::ReceiverView::default(),
-                resume: 0,
-                end,
-                report_at: Duration::ZERO,
-                shift: Shift::default(),
-                bye_sent: false,
-                play: 0,
-            }),
-            permit: Mutex::new(Some(permit)),
-            lease,
-        });
-        server.sessions.insert(session.clone());
-        Meters::count(&server.meters.sessions_total);
-        Ok(session)
     }
 
     async fn play(&self, request: &Request, play: &PlayRequest) -> Result<Response, Response> {
@@ -573,8 +573,9 @@ async fn hung_up(stream: &TcpStream) {
 }
 
 const READ_BYTES: usize = 2048;
-/// First port for programs of users (RFC 6335 §6).
-const USER_PORTS: u16 = 1024;
+/// Advice for an HTTP request on the RTSP port.
+const TUNNEL_CURE: &str = "or RTSP through HTTP with an x-sessioncookie; the index of files is \
+    on the HTTP port";
 const HUNG_UP_LOOK: Duration = Duration::from_millis(250);
 /// Time to the first sender report: early, so that a client can soon relate the stream to
 /// wall-clock time.

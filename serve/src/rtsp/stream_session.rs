@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
 use media::plan::PacketPlan;
-use tokio::net::UdpSocket;
 
 use crate::library::asset::Source;
 use crate::limits::SessionPermit;
 use crate::pacer::Handle;
 use crate::prefetch::{ReadyRange, SendForm};
 use crate::rtsp::icmp_faults::{Fault, FaultKind};
-use crate::rtsp::media_ports::Lease;
+use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 
 /// Maps wall-clock time to media ticks from one reference point.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +91,8 @@ pub(crate) struct Progress {
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
     pub(crate) stalls: u64,
+    /// Packets that a slow reader has missed.
+    pub(crate) skipped: u64,
     /// Clock of the running play, or of the last one while paused.
     pub(crate) clock: Option<MediaClock>,
     /// Path fault claimed by verified ICMP reports.
@@ -137,6 +138,13 @@ impl Link {
         progress.late_max = progress.late_max.max(sent.late_max);
     }
 
+    /// Counts packets that a slow reader has missed; `next` follows them.
+    pub(crate) fn skip(&self, next: u64, packets: u64) {
+        let mut progress = self.progress.lock().unwrap();
+        progress.next = next;
+        progress.skipped += packets;
+    }
+
     /// Sets the position of a play about to begin. Called while the pacer does not send.
     pub(crate) fn start_at(&self, next: u64) {
         self.progress.lock().unwrap().next = next;
@@ -165,21 +173,14 @@ pub(crate) struct StreamSession {
     pub(crate) source: Arc<Source>,
     pub(crate) link: Arc<Link>,
     pub(crate) pacer: Handle,
-    /// Target address of media, and source address of RTCP.
-    pub(crate) rtp_peer: SocketAddr,
-    pub(crate) rtcp_peer: SocketAddr,
-    pub(crate) rtcp: Arc<UdpSocket>,
+    pub(crate) transport: SessionTransport,
     /// Canonical name in the sender reports (RFC 7022).
     pub(crate) cname: String,
-    /// Task that reads `rtcp` when that socket is the session's own.
-    pub(crate) rtcp_task: Option<tokio::task::AbortHandle>,
     /// Number of the control connection that created the session.
     pub(crate) connection: u64,
     pub(crate) control: Mutex<SessionControl>,
     /// Released when the session ends, before later holders drop the session.
     pub(crate) permit: Mutex<Option<SessionPermit>>,
-    /// Released when the session is dropped.
-    pub(crate) lease: Lease,
 }
 
 /// The part of a session that commands and time change.
@@ -222,7 +223,9 @@ impl StreamSessions {
 
     pub(crate) fn insert(&self, session: Arc<StreamSession>) {
         let mut tables = self.tables.lock().unwrap();
-        tables.by_rtcp.insert(session.rtcp_peer, session.clone());
+        if let Some(rtcp_peer) = session.transport.rtcp_peer() {
+            tables.by_rtcp.insert(rtcp_peer, session.clone());
+        }
         tables.by_number.insert(session.number, session.clone());
         tables.by_id.insert(session.id.clone(), session);
     }
@@ -250,12 +253,16 @@ impl StreamSessions {
         }
         tables.by_id.remove(&session.id);
         let same = |found: &Arc<StreamSession>| found.number == session.number;
-        if tables.by_rtcp.get(&session.rtcp_peer).is_some_and(same) {
-            tables.by_rtcp.remove(&session.rtcp_peer);
+        if let Some(rtcp_peer) = session.transport.rtcp_peer()
+            && tables.by_rtcp.get(&rtcp_peer).is_some_and(same)
+        {
+            tables.by_rtcp.remove(&rtcp_peer);
         }
         session.pacer.remove();
         drop(session.permit.lock().unwrap().take());
-        if let Some(task) = &session.rtcp_task {
+        if let SessionTransport::Udp(UdpTransport { rtcp_task: Some(task), .. }) =
+            &session.transport
+        {
             task.abort();
         }
         true
@@ -263,6 +270,12 @@ impl StreamSessions {
 
     pub(crate) fn all(&self) -> Vec<Arc<StreamSession>> {
         self.tables.lock().unwrap().by_number.values().cloned().collect()
+    }
+
+    /// Returns the number of sessions whose media uses their RTSP connection.
+    pub(crate) fn interleaved(&self) -> usize {
+        let tables = self.tables.lock().unwrap();
+        tables.by_number.values().filter(|session| session.transport.is_interleaved()).count()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use media::Scanner;
-use paths::MappedFile;
+use paths::{Destination, INTERLEAVED_PATHS, MappedFile};
 
 use super::super::gather::Gather;
 use super::super::{Sending, Tools};
@@ -100,6 +100,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let mut tools = Tools {
         gathered: Sending { short: Box::new(blocked), long: None },
         image: None,
+        framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
         gather: Gather::default(),
         meter: PacerMeter::new(meters.pacers[0].clone()),
         readers: readers.prefetch_handle(),
@@ -111,6 +112,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let to = Destination::new(socket, "here".to_owned()).unwrap();
     let link = Arc::new(Link::default());
     link.source.answer(0..300, true);
+    let to = MediaTarget::Datagrams(Box::new(to));
     let mut stream = PacedStream::new(source, to, link.clone());
     stream.play_from(0, 300, Shift::default());
     let pacer = std::thread::spawn(move || {
@@ -124,7 +126,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let (answer, answered) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let report = meters.report(1, 1, Default::default());
+            let report = meters.report((1, 0), 1, Default::default());
             answer.send((report.packets, link.progress().packets)).unwrap();
         });
         let seen = answered.recv_timeout(Duration::from_secs(10));
@@ -134,7 +136,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     // A hundred packets a second, 48 a call at most.
     let (next, tools) = pacer.join().unwrap();
     assert_eq!((next, calls.load(Ordering::Relaxed)), (100, 3));
-    let report = meters.report(1, 1, Default::default());
+    let report = meters.report((1, 0), 1, Default::default());
     assert_eq!((report.packets, link.progress().packets), (100, 100));
     assert_eq!(tools.meter.counters.late_us.len(), 100);
     readers.stop();

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! media_target: the target of a session's media: datagrams or a stream.
+//!
+//! A reader of a stream that does not keep up fills its socket. The media due meanwhile is its
+//! backlog; beyond [`BACKLOG_MAX`] the session skips to the next place where play can start, so
+//! that memory stays bounded and the reader is back in time with a whole picture.
+//!
+//! Sources: RFC 2326 §10.12.
+//! Does not choose a path.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use media::plan::PacketPlan;
+use paths::Destination;
+
+use crate::rtsp::rtsp_output::RtspOutput;
+use crate::rtsp::stream_session::MediaClock;
+
+/// Target of a session's media.
+pub(crate) enum MediaTarget {
+    /// One datagram a packet.
+    Datagrams(Box<Destination>),
+    /// Frames on a connection.
+    Stream(StreamTarget),
+}
+
+/// A connection that carries a session's media in frames.
+pub(crate) struct StreamTarget {
+    pub(crate) output: Arc<RtspOutput>,
+    pub(crate) channel: u8,
+    /// True since the socket took no more, until the session is in time again.
+    pub(crate) is_blocked: bool,
+}
+
+impl StreamTarget {
+    pub(crate) fn new(output: Arc<RtspOutput>, channel: u8) -> StreamTarget {
+        StreamTarget { output, channel, is_blocked: false }
+    }
+}
+
+impl MediaTarget {
+    /// Returns the delay at which the session's clock is moved.
+    pub(crate) fn behind_max(&self) -> Duration {
+        match self {
+            // The skip comes first.
+            MediaTarget::Stream(target) if target.is_blocked => BACKLOG_MAX * 2,
+            _ => BEHIND_MAX,
+        }
+    }
+
+    /// True while the reader of a stream keeps the session from sending.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(self, MediaTarget::Stream(StreamTarget { is_blocked: true, .. }))
+    }
+
+    /// Notes that all due packets are sent.
+    pub(crate) fn note_in_time(&mut self) {
+        if let MediaTarget::Stream(target) = self {
+            target.is_blocked = false;
+        }
+    }
+}
+
+/// Returns the packets that a reader misses whose backlog begins at the first of `packets`: those
+/// before the first place to start that is not yet due. `None` while the backlog is bounded, and
+/// while a recording has no such place yet.
+pub(crate) fn packets_missed(
+    plan: &PacketPlan,
+    packets: Range<u64>,
+    (clock, now): (MediaClock, Instant),
+    may_grow: bool,
+) -> Option<Range<u64>> {
+    let due_at = clock.moment_of(plan.ticks(packets.start));
+    if now.saturating_duration_since(due_at) < BACKLOG_MAX {
+        return None;
+    }
+    let in_time = plan.packets_before(clock.ticks_at(now)).min(packets.end);
+    let resume = match plan.entry_from(in_time).filter(|&entry| entry < packets.end) {
+        Some(entry) => entry,
+        None if may_grow => return None,
+        // Behind the last place to start a part of a picture is better than none.
+        None => in_time,
+    };
+    (resume > packets.start).then_some(packets.start..resume)
+}
+
+/// Most media due to a reader that does not take it, the socket's buffer not counted.
+pub(crate) const BACKLOG_MAX: Duration = Duration::from_secs(2);
+/// Largest delay: packets that are later are useless at their time, so the clock is moved instead.
+const BEHIND_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! rtsp_output: the sending side of an RTSP connection, shared by its replies and its streams.
+//!
+//! Replies and RTCP come from the control side, media from pacer threads. A lock is held for one
+//! non-blocking send call, so that no message begins inside another's frame.
+//!
+//! Sources: RFC 2326 §10.12.
+//! Does not read, and does not choose what to send.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use paths::{InterleavedOutput, SendError, SendStats};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use wire::rtsp::interleaved_header;
+
+use crate::http::write_deadline::Allowance;
+
+/// Sending side of one connection.
+pub(crate) struct RtspOutput {
+    stream: Arc<TcpStream>,
+    output: Mutex<InterleavedOutput>,
+}
+
+impl RtspOutput {
+    /// Takes the sending side of `stream`, whose client is `peer`.
+    pub(crate) fn new(stream: Arc<TcpStream>, peer: SocketAddr) -> Arc<RtspOutput> {
+        let output = Mutex::new(InterleavedOutput::new(stream.clone(), peer.to_string()));
+        Arc::new(RtspOutput { stream, output })
+    }
+
+    /// Returns the connection.
+    pub(crate) fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
+    }
+
+    /// Locks the output for one batch of a stream.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InterleavedOutput> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a reply and waits until the socket has it; false when the peer does not accept it
+    /// within `wait`.
+    pub(crate) async fn write(&self, reply: &[u8], wait: Duration) -> bool {
+        let mut stats = SendStats::default();
+        let mut allowance = Allowance::new(wait);
+        let ticket = match self.lock().write(reply, &mut stats) {
+            Ok(ticket) => ticket,
+            // Blocked: the client sends requests and does not read the replies.
+            Err(_) => return false,
+        };
+        allowance.handed(reply.len() as u64);
+        while !self.lock().has_sent(ticket) {
+            if !allowance.writable(&self.stream).await {
+                return false;
+            }
+            if !self.flush() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends an RTCP packet on `channel`. A packet for which there is no room is dropped: the next
+    /// report has newer figures.
+    pub(crate) fn send_rtcp(&self, channel: u8, packet: &[u8]) {
+        let Ok(bytes) = u16::try_from(packet.len()) else { return };
+        let mut output = self.lock();
+        let mut stats = SendStats::default();
+        if output.flush(&mut stats).is_ok() {
+            let frame = [&interleaved_header(channel, bytes), packet].concat();
+            // A connection that has failed is closed by the task that reads it.
+            let _ = output.write(&frame, &mut stats);
+        }
+    }
+
+    /// Sends what waits for the socket; false when the connection has failed.
+    pub(crate) fn flush(&self) -> bool {
+        // Through the runtime, so that it notices a full socket and waits for room.
+        let flushed = self.stream.try_io(Interest::WRITABLE, || {
+            match self.lock().flush(&mut SendStats::default()) {
+                Ok(()) => Ok(true),
+                Err(SendError::Blocked) => Err(std::io::ErrorKind::WouldBlock.into()),
+                Err(_) => Ok(false),
+            }
+        });
+        flushed.unwrap_or(true)
+    }
+}
