@@ -7,6 +7,7 @@
 // Standard output is written in one place: it may be a closed pipe.
 #![deny(clippy::print_stdout)]
 
+mod config;
 mod demo;
 mod laboratory;
 mod lcp;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use seal::hls::{Compatibility, KeyFolder};
+use serve::channel::ChannelConfig;
 use serve::{Config, Error, KeySource, KeyTokens, MediaPorts, PathCost, Server, Setting};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,6 +25,9 @@ pub(crate) struct Options {
     /// The folder whose files are served. Hidden files are not; links that lead out, or
     /// through a hidden name, are refused.
     folder: PathBuf,
+    /// Configuration file (TOML): channels.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Address on which RTSP listens; port 0 picks one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
     rtsp: SocketAddr,
@@ -70,8 +74,9 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn config(self) -> Result<Config, Error> {
+    fn config(self, channels: Vec<ChannelConfig>) -> Result<Config, Error> {
         let mut config = Config::new(self.folder);
+        config.channels = channels;
         config.rtsp = self.rtsp;
         config.http = self.http;
         config.cache = self.cache;
@@ -181,7 +186,16 @@ pub(crate) fn run(options: Options) -> ExitCode {
             Ok(stop) => stop,
             Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
         };
-        let config = match options.config() {
+        let channels = match options.config.as_deref().map(crate::config::read).transpose() {
+            Ok(file) => file.unwrap_or_default().channels,
+            Err(faults) => {
+                for fault in &faults {
+                    crate::wrong(fault);
+                }
+                return ExitCode::from(2);
+            }
+        };
+        let config = match options.config(channels) {
             Ok(config) => config,
             Err(error) => return failed(&error),
         };

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::channel::{ChannelConfig, check_channels};
 use crate::error::{Error, Setting};
 use crate::http::film_keys::KeySource;
 use crate::key_tokens::KeyTokens;
@@ -52,6 +53,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Limits on clients.
     pub limits: ClientLimits,
+    /// Channels.
+    pub channels: Vec<ChannelConfig>,
 }
 
 /// Time-outs of a connection.
@@ -97,6 +100,7 @@ impl Config {
                 write: Duration::from_secs(30),
             },
             limits: ClientLimits::default(),
+            channels: Vec::new(),
         }
     }
 
@@ -123,6 +127,7 @@ impl Config {
                 cure: "write where keys come from, or leave it out".to_owned(),
             });
         }
+        check_channels(&self.channels)?;
         match &self.allow_origin {
             Some(origin) if !is_origin(origin) => Err(Error::Setting {
                 setting: Setting::AllowOrigin,

@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::channel::InvalidChannel;
+
 /// Describes a folder that cannot be opened, with the cure.
 fn folder_refused(path: &Path, source: &io::Error) -> String {
     let shown = path.display();
@@ -133,6 +135,9 @@ pub enum Error {
         /// Number of descriptors needed for a few clients.
         needed: u64,
     },
+    /// Caller: a setting of a channel that cannot be used.
+    #[error(transparent)]
+    Channel(#[from] InvalidChannel),
     /// Host: a path cannot be used on this machine.
     #[error(transparent)]
     Path(#[from] paths::Error),
@@ -147,6 +152,7 @@ impl Error {
                 | Error::Setting { .. }
                 | Error::NoImages { .. }
                 | Error::Option { .. }
+                | Error::Channel(_)
         )
     }
 }

@@ -6,12 +6,13 @@
 //! few atomics and short locks of [`rtsp::stream_session`].
 //!
 //! Folders: `rtsp` (connections, sessions, RTCP), `http` (downloads, the index, keys of films),
-//! `library` (files and their plans), `wire_image`, `pacer` (sending), `limits` (on clients).
+//! `channel` (playlists by the clock), `library` (files and their plans), `wire_image`, `pacer` (sending), `limits` (on clients).
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 
 #![forbid(unsafe_code)]
 
+pub mod channel;
 mod config;
 mod error;
 mod http;

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! reader: values of TOML by type; each mismatch is a fault with its line and its cure.
+//!
+//! Sources: TOML 1.0, "Integer", "Offset Date-Time", "Array of Tables".
+//! Does not know settings: `channels` does.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::faults::Faults;
+use super::nearest::nearest;
+
+/// Reads values of one text and collects what is wrong with them.
+pub(super) struct Reader<'a, 'f> {
+    pub(super) text: &'a str,
+    pub(super) faults: &'f mut Faults<'a>,
+}
+
+/// Kind of value that a setting takes, and the cure where another is found.
+#[derive(Clone, Copy)]
+pub(super) enum Expected {
+    Text,
+    Texts,
+    Number,
+    Switch,
+    Time,
+    Channels,
+    Channel,
+    Slots,
+}
+
+impl Expected {
+    fn cure(self) -> &'static str {
+        match self {
+            Expected::Text => "write text in quotes",
+            Expected::Texts => "write texts in quotes, such as [\"a\", \"b\"]",
+            Expected::Number => "write a whole number",
+            Expected::Switch => "write true or false",
+            Expected::Time => "write a time in quotes",
+            Expected::Channels | Expected::Channel => "write tables [channel.NAME]",
+            Expected::Slots => "write tables [[channel.NAME.at]]",
+        }
+    }
+}
+
+impl<'a> Reader<'a, '_> {
+    /// Adds a fault about a key of `table` (`channel.news`, or empty for the file).
+    pub(super) fn unknown(&mut self, table: &str, key: &str, place: Range<usize>, known: &[&str]) {
+        let cure = match nearest(key, known) {
+            Some(known) => format!("write {known}"),
+            None => format!("write one of {}", known.join(", ")),
+        };
+        let key: String = key.chars().take(SHOWN_CHARS_MAX).collect();
+        let of = if table.is_empty() { String::new() } else { format!("{table}: ") };
+        self.faults.add(Some(place), format!("{of}{key}: no such setting; {cure}"));
+    }
+
+    /// Adds a fault about a value of another type; `setting` is `channel.news: ttl` or the like.
+    pub(super) fn mismatch(
+        &mut self,
+        setting: &str,
+        value: &Spanned<DeValue<'_>>,
+        expected: Expected,
+    ) {
+        let kind = value.get_ref().type_str();
+        let article = if kind.starts_with(['a', 'i']) { "an" } else { "a" };
+        let shown = match value.get_ref() {
+            DeValue::Table(_) => String::new(),
+            _ => format!(" = {}", self.as_written(value.span())),
+        };
+        let text = format!("{setting}{shown}: {article} {kind}; {}", expected.cure());
+        self.faults.add(Some(value.span()), text);
+    }
+
+    pub(super) fn text(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(text.clone().into_owned()),
+            _ => {
+                self.mismatch(setting, value, Expected::Text);
+                None
+            }
+        }
+    }
+
+    /// Reads a list of texts, or one text in place of a list of one; with the place of each.
+    pub(super) fn texts(
+        &mut self,
+        setting: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Vec<(String, Range<usize>)> {
+        let items: &[Spanned<DeValue<'_>>] = match value.get_ref() {
+            DeValue::Array(items) => items,
+            DeValue::String(_) => std::slice::from_ref(value),
+            _ => {
+                self.mismatch(setting, value, Expected::Texts);
+                return Vec::new();
+            }
+        };
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            match item.get_ref() {
+                DeValue::String(text) => texts.push((text.clone().into_owned(), item.span())),
+                _ => self.mismatch(setting, item, Expected::Texts),
+            }
+        }
+        texts
+    }
+
+    pub(super) fn number(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<i64> {
+        let DeValue::Integer(number) = value.get_ref() else {
+            self.mismatch(setting, value, Expected::Number);
+            return None;
+        };
+        // A number of more than 64 bits is out of every range, whose rule is then reported.
+        let is_negative = number.as_str().starts_with('-');
+        let limit = if is_negative { i64::MIN } else { i64::MAX };
+        Some(i64::from_str_radix(number.as_str(), number.radix()).unwrap_or(limit))
+    }
+
+    pub(super) fn switch(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<bool> {
+        let switch = value.get_ref().as_bool();
+        if switch.is_none() {
+            self.mismatch(setting, value, Expected::Switch);
+        }
+        switch
+    }
+
+    /// Reads a time in quotes, or one of TOML's own.
+    pub(super) fn time(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(text.clone().into_owned()),
+            DeValue::Datetime(time) => Some(time.to_string()),
+            _ => {
+                self.mismatch(setting, value, Expected::Time);
+                None
+            }
+        }
+    }
+
+    pub(super) fn table<'t, 'i>(
+        &mut self,
+        setting: &str,
+        value: &'t Spanned<DeValue<'i>>,
+        expected: Expected,
+    ) -> Option<&'t DeTable<'i>> {
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            self.mismatch(setting, value, expected);
+        }
+        table
+    }
+
+    pub(super) fn array<'t, 'i>(
+        &mut self,
+        setting: &str,
+        value: &'t Spanned<DeValue<'i>>,
+        expected: Expected,
+    ) -> Option<&'t DeArray<'i>> {
+        let array = value.get_ref().as_array();
+        if array.is_none() {
+            self.mismatch(setting, value, expected);
+        }
+        array
+    }
+
+    /// The first line of a value, as the file has it.
+    fn as_written(&self, place: Range<usize>) -> String {
+        let line = self.text.get(place).unwrap_or_default().lines().next().unwrap_or_default();
+        line.chars().take(SHOWN_CHARS_MAX).collect()
+    }
+}
+
+const SHOWN_CHARS_MAX: usize = 80;

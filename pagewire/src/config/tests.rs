@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of the configuration file: its settings arrive, and each fault has its line and cure.
+//!
+//! Does not repeat the rules of settings, which the server's own tests hold.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serve::channel::{ChannelRole, PlayOrder};
+
+use super::*;
+
+const NEWS: &str = r#"# All of it.
+[channel.news]
+title = "News"
+playlist = ["intro.ts", "archive/"]
+order = "loop"
+filler = "filler.ts"
+program = 1
+constant_rate_kbps = 6_000
+send = ["rtp://232.1.1.1:5004", "udp://10.0.0.9:1234"]
+interface = "eth1"
+source = "10.0.0.1"
+ttl = 0x08
+dscp = 34
+announce = true
+role = "standby"
+time_shift_s = 3600
+starts_at = 2026-01-01T00:00:00Z
+time_zone = "Europe/Berlin"
+
+[[channel.news.at]]
+time = "20:00"
+days = ["mon", "fri"]
+play = ["evening.ts"]
+
+[[channel.news.at]]
+time = 06:30:15
+play = "morning.ts"
+
+[channel.music]
+playlist = "music/"
+order = "shuffle"
+"#;
+
+#[track_caller]
+fn faults(text: &str) -> Vec<String> {
+    parse("pagewire.toml", text).expect_err("a fault")
+}
+
+#[test]
+fn all_settings_of_a_file_arrive() {
+    let config = parse("pagewire.toml", NEWS).unwrap();
+    let [music, news] = &config.channels[..] else { panic!("two channels") };
+    assert_eq!((music.name.as_str(), music.order), ("music", PlayOrder::Shuffle));
+    assert_eq!(music.playlist, ["music"]);
+    assert_eq!((news.title.as_str(), news.ttl, news.dscp), ("News", 8, Some(34)));
+    assert_eq!((news.role, news.announce), (ChannelRole::Standby, true));
+    assert_eq!(news.constant_rate_kbps, Some(6000));
+    assert_eq!(news.starts_at, Duration::from_secs(1_767_225_600));
+    assert_eq!(news.time_shift, Duration::from_secs(3600));
+    assert_eq!(news.sources, ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(news.targets.len(), 2);
+    let times: Vec<String> = news.schedule.iter().map(|slot| slot.time.to_string()).collect();
+    assert_eq!(times, ["20:00:00", "06:30:15"]);
+    assert_eq!(news.schedule[1].play, ["morning.ts"]);
+    assert!(parse("pagewire.toml", "").unwrap().channels.is_empty());
+}
+
+#[test]
+fn unusable_values_are_reported_with_their_line() {
+    let text = NEWS.replace("ttl = 0x08", "ttl = 900");
+    let expected = "pagewire.toml:12: channel.news: ttl = 900: a packet's time to live is 8 bits, \
+                    and 0 leaves no machine; write 1 to 255";
+    assert_eq!(faults(&text), [expected]);
+    let text = NEWS.replace("\"udp://10.0.0.9:1234\"", "\n \"udp://10.0.0.9:0\"");
+    let found = faults(&text);
+    assert!(found[0].starts_with("pagewire.toml:10: channel.news: send = "), "{found:?}");
+    let text = NEWS.replace("06:30:15", "\"25:00\"");
+    let found = faults(&text);
+    assert!(found[0].starts_with("pagewire.toml:26: channel.news: time = \"25:00\""), "{found:?}");
+    let text = NEWS.replace("time = 06:30:15\n", "");
+    let found = faults(&text);
+    assert!(found[0].starts_with("pagewire.toml:25: channel.news: time: no time"), "{found:?}");
+    let text = NEWS.replace("playlist = \"music/\"\n", "");
+    let found = faults(&text);
+    assert!(
+        found[0].starts_with("pagewire.toml:29: channel.music: playlist: nothing"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_known_one() {
+    let text = NEWS.replace("title =", "titel =").replace("days =", "day =");
+    let text = format!("{text}\n[chanel.x]\n[server]\n");
+    let expected = [
+        "pagewire.toml:3: channel.news: titel: no such setting; write title",
+        "pagewire.toml:22: channel.news: day: no such setting; write days",
+        "pagewire.toml:33: chanel: no such setting; write channel",
+        "pagewire.toml:34: server: no such setting; write one of channel",
+    ];
+    assert_eq!(faults(&text), expected);
+}
+
+#[test]
+fn values_of_another_type_are_refused_with_the_right_one() {
+    for (old, new, expected) in [
+        (
+            "ttl = 0x08",
+            "ttl = \"8\"",
+            "12: channel.news: ttl = \"8\": a string; write a whole number",
+        ),
+        ("ttl = 0x08", "ttl = 1.5", "12: channel.news: ttl = 1.5: a float; write a whole number"),
+        (
+            "announce = true",
+            "announce = 1",
+            "14: channel.news: announce = 1: an integer; write true",
+        ),
+        ("\"News\"", "[\"News\"]", "3: channel.news: title = [\"News\"]: an array; write text"),
+        ("\"10.0.0.1\"", "{ a = 1 }", "11: channel.news: source: a table; write texts in quotes"),
+        ("[\"mon\", \"fri\"]", "[\"mon\", 5]", "22: channel.news: at: days = 5: an integer; write"),
+        ("[\"evening.ts\"]", "true", "23: channel.news: at: play = true: a boolean; write texts"),
+        ("2026-01-01T00:00:00Z", "2026", "17: channel.news: starts_at = 2026: an integer; write"),
+        ("ttl = 0x08", "ttl = 99999999999999999999", "12: channel.news: ttl = 9223"),
+    ] {
+        let found = faults(&NEWS.replacen(old, new, 1));
+        assert!(found[0].contains(&format!("pagewire.toml:{expected}")), "{found:?}: {expected}");
+    }
+    let found = faults("channel = 5\n");
+    assert_eq!(found, ["pagewire.toml:1: channel = 5: an integer; write tables [channel.NAME]"]);
+    let found = faults("[channel]\nnews = 5\n");
+    let expected = "pagewire.toml:2: channel.news = 5: an integer; write tables [channel.NAME]";
+    assert_eq!(found, [expected]);
+    let found = faults("[channel.x]\nplaylist = \"a\"\nat = [5]\n");
+    assert!(found[0].contains(":3: channel.x: at = 5: an integer; write tables [["), "{found:?}");
+}
+
+#[test]
+fn channels_that_share_a_target_are_refused_at_the_second() {
+    let text = "[channel.a]\nplaylist = \"a\"\nsend = \"udp://239.1.1.1:1\"\n\
+                [channel.b]\nplaylist = \"b\"\nsend = \"udp://239.1.1.1:1\"\n";
+    let found = faults(text);
+    assert!(found[0].starts_with("pagewire.toml:6: channel.b: send = "), "{found:?}");
+    assert!(found[0].contains("channel.a sends to the same ports"), "{found:?}");
+}
+
+#[test]
+fn faults_of_grammar_are_reported_with_their_line() {
+    let found = faults("[channel.a]\nplaylist = [\"a\"\nttl = = 1\n");
+    assert!(found.iter().all(|fault| fault.ends_with("; write TOML 1.0")), "{found:?}");
+    let found = faults("[channel.a]\nttl = 1\nttl = 2\n");
+    assert!(found[0].starts_with("pagewire.toml:3: duplicate key"), "{found:?}");
+    let many = (0..100).map(|n| format!("k{n} = 1\n")).collect::<String>();
+    let found = faults(&many);
+    assert_eq!(found.len(), faults::FAULTS_MAX + 1);
+    assert_eq!(found[20], "pagewire.toml: 80 faults more; correct these first");
+    let deep = format!("a = {}", "[".repeat(100_000));
+    assert!(!faults(&deep).is_empty(), "nesting has a limit");
+}
+
+#[test]
+fn files_that_are_no_text_are_refused() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"[channel.a]\nplaylist = \"\xff\"\n").unwrap();
+    let found = read(file.path()).unwrap_err();
+    assert!(found[0].ends_with(":2: text that is not UTF-8; save it as UTF-8"), "{found:?}");
+    file.as_file().set_len(FILE_BYTES_MAX as u64 + 1).unwrap();
+    let found = read(file.path()).unwrap_err();
+    assert!(found[0].contains("larger than 1048576 bytes"), "{found:?}");
+    let found = read(Path::new("/nonexistent/pagewire.toml")).unwrap_err();
+    assert!(found[0].starts_with("--config ") && found[0].contains("No such file"), "{found:?}");
+}

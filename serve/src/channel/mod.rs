@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! channel: a playlist that is always on the air, computed from the wall clock alone.
+//!
+//! A channel has no state that a second server would have to copy: its settings, the durations of
+//! its files and the time of day name the frame that is due. So two servers with one configuration
+//! stay in step without a message between them, and a viewer's time shift is the same question
+//! about an earlier time.
+//!
+//! Modules: `settings` (settings as written, checked), `send_target` (addresses to send to),
+//! `invalid` (errors), `playlist` (settings to files), `timeline` (files to programmes by the
+//! clock), `exports` (M3U and XMLTV), `shown_text` (titles written by strangers).
+//!
+//! Cost: no system call and no thread in this folder. A programme is found by binary search.
+//!
+//! Sources: RFC 5771 and RFC 4291 §2.7 (multicast addresses), RFC 4607 (SSM), RFC 3550 §11 (ports).
+//! Does not read files, open sockets or read a clock: callers pass lookups and times.
+
+mod invalid;
+mod send_target;
+mod settings;
+mod shown_text;
+
+pub use invalid::{ChannelSetting, InvalidChannel};
+pub use send_target::{SendFormat, SendTarget};
+pub use settings::{
+    ChannelConfig, ChannelDraft, ChannelRole, PlayOrder, ScheduleDraft, ScheduleSlot,
+    check_channels,
+};
+
+/// Most entries of a playlist, the files of its folders included; the rest is left out and named.
+pub const ENTRIES_MAX: usize = 10_000;
