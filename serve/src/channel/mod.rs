@@ -19,6 +19,7 @@ mod invalid;
 mod send_target;
 mod settings;
 mod shown_text;
+mod timeline;
 
 pub use invalid::{ChannelSetting, InvalidChannel};
 pub use send_target::{SendFormat, SendTarget};
@@ -26,6 +27,7 @@ pub use settings::{
     ChannelConfig, ChannelDraft, ChannelRole, PlayOrder, ScheduleDraft, ScheduleSlot,
     check_channels,
 };
+pub use timeline::{AirReason, CLOCK_STEP, Lineup, OnAir, Timeline, TimelineEntry, is_clock_step};
 
 /// Most entries of a playlist, the files of its folders included; the rest is left out and named.
 pub const ENTRIES_MAX: usize = 10_000;
