@@ -16,12 +16,14 @@
 //! Does not read files, open sockets or read a clock: callers pass lookups and times.
 
 mod invalid;
+mod playlist;
 mod send_target;
 mod settings;
 mod shown_text;
 mod timeline;
 
 pub use invalid::{ChannelSetting, InvalidChannel};
+pub use playlist::{EntryFault, EntryFaultKind, EntryLookup, Playlist, PlaylistChange};
 pub use send_target::{SendFormat, SendTarget};
 pub use settings::{
     ChannelConfig, ChannelDraft, ChannelRole, PlayOrder, ScheduleDraft, ScheduleSlot,
