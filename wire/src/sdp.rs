@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session description of an asset: one MPEG transport stream over RTP/AVP, written and read.
+//! Session descriptions of one MPEG transport stream: an asset over RTSP, written and read, and a
+//! broadcast to a multicast or unicast address, written.
 //!
 //! The description names the control URLs for SETUP, the facts a player needs before the first
 //! packet (payload type 33, clock rate 90 kHz, bandwidth) and the duration. The content of the
@@ -10,10 +11,15 @@
 //! C.1.2, C.1.7); `t=0 0`, since an asset is available without end; `b=AS` counts RTP, UDP and IP
 //! headers (RFC 3550 §6.2) and is rounded up; control URLs are relative to Content-Base (C.1.1).
 //!
-//! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6. Text is written and
-//! read by `sdp-types`.
+//! Choices for broadcasts: one connection line, with the TTL for IPv4 multicast alone (RFC 8866
+//! §5.7); `a=source-filter` for source-specific multicast, with the group named and not `*` (RFC
+//! 4570 §3); a stream without RTP is `m=video PORT udp MP2T`, the media type's name being the format
+//! that §5.14 asks for with `udp` (VLC reads any format there as a transport stream).
+//!
+//! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6, RFC 4570, RFC 3555
+//! §4.2 (video/MP2T). Text is written and read by `sdp-types`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use sdp_types::{
@@ -62,7 +68,7 @@ pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
 
     let mut media =
         Media::new(MediaType::Video, 0, TransportProto::RtpAvp, PAYLOAD_TYPE.to_string());
-    let kilobits = session_kilobits_per_second(description.bits_per_second);
+    let kilobits = kilobits_per_second(description.bits_per_second, RTP_BYTES + IPV4_UDP_BYTES);
     media.add_bandwidth(Bandwidth::new(BandwidthType::As, kilobits));
     let rtpmap = format!("{PAYLOAD_TYPE} {ENCODING_NAME}/{CLOCK_RATE_HZ}");
     media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
@@ -75,10 +81,89 @@ pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
     text
 }
 
-/// With the 40 bytes of RTP, UDP and IPv4 header on each 1316 of transport stream, rounded up.
-fn session_kilobits_per_second(bits_per_second: u64) -> u64 {
+/// Carrier of a broadcast's transport stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BroadcastFormat {
+    /// RTP/AVP with payload type 33.
+    Rtp,
+    /// UDP datagrams of transport stream packets.
+    Udp,
+}
+
+/// Content of the description of a broadcast.
+#[derive(Debug, Clone, Copy)]
+pub struct Broadcast<'a> {
+    /// Session name, such as the title of the channel. Control characters become spaces.
+    pub name: &'a str,
+    /// Software that made the description (RFC 8866 §6.4); control characters become spaces.
+    pub tool: &'a str,
+    /// Address of the sending server.
+    pub origin: IpAddr,
+    /// Identifies the broadcast among those of this origin (RFC 8866 §5.2).
+    pub id: u64,
+    /// Version that grows when the description changes.
+    pub version: u64,
+    /// Carrier of the transport stream.
+    pub format: BroadcastFormat,
+    /// Address and port that packets are sent to.
+    pub target: SocketAddr,
+    /// Time to live of packets; written for IPv4 multicast.
+    pub ttl: u8,
+    /// Only source of packets (source-specific multicast), of the target's address family.
+    pub source: Option<IpAddr>,
+    /// Bits of transport stream per second, without any headers, where known.
+    pub bits_per_second: Option<u64>,
+}
+
+/// Writes the description of a broadcast, as an announcement or a file has it.
+pub fn broadcast(broadcast: &Broadcast<'_>) -> Vec<u8> {
+    let group = broadcast.target.ip();
+    let origin = Origin::with_ip_addr(broadcast.id, broadcast.version, broadcast.origin);
+    let mut session = Session::new(origin, one_line(broadcast.name));
+    let ttl = group.is_multicast().then_some(broadcast.ttl);
+    session.set_connection(Connection::from_ip_addr_ttl(group, ttl));
+    session.add_time(Time::new(0, 0));
+    session.add_attribute(Attribute::with_value("tool", one_line(broadcast.tool)));
+    session.add_attribute(Attribute::with_value("type", "broadcast"));
+    session.add_attribute(Attribute::new("recvonly"));
+    if let Some(source) = broadcast.source {
+        let family = if group.is_ipv4() { "IP4" } else { "IP6" };
+        let filter = format!(" incl IN {family} {group} {source}");
+        session.add_attribute(Attribute::with_value("source-filter", filter));
+    }
+    let ip_bytes = if group.is_ipv4() { IPV4_UDP_BYTES } else { IPV6_UDP_BYTES };
+    let port = broadcast.target.port();
+    let (mut media, header_bytes) = match broadcast.format {
+        BroadcastFormat::Rtp => {
+            let format = PAYLOAD_TYPE.to_string();
+            let proto = TransportProto::RtpAvp;
+            (Media::new(MediaType::Video, port, proto, format), RTP_BYTES + ip_bytes)
+        }
+        BroadcastFormat::Udp => {
+            // Lower case: players that compare with case have RFC 8866's spelling.
+            let proto = TransportProto::Other("udp".to_owned());
+            (Media::new(MediaType::Video, port, proto, ENCODING_NAME), ip_bytes)
+        }
+    };
+    if let Some(bits) = broadcast.bits_per_second {
+        let kilobits = kilobits_per_second(bits, header_bytes);
+        media.add_bandwidth(Bandwidth::new(BandwidthType::As, kilobits));
+    }
+    if broadcast.format == BroadcastFormat::Rtp {
+        let rtpmap = format!("{PAYLOAD_TYPE} {ENCODING_NAME}/{CLOCK_RATE_HZ}");
+        media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
+    }
+    session.add_media(media);
+    let mut text = Vec::with_capacity(DESCRIPTION_BYTES_USUAL);
+    // Writing to memory has no error to report.
+    let _ = session.write(&mut text);
+    text
+}
+
+/// With headers on each 1316 bytes of transport stream, rounded up.
+fn kilobits_per_second(bits_per_second: u64, header_bytes: u128) -> u64 {
     const PAYLOAD: u128 = PAYLOAD_BYTES as u128;
-    let bits = u128::from(bits_per_second) * (PAYLOAD + HEADER_BYTES) / PAYLOAD;
+    let bits = u128::from(bits_per_second) * (PAYLOAD + header_bytes) / PAYLOAD;
     u64::try_from(bits.div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
@@ -171,8 +256,11 @@ fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
 
 const OFFERED_CHARS_MAX: usize = 200;
 
-/// RTP 12, UDP 8, IPv4 20.
-const HEADER_BYTES: u128 = 40;
+const RTP_BYTES: u128 = 12;
+/// UDP 8, IPv4 20.
+const IPV4_UDP_BYTES: u128 = 28;
+/// UDP 8, IPv6 40.
+const IPV6_UDP_BYTES: u128 = 48;
 
 /// Room for a description with a name of usual length.
 const DESCRIPTION_BYTES_USUAL: usize = 320;
@@ -266,5 +354,83 @@ mod tests {
         let fault = parse(empty.as_bytes()).unwrap_err().fault.to_string();
         assert!(fault.ends_with("; it offers nothing"), "{fault}");
         assert_eq!(parse(b"<html>").unwrap_err().fault, Fault::Description);
+    }
+
+    fn channel() -> Broadcast<'static> {
+        Broadcast {
+            name: "News",
+            tool: "pagewire",
+            origin: Ipv4Addr::new(192, 0, 2, 1).into(),
+            id: 7,
+            version: 3,
+            format: BroadcastFormat::Rtp,
+            target: "239.1.1.1:5004".parse().unwrap(),
+            ttl: 8,
+            source: None,
+            bits_per_second: Some(6_000_000),
+        }
+    }
+
+    fn text(described: &Broadcast<'_>) -> String {
+        String::from_utf8(broadcast(described)).unwrap()
+    }
+
+    #[test]
+    fn broadcasts_are_described_like_this() {
+        let expected = "v=0\r\n\
+            o=- 7 3 IN IP4 192.0.2.1\r\n\
+            s=News\r\n\
+            c=IN IP4 239.1.1.1/8\r\n\
+            t=0 0\r\n\
+            a=tool:pagewire\r\n\
+            a=type:broadcast\r\n\
+            a=recvonly\r\n\
+            m=video 5004 RTP/AVP 33\r\n\
+            b=AS:6183\r\n\
+            a=rtpmap:33 MP2T/90000\r\n";
+        assert_eq!(text(&channel()), expected);
+        let offer = parse(expected.as_bytes()).unwrap();
+        assert_eq!((offer.name.as_str(), offer.payload_type), ("News", 33));
+        let plain = Broadcast { format: BroadcastFormat::Udp, ..channel() };
+        let expected = expected
+            .replace("RTP/AVP 33", "udp MP2T")
+            .replace("6183", "6128")
+            .replace("a=rtpmap:33 MP2T/90000\r\n", "");
+        assert_eq!(text(&plain), expected);
+    }
+
+    #[test]
+    fn only_ipv4_groups_have_a_ttl() {
+        let six = Broadcast { target: "[ff15::1]:5004".parse().unwrap(), ..channel() };
+        assert!(text(&six).contains("c=IN IP6 ff15::1\r\n"), "{}", text(&six));
+        let unicast = Broadcast { target: "10.0.0.9:1234".parse().unwrap(), ..channel() };
+        assert!(text(&unicast).contains("c=IN IP4 10.0.0.9\r\n"));
+        let unknown = Broadcast { bits_per_second: None, ..channel() };
+        assert!(!text(&unknown).contains("b=AS"));
+    }
+
+    #[test]
+    fn source_specific_groups_name_their_source() {
+        let four = Broadcast {
+            target: "232.1.1.1:5004".parse().unwrap(),
+            source: Some("10.0.0.1".parse().unwrap()),
+            ..channel()
+        };
+        let filter = "a=source-filter: incl IN IP4 232.1.1.1 10.0.0.1\r\n";
+        assert!(text(&four).contains(filter), "{}", text(&four));
+        let six = Broadcast {
+            target: "[ff35::8000:1]:5004".parse().unwrap(),
+            source: Some("fd00::1".parse().unwrap()),
+            ..channel()
+        };
+        let filter = "a=source-filter: incl IN IP6 ff35::8000:1 fd00::1\r\n";
+        assert!(text(&six).contains(filter), "{}", text(&six));
+    }
+
+    #[test]
+    fn titles_of_broadcasts_cannot_add_a_line() {
+        let hostile = Broadcast { name: "a\r\nm=audio 1 RTP/AVP 0", tool: "x\na=y", ..channel() };
+        let text = text(&hostile);
+        assert_eq!(text.lines().count(), 11, "{text}");
     }
 }
