@@ -23,6 +23,7 @@ mod reply;
 mod rtcp;
 mod rtp;
 mod rtsp;
+mod sap;
 mod ts;
 mod unseal;
 
@@ -33,6 +34,7 @@ static TARGETS: &[FuzzTarget] = &[
     http::TARGET,
     rtcp::TARGET,
     rtp::TARGET,
+    sap::TARGET,
     intake::TARGET,
     ts::TARGET,
     plan::TARGET,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Protocol errors of a peer in RTSP, SDP, RTP and RTCP, each with the rule that it breaks.
+//! Protocol errors of a peer in RTSP, SDP, SAP, RTP and RTCP, each with the rule that it breaks.
 //!
 //! All are of the kind *Peer*: the other side broke the protocol. A fault carries the byte offset
-//! at which it was found (in the connection for RTSP, in the datagram for RTP and RTCP, in the
+//! at which it was found (in the connection for RTSP, in the datagram for RTP, RTCP and SAP, in the
 //! document for SDP), so that it can be found in a capture. It does not name the peer: the caller
 //! adds that.
 //!
@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Malformed {
-    /// Byte offset of the fault: in the connection (RTSP), the datagram (RTP, RTCP), the text
+    /// Byte offset of the fault: in the connection (RTSP), the datagram (RTP, RTCP, SAP), the text
     /// (SDP).
     pub offset: u64,
     /// Fault found there.
@@ -97,6 +97,17 @@ pub enum Fault {
         /// The packet type found.
         packet_type: u8,
     },
+    /// A SAP packet that is shorter than its header says.
+    SapTooShort,
+    /// SAP of a version other than 1.
+    SapVersion {
+        /// The version found.
+        version: u8,
+    },
+    /// A SAP packet whose payload is encrypted or compressed.
+    SapEncoded,
+    /// A SAP packet whose payload is no SDP.
+    SapPayload,
 }
 
 impl Fault {
@@ -122,6 +133,10 @@ impl Fault {
             Fault::NoTransportStream { .. } => "RFC 2250 §2",
             Fault::RtpTooShort | Fault::RtpVersion { .. } => "RFC 3550 §5.1",
             Fault::RtcpLength | Fault::RtcpFirst { .. } => "RFC 3550 §6.1",
+            Fault::SapTooShort
+            | Fault::SapVersion { .. }
+            | Fault::SapEncoded
+            | Fault::SapPayload => "RFC 2974 §6",
         }
     }
 }
@@ -161,6 +176,10 @@ impl fmt::Display for Fault {
             Fault::RtcpFirst { packet_type } => {
                 write!(f, "compound RTCP packet that begins with type {packet_type}")
             }
+            Fault::SapTooShort => f.write_str("SAP packet shorter than its header says"),
+            Fault::SapVersion { version } => write!(f, "SAP version {version}"),
+            Fault::SapEncoded => f.write_str("SAP packet with an encrypted or compressed payload"),
+            Fault::SapPayload => f.write_str("SAP packet without a session description"),
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network protocols as pure state machines: RTSP, SDP, RTP, RTCP and HTTP.
+//! Network protocols as pure state machines: RTSP, SDP, SAP, RTP, RTCP and HTTP.
 //!
 //! Bytes go in, requests and answers come out. Nothing here opens a socket, reads a clock or draws
 //! a random number: the time is an argument (a [`std::time::Duration`] since an epoch of the
@@ -12,7 +12,7 @@
 //! The readers' limits bound memory for any input; work is linear in the bytes received; no input
 //! causes a panic.
 //!
-//! Sources: RFC 2326 (RTSP 1.0), RFC 4566 and 8866 (SDP), RFC 3550 and 3551 (RTP, RTCP), RFC 2250
+//! Sources: RFC 2326 (RTSP 1.0), RFC 4566 and 8866 (SDP), RFC 2974 (SAP), RFC 3550 and 3551 (RTP, RTCP), RFC 2250
 //! (MPEG over RTP), RFC 9110 and 9112 (HTTP).
 //!
 //! Does not implement RTSP 2.0 (RFC 7826), authentication or TLS.
@@ -30,5 +30,6 @@ pub mod reorder;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
+pub mod sap;
 pub mod sdp;
 pub mod sources;
