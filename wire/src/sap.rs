@@ -183,7 +183,7 @@ pub fn announcement_interval(
 /// (§3.1), by a random number of the caller's.
 pub fn announcement_delay(interval: Duration, random: u32) -> Duration {
     let third = interval / 3;
-    let share = third.as_nanos() * 2 * u128::from(random) >> 32;
+    let share = (third.as_nanos() * 2 * u128::from(random)) >> 32;
     let offset = Duration::new((share / NANOS) as u64, (share % NANOS) as u32);
     (interval - third).saturating_add(offset)
 }

@@ -8,20 +8,26 @@
 //!
 //! Modules: `settings` (settings as written, checked), `send_target` (addresses to send to),
 //! `invalid` (errors), `playlist` (settings to files), `timeline` (files to programmes by the
-//! clock), `exports` (M3U and XMLTV), `shown_text` (titles written by strangers).
+//! clock), `exports` (M3U, XMLTV and SDP), `shown_text` (titles written by
+//! strangers), `name_hash` (numbers that are the same everywhere).
 //!
 //! Cost: no system call and no thread in this folder. A programme is found by binary search.
 //!
 //! Sources: RFC 5771 and RFC 4291 §2.7 (multicast addresses), RFC 4607 (SSM), RFC 3550 §11 (ports).
 //! Does not read files, open sockets or read a clock: callers pass lookups and times.
 
+mod exports;
 mod invalid;
+mod name_hash;
 mod playlist;
 mod send_target;
 mod settings;
 mod shown_text;
 mod timeline;
 
+pub use exports::{
+    GUIDE_PROGRAMMES_MAX, GUIDE_TIME_MAX, M3uLinks, m3u, session_description, xmltv,
+};
 pub use invalid::{ChannelSetting, InvalidChannel};
 pub use playlist::{EntryFault, EntryFaultKind, EntryLookup, Playlist, PlaylistChange};
 pub use send_target::{SendFormat, SendTarget};

@@ -12,9 +12,11 @@
 //! Cost: two passes over the entries per cycle.
 //!
 //! Sources: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014), §5
-//! (SplitMix64); Fowler, Noll and Vo (FNV-1a, 64 bits); Knuth, TAOCP 2 §3.4.2 P (shuffling);
+//! (SplitMix64); Knuth, TAOCP 2 §3.4.2 P (shuffling);
 //! Lemire, "Fast Random Integer Generation in an Interval" (2019).
 //! Does not resist prediction: an order of programmes is no secret.
+
+use super::super::name_hash::name_hash;
 
 /// Returns the indexes 0 to `count` in the order of a cycle; `is_same` compares two of them.
 pub(super) fn order(
@@ -40,7 +42,7 @@ pub(super) fn order(
 /// The order of a cycle without regard to the cycle before.
 fn unbordered(channel: &str, cycle: u64, count: usize) -> Vec<u32> {
     let count = u32::try_from(count).expect("playlists are bounded");
-    let mut generator = SplitMix64(fnv1a(channel.as_bytes()) ^ SplitMix64(cycle).next());
+    let mut generator = SplitMix64(name_hash(channel.as_bytes()) ^ SplitMix64(cycle).next());
     let mut order: Vec<u32> = (0..count).collect();
     for left in (1..order.len()).rev() {
         order.swap(left, generator.below(left as u64 + 1) as usize);
@@ -66,11 +68,6 @@ impl SplitMix64 {
     }
 }
 
-fn fnv1a(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,15 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn generator_and_hash_are_those_of_their_authors() {
+    fn generator_is_that_of_its_authors() {
         // Outputs for the seed 1234567, as the reference implementation prints them.
         let mut generator = SplitMix64(1_234_567);
         assert_eq!(generator.next(), 6_457_827_717_110_365_317);
         assert_eq!(generator.next(), 3_203_168_211_198_807_973);
-        // Vectors of FNV's own test suite.
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]
