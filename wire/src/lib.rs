@@ -12,8 +12,8 @@
 //! The readers' limits bound memory for any input; work is linear in the bytes received; no input
 //! causes a panic.
 //!
-//! Sources: RFC 2326 (RTSP 1.0), RFC 4566 and 8866 (SDP), RFC 2974 (SAP), RFC 3550 and 3551 (RTP, RTCP), RFC 2250
-//! (MPEG over RTP), RFC 9110 and 9112 (HTTP).
+//! Sources: RFC 2326 (RTSP 1.0), RFC 4566 and 8866 (SDP), RFC 2974 (SAP), RFC 3550 and 3551 (RTP,
+//! RTCP), RFC 2250 (MPEG over RTP), RFC 9110 and 9112 (HTTP).
 //!
 //! Does not implement RTSP 2.0 (RFC 7826), authentication or TLS.
 

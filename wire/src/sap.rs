@@ -2,8 +2,8 @@
 //! SAP: announcements of multicast sessions, their deletion, and the times at which they are due.
 //!
 //! A listener finds the channels of a network without being told an address: each is announced to
-//! a group of its own scope every five minutes or less often, and times out when announcements stop.
-//! Everybody on the network can forge one, so what is parsed is a hint and no more.
+//! a group of its own scope every five minutes or less often, and times out when announcements
+//! stop. Everybody on the network can forge one, so a parsed packet is only a hint.
 //!
 //! Choices: packets carry the payload type, which may be left out (§6); the message hash is never
 //! 0, which VLC reads as no hash; a deletion carries the origin line alone (§6).
@@ -215,6 +215,27 @@ mod tests {
 
     const SDP: &[u8] = b"v=0\r\no=- 7 3 IN IP4 192.0.2.1\r\ns=News\r\nt=0 0\r\n";
     const ORIGIN: &[u8] = b"o=- 7 3 IN IP4 192.0.2.1\r\n";
+
+    proptest::proptest! {
+        #[test]
+        fn accepted_packets_are_written_as_they_are_read(
+            flags in 0x20_u8..0x40,
+            words in 0_u8..3,
+            head in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+            tail in proptest::collection::vec(proptest::num::u8::ANY, 0..20),
+        ) {
+            let random = [&[flags, words][..], &head, &tail].concat();
+            let typed = [&[flags, words][..], &head, b"application/sdp\0v=0", &tail].concat();
+            let plain = [&[flags, words][..], &head, b"o=", &tail].concat();
+            for datagram in [random, typed, plain] {
+                let Ok(packet) = SapPacket::parse(&datagram) else { continue };
+                let written = packet.write();
+                proptest::prop_assert_eq!(SapPacket::parse(&written), Ok(packet.clone()));
+                let deleted = deletion(packet.source, packet.message_hash, packet.description);
+                proptest::prop_assert!(SapPacket::parse(&deleted).is_ok());
+            }
+        }
+    }
 
     fn four() -> IpAddr {
         Ipv4Addr::new(192, 0, 2, 1).into()

@@ -13,8 +13,8 @@
 //!
 //! Choices for broadcasts: one connection line, with the TTL for IPv4 multicast alone (RFC 8866
 //! §5.7); `a=source-filter` for source-specific multicast, with the group named and not `*` (RFC
-//! 4570 §3); a stream without RTP is `m=video PORT udp MP2T`, the media type's name being the format
-//! that §5.14 asks for with `udp` (VLC reads any format there as a transport stream).
+//! 4570 §3); a stream without RTP is `m=video PORT udp MP2T`: with `udp`, §5.14 asks for the name
+//! of a media type as the format (VLC reads any format there as a transport stream).
 //!
 //! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6, RFC 4570, RFC 3555
 //! §4.2 (video/MP2T). Text is written and read by `sdp-types`.
