@@ -6,7 +6,8 @@
 //! few atomics and short locks of [`rtsp::stream_session`].
 //!
 //! Folders: `rtsp` (connections, sessions, RTCP), `http` (downloads, the index, keys of films),
-//! `channel` (playlists by the clock), `library` (files and their plans), `wire_image`, `pacer` (sending), `limits` (on clients).
+//! `channel` (playlists by the clock), `library` (files and their plans), `wire_image`, `pacer`
+//! (sending), `limits` (on clients).
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 

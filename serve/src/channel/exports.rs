@@ -3,12 +3,12 @@
 //!
 //! Set-top boxes and players take a list of channels (M3U) and a guide (XMLTV) whose entries they
 //! match by `tvg-id`, here the channel's name. Titles and file names are hostile text: hidden
-//! controls become spaces, so that no title begins a line of its own; XML is escaped by `quick-xml`;
-//! a quote, for which M3U has no escape, becomes an apostrophe.
+//! controls become spaces, so that no title begins a line of its own; `quick-xml` escapes XML; a
+//! quote, for which M3U has no escape, becomes an apostrophe.
 //!
-//! Choices: the guide names files by their names without folder and extension; the filler, and times
-//! with nothing to play, are gaps in it. A programme that runs at the beginning of the guide keeps
-//! its real start. Times are local to the channel's zone with the offset of that moment.
+//! Choices: the guide names files by their names without folder and extension; the filler and
+//! times with nothing to play are gaps in it. A programme that runs at the beginning of the guide
+//! keeps its real start. Times are local to the channel's zone with the offset of that moment.
 //!
 //! Cost and bounds: at most [`GUIDE_PROGRAMMES_MAX`] programmes in a guide, divided among its
 //! channels; about 200 bytes each.

@@ -123,17 +123,17 @@ fn guides_have_local_times_and_titles_of_files() {
         <channel id=\"news\">\n  \
         <display-name>News &amp; &quot;more&quot;</display-name>\n \
         </channel>\n \
-        <programme start=\"20260302190000 +0100\" stop=\"20260302200000 +0100\" channel=\"news\">\n  \
-        <title>One &amp; two</title>\n \
+        <programme start=\"20260302190000 +0100\" stop=\"20260302200000 +0100\" channel=\"news\">\n\
+        \x20 <title>One &amp; two</title>\n \
         </programme>\n \
-        <programme start=\"20260302200000 +0100\" stop=\"20260302203000 +0100\" channel=\"news\">\n  \
-        <title>evening</title>\n \
+        <programme start=\"20260302200000 +0100\" stop=\"20260302203000 +0100\" channel=\"news\">\n\
+        \x20 <title>evening</title>\n \
         </programme>\n \
-        <programme start=\"20260302203000 +0100\" stop=\"20260302210000 +0100\" channel=\"news\">\n  \
-        <title>One &amp; two</title>\n \
+        <programme start=\"20260302203000 +0100\" stop=\"20260302210000 +0100\" channel=\"news\">\n\
+        \x20 <title>One &amp; two</title>\n \
         </programme>\n \
-        <programme start=\"20260302210000 +0100\" stop=\"20260302230000 +0100\" channel=\"news\">\n  \
-        <title>One &amp; two</title>\n \
+        <programme start=\"20260302210000 +0100\" stop=\"20260302230000 +0100\" channel=\"news\">\n\
+        \x20 <title>One &amp; two</title>\n \
         </programme>\n\
         </tv>\n";
     assert_eq!(guide, expected);

@@ -428,8 +428,13 @@ impl Random {
     }
 }
 
+/// Findings are kept as tests of their own and not in files.
+fn cases() -> ProptestConfig {
+    ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn random_channels_play_as_a_walk_through_them_says(
