@@ -22,19 +22,25 @@ type Places = Vec<(ChannelSetting, Option<usize>, Range<usize>)>;
 pub(super) fn read(reader: &mut Reader<'_, '_>, tables: &DeTable<'_>) -> Vec<ChannelConfig> {
     let mut channels = Vec::new();
     let mut all_places = Vec::new();
-    for (name, value) in tables {
+    let mut in_order: Vec<_> = tables.iter().collect();
+    in_order.sort_by_key(|(name, _)| name.span().start);
+    for (name, value) in in_order {
         let shown: String = name.get_ref().chars().take(NAME_CHARS_SHOWN).collect();
         let setting = format!("channel.{shown}");
         let Some(table) = reader.table(&setting, value, Expected::Channel) else { continue };
         let mut places = vec![(ChannelSetting::Name, None, name.span())];
-        let mut one = OneChannel { reader: &mut *reader, name: &setting, places: &mut places };
+        let (places, has_unknown) = (&mut places, false);
+        let mut one = OneChannel { reader: &mut *reader, name: &setting, places, has_unknown };
         let Some(draft) = one.draft(table) else { continue };
+        let has_unknown = one.has_unknown;
         match draft.check(name.get_ref()) {
             Ok(channel) => {
                 channels.push(channel);
-                all_places.push(places);
+                all_places.push(std::mem::take(places));
             }
-            Err(invalid) => report(reader, &invalid, &places),
+            // A setting that is missing may be the one with the unknown key.
+            Err(invalid) if has_unknown && invalid.found.is_empty() => {}
+            Err(invalid) => report(reader, &invalid, places),
         }
     }
     if let Err(invalid) = check_channels(&channels) {
@@ -70,19 +76,18 @@ struct OneChannel<'r, 'a, 'f, 'n> {
     /// `channel.NAME`.
     name: &'n str,
     places: &'n mut Places,
+    /// True once an unknown key was found.
+    has_unknown: bool,
 }
 
 impl OneChannel<'_, '_, '_, '_> {
-    /// Reads the settings of a channel; none where a key or a type is wrong.
+    /// Reads the settings of a channel with known keys; none where a type is wrong.
     fn draft(&mut self, table: &DeTable<'_>) -> Option<ChannelDraft> {
         let mut draft = ChannelDraft::default();
         let mut is_whole = true;
         for (key, value) in table {
             let known = ChannelSetting::OF_CHANNEL;
-            let Some(setting) = self.setting(key, known) else {
-                is_whole = false;
-                continue;
-            };
+            let Some(setting) = self.setting(key, known) else { continue };
             self.places.push((setting, None, value.span()));
             is_whole &= self.set(&mut draft, setting, value).is_some();
         }
@@ -136,10 +141,8 @@ impl OneChannel<'_, '_, '_, '_> {
             };
             let mut slot = ScheduleDraft::default();
             for (key, value) in table {
-                let Some(setting) = self.setting(key, ChannelSetting::OF_SCHEDULE) else {
-                    is_whole = false;
-                    continue;
-                };
+                let known = ChannelSetting::OF_SCHEDULE;
+                let Some(setting) = self.setting(key, known) else { continue };
                 self.places.push((setting, Some(item), value.span()));
                 is_whole &= self.set_slot(&mut slot, setting, value).is_some();
             }
@@ -199,6 +202,7 @@ impl OneChannel<'_, '_, '_, '_> {
     ) -> Option<ChannelSetting> {
         let found = known.iter().find(|setting| setting.key() == key.get_ref()).copied();
         if found.is_none() {
+            self.has_unknown = true;
             let keys: Vec<&str> = known.iter().map(|setting| setting.key()).collect();
             self.reader.unknown(self.name, key.get_ref(), key.span(), &keys);
         }

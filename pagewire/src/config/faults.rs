@@ -31,16 +31,20 @@ impl<'a> Faults<'a> {
         self.found.push((place.map_or(0, |place| place.start), text));
     }
 
+    fn line(&self, offset: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(offset);
+        1 + before.filter(|byte| **byte == b'\n').count()
+    }
+
     /// Returns `FILE:LINE: TEXT` of each fault, in order of lines.
     pub(super) fn into_texts(mut self) -> Vec<String> {
         self.found.sort_by_key(|(offset, _)| *offset);
         let left = self.found.len().saturating_sub(FAULTS_MAX);
         self.found.truncate(FAULTS_MAX);
-        let lines = self.found.iter().map(|(offset, text)| {
-            let before = self.text.as_bytes().iter().take(*offset);
-            let line = 1 + before.filter(|byte| **byte == b'\n').count();
-            format!("{}:{line}: {text}", self.shown)
-        });
+        let lines = self
+            .found
+            .iter()
+            .map(|(offset, text)| format!("{}:{}: {text}", self.shown, self.line(*offset)));
         let mut texts: Vec<String> = lines.collect();
         if left > 0 {
             texts.push(format!("{}: {left} faults more; correct these first", self.shown));

@@ -31,7 +31,7 @@ use reader::{Expected, Reader};
 /// Settings of a configuration file.
 #[derive(Debug, Default)]
 pub(crate) struct FileConfig {
-    /// Channels, in order of name.
+    /// Channels, in the order of the file.
     pub(crate) channels: Vec<ChannelConfig>,
 }
 
@@ -66,7 +66,16 @@ pub(crate) fn read(path: &Path) -> Result<FileConfig, Vec<String>> {
 fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
     let mut faults = Faults::new(shown, text);
     let (table, errors) = DeTable::parse_recoverable(text);
+    let mut line_end = 0;
     for error in errors {
+        // After a fault of grammar the parser guesses until the end of the line.
+        if let Some(place) = error.span() {
+            if place.start < line_end {
+                continue;
+            }
+            let rest = text.as_bytes().iter().skip(place.start);
+            line_end = place.start + 1 + rest.take_while(|byte| **byte != b'\n').count();
+        }
         let message = error.message().lines().next().unwrap_or_default().to_owned();
         faults.add(error.span(), format!("{message}; write TOML 1.0"));
     }
