@@ -120,6 +120,98 @@ pub enum Refusal {
     },
 }
 
+/// Reason why a file cannot be joined to a channel's stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpliceRefusal {
+    /// No programme with a map and packets was found.
+    #[error(
+        "joining a transport stream: no programme with a PMT in its head (ISO/IEC 13818-1 \
+         §2.4.4); remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    NoMap,
+    /// The programme asked for is not there.
+    #[error(
+        "joining programme {number} of a transport stream: not in its head; the first there is \
+         {first}"
+    )]
+    NoProgramme {
+        /// Programme asked for.
+        number: u16,
+        /// First programme of the stream.
+        first: u16,
+    },
+    /// There is no clock reference where the file is entered.
+    #[error(
+        "joining a transport stream: no PCR on PID {pid} in {packets} packets from the place of \
+         entry; remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    NoClock {
+        /// PID of the clock by the map; 8191 says that there is none.
+        pid: u16,
+        /// Packets looked at.
+        packets: u64,
+    },
+    /// Timestamps cannot be rewritten because their packets are scrambled.
+    #[error(
+        "joining a transport stream: PID {pid} is scrambled, so its timestamps cannot be \
+         rewritten; descramble the file first"
+    )]
+    Scrambled {
+        /// PID of the first such stream.
+        pid: u16,
+    },
+    /// The programme has more streams than the output has PIDs.
+    #[error(
+        "joining a transport stream: more than {limit} streams, or 16 of a kind, in the \
+         programme; leave some out (ffmpeg -i IN -map 0:v -map 0:a -c copy OUT.ts)"
+    )]
+    TooManyStreams {
+        /// Limit of all streams.
+        limit: usize,
+    },
+    /// The descriptors do not fit into one section.
+    #[error(
+        "joining a transport stream: PMT of {bytes} bytes with its descriptors, {limit} fit in a \
+         section; remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    MapTooLong {
+        /// Bytes needed.
+        bytes: usize,
+        /// Limit.
+        limit: usize,
+    },
+}
+
+/// Setting of a splicer that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpliceSettingsFault {
+    /// The rate is too low for tables and clock, or too high for a bounded queue.
+    #[error("constant_rate {rate}: write {least} to {most} bits per second")]
+    Rate {
+        /// Rate asked for.
+        rate: u64,
+        /// Smallest rate.
+        least: u64,
+        /// Largest rate.
+        most: u64,
+    },
+    /// A name does not fit into its descriptor.
+    #[error("{setting} of {bytes} bytes: write {limit} or fewer")]
+    TextBytes {
+        /// Name of the setting.
+        setting: &'static str,
+        /// Bytes found.
+        bytes: usize,
+        /// Limit.
+        limit: usize,
+    },
+    /// Programme number 0 stands for the network (ISO/IEC 13818-1 §2.4.4.5).
+    #[error("service_id 0: names the network, not a service; write 1 to 65535")]
+    ServiceId,
+}
+
 /// Kind of damage of which a file may have a limited number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -22,7 +22,9 @@ pub mod segments;
 pub mod store;
 pub mod ts;
 
-pub use error::{Aspect, CodecsFault, Damage, PlanFault, Refusal};
+pub use error::{
+    Aspect, CodecsFault, Damage, PlanFault, Refusal, SpliceRefusal, SpliceSettingsFault,
+};
 pub use plan::{
     ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,
     RtpIdentity, SyncLoss, Timestamps,
@@ -30,8 +32,8 @@ pub use plan::{
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
 pub use ts::{
-    Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Survey, Track,
-    TrackFormat, codecs,
+    Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Splice, SpliceCounts,
+    SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

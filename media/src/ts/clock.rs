@@ -18,7 +18,7 @@ use crate::{Damage, Refusal, TICKS_PER_SECOND};
 
 /// A step forward of more than this, or backward, is a new time base. References come every
 /// 100 ms at most (§2.7.2); a recording that lost its signal for a while has gaps of seconds.
-const STEP_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
+pub(super) const STEP_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
 /// The rate next to a gap is measured over this much time, if the time base lasts that long.
 const RATE_TICKS: u64 = TICKS_PER_SECOND;

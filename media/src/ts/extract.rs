@@ -56,8 +56,8 @@ impl Extract {
             wanted,
             map_pid: programme.map_pid,
             pcr_pid: programme.pcr_pid,
-            pat: section(0x00, 1, &pat),
-            map: section(0x02, programme.number, &map),
+            pat: section(0x00, 1, 0, &pat),
+            map: section(0x02, programme.number, 0, &map),
             counters: ContinuityCounters::default(),
         }
     }
@@ -93,7 +93,7 @@ impl Extract {
 }
 
 /// Most bytes of a section between its header and its CRC (ISO/IEC 13818-1 §2.4.4.9).
-const BODY_BYTES_MAX: usize = 1021 - 9;
+pub(super) const BODY_BYTES_MAX: usize = 1021 - 9;
 
 /// The body of a map of these tracks.
 fn map(programme: &Programme, tracks: &[&Track], is_described: bool) -> Vec<u8> {
@@ -114,19 +114,21 @@ fn map(programme: &Programme, tracks: &[&Track], is_described: bool) -> Vec<u8> 
 }
 
 /// A section of long form, in force and whole.
-fn section(table_id: u8, number: u16, body: &[u8]) -> Vec<u8> {
+pub(super) fn section(table_id: u8, number: u16, version: u8, body: &[u8]) -> Vec<u8> {
     const HEADER_AND_CRC: usize = 5 + 4;
     let mut section = vec![table_id];
-    section.extend((0xb000 | (body.len() + HEADER_AND_CRC) as u16).to_be_bytes());
+    // The second bit is zero in the tables of ISO/IEC 13818-1 and one in those of EN 300 468.
+    let flags = if table_id < 0x40 { 0xb000 } else { 0xf000 };
+    section.extend((flags | (body.len() + HEADER_AND_CRC) as u16).to_be_bytes());
     section.extend(number.to_be_bytes());
-    section.extend([0xc1, 0, 0]);
+    section.extend([0xc1 | version << 1, 0, 0]);
     section.extend(body);
     section.extend(crc32_mpeg(&section).to_be_bytes());
     section
 }
 
 /// Adds a section as packets.
-fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
+pub(super) fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
     let mut payload = vec![0];
     payload.extend(section);
     for (index, part) in payload.chunks(TS_PACKET_BYTES - 4).enumerate() {
@@ -166,7 +168,7 @@ mod tests {
         let mut out = Vec::new();
         let pat = [0, 1, 0xe1, 0, 0, 2, 0xe2, 0];
         for round in 0..20_u8 {
-            packets(0, &section(0x00, 1, &pat), &mut (round & 15), &mut out);
+            packets(0, &section(0x00, 1, 0, &pat), &mut (round & 15), &mut out);
             for (number, base) in [(1, 0x100_u16), (2, 0x200)] {
                 let mut map = (0xe000 | (base + 1)).to_be_bytes().to_vec();
                 map.extend([0xf0, 0]);
@@ -175,7 +177,7 @@ mod tests {
                     map.extend((0xe000 | pid).to_be_bytes());
                     map.extend([0xf0, 6, 0x0a, 4, b'd', b'e', b'u', 0]);
                 }
-                let table = section(0x02, number, &map);
+                let table = section(0x02, number, 0, &map);
                 packets(base, &table, &mut (round & 15), &mut out);
                 for pid in base + 1..=base + 3 {
                     let [high, low] = pid.to_be_bytes();

@@ -6,7 +6,7 @@
 //! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
 //! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
 //! reads the tracks' headers with `bits`, `codecs` names them, `extract` makes a stream of some of
-//! them; `monitor` watches one that arrives.
+//! them, `splice` joins several end to end; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -22,6 +22,7 @@ mod lead;
 mod monitor;
 mod psi;
 mod scan;
+mod splice;
 mod survey;
 mod sync;
 mod tables;
@@ -35,6 +36,7 @@ pub(crate) use lead::{EntryContext, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
+pub use splice::{Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
 pub use survey::{Programme, Survey, Track};
 
 use wire::mp2t::TS_SYNC_BYTE;

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Joins the transport streams of several files to one continuous stream of a channel.
+//!
+//! Players stop, or lose seconds, where PIDs, counters or clocks jump. So the stream that leaves
+//! has fixed PIDs, counters that run on, one clock, and tables of its own. `item` describes a file
+//! to join, `playing` takes its packets, `time_base` moves its clock, `rewrite` writes fields,
+//! `announce` makes tables, `slots` the packets of a constant rate.
+//!
+//! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, pictures 0x100 to 0x10f, sound 0x110 to 0x11f, others
+//! 0x120 to 0x12f. The clock is always on 0x100: in the packets of the pictures if the file has it
+//! there, else in packets without payload.
+//!
+//! Time is an argument: ticks of 27 MHz of channel time, which is also the channel's clock (PCR).
+//! Without a constant rate the packets added by a call are due at the time given to it, and clock
+//! references keep the differences that they have in the file. With one, packet `k` is due at
+//! `k` × 188 × 8 / rate, clock references are made from that, and null packets fill up; media
+//! waits 250 ms at most, and PES packets for which there is no room in that time are dropped.
+//!
+//! Bounded: 32 streams, the queue of 250 ms, 10 s of slots a call.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.2, §2.4.3; ETSI TR 101 290 §5.2; ETSI TS 101 154 §4.1.5 (clock
+//! references every 40 ms).
+//! Does not follow a map that changes inside a file, and does not decode.
+
+mod announce;
+mod item;
+mod playing;
+mod rewrite;
+mod slots;
+mod time_base;
+
+pub use item::SpliceItem;
+
+use announce::Announce;
+use item::{FIRST_PID, OUTPUTS};
+use playing::PlayingItem;
+use rewrite::{PesTimes, TIME_MODULUS, clock_packet, put_pcr};
+use slots::{DELAY_TICKS, RATES, Slots};
+use time_base::difference;
+
+use super::{PCR_MODULUS, SYNC_BYTE, TsHeader, TsPacket};
+use crate::{
+    SpliceRefusal, SpliceSettingsFault, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES,
+};
+
+/// Latest time: keeps sums of times within 64 bits.
+const TIME_MAX: u64 = 1 << 62;
+
+/// Clock references are at most this far apart, less two ticks of rounding.
+const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25 - 2;
+
+/// Most time filled by one call; more than that is left out and counted.
+const FILL_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
+
+/// Timestamps are moved by this much at most to make room for the end of the file before: files of
+/// ffmpeg have up to 2 s between their clock and their pictures, others 0.1 s.
+const ROOM_TICKS_MAX: u64 = 3 * TICKS_PER_SECOND;
+
+/// Bytes of a name: two of them and the rest of their descriptor have one byte of length.
+const TEXT_BYTES_MAX: usize = 120;
+
+/// Names and numbers of a channel's stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpliceSettings {
+    /// transport_stream_id of PAT and SDT.
+    pub transport_stream_id: u16,
+    /// original_network_id of the SDT.
+    pub original_network_id: u16,
+    /// Programme number, not 0.
+    pub service_id: u16,
+    /// Name of the service; 120 bytes at most.
+    pub service_name: String,
+    /// Name of its provider; 120 bytes at most.
+    pub provider: String,
+    /// Bits per second of all packets, null packets included; none sends what the files have.
+    pub constant_rate: Option<u64>,
+}
+
+impl Default for SpliceSettings {
+    fn default() -> Self {
+        Self {
+            transport_stream_id: 1,
+            // For networks that nobody registered (ETSI TS 101 162).
+            original_network_id: 0xff00,
+            service_id: 1,
+            service_name: "channel".to_owned(),
+            provider: "pagewire".to_owned(),
+            constant_rate: None,
+        }
+    }
+}
+
+/// Packets taken, sent and dropped so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpliceCounts {
+    /// Packets pushed.
+    pub pushed_packets: u64,
+    /// Packets added to outputs, null packets included.
+    pub sent_packets: u64,
+    /// Null packets among them.
+    pub null_packets: u64,
+    /// Files begun.
+    pub items: u64,
+    /// Discontinuities of the clock inside files.
+    pub clock_discontinuities: u64,
+    /// Places where packets are missing in files, by their continuity counters.
+    pub input_losses: u64,
+    /// Packets without a sync byte, or that say of themselves that they are damaged.
+    pub damaged_packets: u64,
+    /// Scrambled packets of streams that were in the clear when the file began.
+    pub scrambled_packets: u64,
+    /// Repetitions left out.
+    pub repeated_packets: u64,
+    /// Packets of joined streams that were dropped for any of the reasons here, or because they
+    /// came before the first PES packet of their stream.
+    pub dropped_packets: u64,
+    /// PES packets dropped because their header cannot be read.
+    pub broken_units: u64,
+    /// PES packets dropped because their time is more than 10 s from when they are due.
+    pub far_units: u64,
+    /// PES packets dropped because their time lies before the end of the file before.
+    pub overlapping_units: u64,
+    /// PES packets dropped because the constant rate had no room for them.
+    pub late_units: u64,
+    /// Slots of the constant rate that were left out because more than 10 s passed between calls.
+    pub skipped_slots: u64,
+}
+
+/// Result of beginning a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Splice {
+    /// Ticks by which its timestamps were moved beyond its clock, so that they come after those
+    /// of the file before.
+    pub room_ticks: u64,
+    /// Ticks that still overlap, because room is made for 3 s at most: PES packets of this time
+    /// are dropped. A caller avoids it by starting the file as much later.
+    pub overlap_ticks: u64,
+}
+
+/// Stream of the output.
+#[derive(Debug, Clone, Copy)]
+struct OutputStream {
+    /// Counter of the last packet with payload.
+    continuity: u8,
+    /// Decoding time of the last PES packet, and the step to it, in 90 kHz.
+    time: Option<u64>,
+    step: u64,
+}
+
+/// Entry of the queue of a constant rate.
+enum QueuedPacket {
+    /// A packet whose counter, and clock reference if it has one, are written when it is sent.
+    Media { bytes: [u8; TS_PACKET_BYTES], output: usize, has_pcr: bool, starts_unit: bool },
+    /// The map changes before the packets behind.
+    Map(Vec<u8>),
+}
+
+/// Makes one stream of many files.
+pub struct Splicer {
+    announce: Announce,
+    slots: Option<Slots>,
+    outputs: [OutputStream; OUTPUTS],
+    item: Option<PlayingItem>,
+    now: u64,
+    /// Time of the last clock reference sent.
+    clock_sent: Option<u64>,
+    /// Packets of tables that wait for slots, and how many of their bytes are sent.
+    tables: Vec<u8>,
+    tables_sent: usize,
+    counts: SpliceCounts,
+}
+
+impl Splicer {
+    /// A channel that plays nothing yet.
+    pub fn new(settings: &SpliceSettings) -> Result<Self, SpliceSettingsFault> {
+        if settings.service_id == 0 {
+            return Err(SpliceSettingsFault::ServiceId);
+        }
+        for (setting, text) in
+            [("service_name", &settings.service_name), ("provider", &settings.provider)]
+        {
+            if text.len() > TEXT_BYTES_MAX {
+                let (bytes, limit) = (text.len(), TEXT_BYTES_MAX);
+                return Err(SpliceSettingsFault::TextBytes { setting, bytes, limit });
+            }
+        }
+        if let Some(rate) = settings.constant_rate.filter(|rate| !RATES.contains(rate)) {
+            let (least, most) = (*RATES.start(), *RATES.end());
+            return Err(SpliceSettingsFault::Rate { rate, least, most });
+        }
+        Ok(Self {
+            announce: Announce::new(settings),
+            slots: settings.constant_rate.map(Slots::new),
+            outputs: [OutputStream { continuity: 0x0f, time: None, step: 0 }; OUTPUTS],
+            item: None,
+            now: 0,
+            clock_sent: None,
+            tables: Vec::new(),
+            tables_sent: 0,
+            counts: SpliceCounts::default(),
+        })
+    }
+
+    /// Ends the item that plays and begins this one, wherever it was entered. Packets of the one
+    /// before that wait for slots are still sent.
+    pub fn begin(&mut self, item: &SpliceItem) -> Result<Splice, SpliceRefusal> {
+        let (pcr, due) = item.check()?;
+        let map = announce::map(item)?;
+        let due = due.clamp(self.now, TIME_MAX);
+        let fixed = if self.slots.is_some() { DELAY_TICKS } else { 0 };
+        let overlap = self.overlap(item, due + fixed);
+        let room = overlap.min(ROOM_TICKS_MAX);
+        self.item = Some(PlayingItem::new(item, (pcr, due), fixed + room));
+        self.counts.items += 1;
+        match &mut self.slots {
+            None => self.announce.put_map(map),
+            Some(slots) => match slots.queue.back_mut() {
+                Some(QueuedPacket::Map(last)) => *last = map,
+                _ => slots.queue.push_back(QueuedPacket::Map(map)),
+            },
+        }
+        Ok(Splice { room_ticks: room, overlap_ticks: overlap - room })
+    }
+
+    /// Ticks by which the streams sent last longer than those of an item begin, at most, if its
+    /// clock begins at `due`.
+    fn overlap(&self, item: &SpliceItem, due: u64) -> u64 {
+        let overlaps = item.streams.iter().filter(|stream| stream.is_media).filter_map(|stream| {
+            let output = &self.outputs[stream.output];
+            let end = (output.time? + output.step) * TICKS_PER_TIMESTAMP;
+            let start = (due % PCR_MODULUS).wrapping_add_signed(item.lead(stream)?);
+            // A tick of 90 kHz for what is lost in rounding.
+            let apart = difference(end, start.wrapping_add(PCR_MODULUS), PCR_MODULUS);
+            let overlap = u64::try_from(apart).ok().filter(|&ticks| ticks < FILL_TICKS_MAX)?;
+            Some(overlap + TICKS_PER_TIMESTAMP)
+        });
+        overlaps.max().unwrap_or(0)
+    }
+
+    /// Takes the next packet of the item that plays, due at `due`, and adds to `out` all that is
+    /// due until then. Times do not go back: an earlier one counts as the last.
+    pub fn push(&mut self, packet: &[u8; TS_PACKET_BYTES], due: u64, out: &mut Vec<u8>) {
+        let due = due.clamp(self.now, TIME_MAX);
+        self.now = due;
+        self.counts.pushed_packets += 1;
+        if self.slots.is_some() {
+            self.fill_slots(due, out);
+        }
+        let packet = TsPacket { header: TsHeader::read(packet), bytes: packet };
+        if !packet.header.is_sync() || packet.header.is_damaged() {
+            self.counts.damaged_packets += 1;
+            return;
+        }
+        let Some(item) = &mut self.item else { return };
+        let taken = item.take(&packet, due, &mut self.outputs, &mut self.counts);
+        if self.slots.is_some() {
+            if let Some(media) = taken.media {
+                self.queue(media);
+            }
+            return;
+        }
+        if taken.media.is_some() || taken.pcr.is_some() {
+            self.send_tables(out);
+        }
+        if let Some(pcr) = taken.pcr {
+            self.clock_sent = Some(due);
+            if !matches!(taken.media, Some(QueuedPacket::Media { has_pcr: true, .. })) {
+                self.send_clock(pcr, out);
+            }
+        }
+        if let Some(media) = taken.media {
+            self.send(media, taken.pcr, out);
+        }
+    }
+
+    /// Adds to `out` all that is due before `time` besides packets still to be pushed. Called
+    /// every 20 ms or so while nothing plays, or between packets that are far apart, it keeps
+    /// tables and clock alive.
+    pub fn fill_to(&mut self, time: u64, out: &mut Vec<u8>) {
+        let time = time.clamp(self.now, TIME_MAX);
+        self.now = time;
+        if self.slots.is_some() {
+            return self.fill_slots(time, out);
+        }
+        self.send_tables(out);
+        if self.clock_sent.is_none_or(|sent| time - sent.min(time) >= CLOCK_TICKS) {
+            self.clock_sent = Some(time);
+            self.send_clock(time % PCR_MODULUS, out);
+        }
+    }
+
+    /// Learns from a packet that another server sent for this channel, so that the next packets
+    /// from here continue its counters, table versions and times.
+    pub fn observe(&mut self, packet: &[u8; TS_PACKET_BYTES]) {
+        let packet = TsPacket { header: TsHeader::read(packet), bytes: packet };
+        let is_usable = packet.header.is_sync() && !packet.header.is_damaged();
+        if !is_usable || self.announce.observe(&packet) || !packet.header.has_payload() {
+            return;
+        }
+        let at = usize::from(packet.header.pid()).checked_sub(usize::from(FIRST_PID));
+        let Some(output) = at.and_then(|at| self.outputs.get_mut(at)) else { return };
+        output.continuity = packet.header.continuity();
+        if packet.header.starts_unit()
+            && let Some(time) = PesTimes::find(packet.payload()).decoding()
+        {
+            output.note(time % TIME_MODULUS, true);
+        }
+    }
+
+    /// Packets taken, sent and dropped so far.
+    pub fn counts(&self) -> &SpliceCounts {
+        &self.counts
+    }
+
+    /// Index of the next slot of a constant rate: the packet added next is packet `k` of the
+    /// channel and leaves at `k` × 188 × 8 / rate. None without a rate, and before the first call
+    /// with a time.
+    pub fn next_slot(&self) -> Option<u64> {
+        self.slots.as_ref().filter(|slots| slots.is_started).map(Slots::index)
+    }
+
+    fn send_tables(&mut self, out: &mut Vec<u8>) {
+        let before = out.len();
+        self.announce.write(self.now, out);
+        self.counts.sent_packets += ((out.len() - before) / TS_PACKET_BYTES) as u64;
+    }
+
+    fn send_clock(&mut self, pcr: u64, out: &mut Vec<u8>) {
+        self.counts.sent_packets += 1;
+        out.extend(clock_packet(FIRST_PID, self.outputs[0].continuity, pcr));
+    }
+
+    /// Sends a packet with its counter and, where it has one, its clock reference.
+    fn send(&mut self, packet: QueuedPacket, pcr: Option<u64>, out: &mut Vec<u8>) {
+        let QueuedPacket::Media { mut bytes, output, has_pcr, .. } = packet else { return };
+        let continuity = &mut self.outputs[output].continuity;
+        *continuity = (*continuity + 1) & 0x0f;
+        bytes[3] = bytes[3] & 0xf0 | *continuity;
+        if let Some(pcr) = pcr.filter(|_| has_pcr) {
+            put_pcr(&mut bytes, pcr);
+        }
+        self.counts.sent_packets += 1;
+        out.extend_from_slice(&bytes);
+    }
+
+    /// Puts a packet into the queue, or drops its PES packet if the queue is full.
+    fn queue(&mut self, packet: QueuedPacket) {
+        let (Some(slots), Some(item)) = (&mut self.slots, &mut self.item) else { return };
+        if slots.queue.len() < slots.capacity {
+            return slots.queue.push_back(packet);
+        }
+        let QueuedPacket::Media { output: full, starts_unit, .. } = packet else { return };
+        item.drop_unit(full);
+        self.counts.late_units += 1;
+        self.counts.dropped_packets += 1;
+        let begins = |entry: &QueuedPacket| {
+            matches!(entry, QueuedPacket::Media { output, starts_unit: true, .. }
+                if *output == full)
+        };
+        let start = slots.queue.iter().rposition(begins);
+        if let Some(start) = start.filter(|_| !starts_unit) {
+            let before = slots.queue.len();
+            let mut index = 0;
+            slots.queue.retain(|entry| {
+                index += 1;
+                let is_of_stream =
+                    matches!(entry, QueuedPacket::Media { output, .. } if *output == full);
+                index <= start || !is_of_stream
+            });
+            self.counts.dropped_packets += (before - slots.queue.len()) as u64;
+        }
+    }
+
+    /// Fills the slots before `time`.
+    fn fill_slots(&mut self, time: u64, out: &mut Vec<u8>) {
+        let Some(slots) = &mut self.slots else { return };
+        if !slots.is_started {
+            slots.seek(time);
+        } else if time.saturating_sub(slots.time()) > FILL_TICKS_MAX {
+            self.counts.skipped_slots += slots.seek(time);
+        }
+        while self.slots.as_ref().is_some_and(|slots| slots.time() < time) {
+            self.fill_slot(out);
+        }
+    }
+
+    /// Fills the next slot: with a clock reference that may not wait, a table, media, or nothing.
+    fn fill_slot(&mut self, out: &mut Vec<u8>) {
+        let Some(slots) = &mut self.slots else { return };
+        let (time, pcr) = (slots.time(), slots.pcr());
+        slots.advance();
+        let next = slots.time();
+        while let Some(QueuedPacket::Map(map)) = slots.queue.front_mut() {
+            self.announce.put_map(std::mem::take(map));
+            slots.queue.pop_front();
+        }
+        if self.tables_sent == self.tables.len() && time >= self.announce.due() {
+            self.tables.clear();
+            self.tables_sent = 0;
+            self.announce.write(time, &mut self.tables);
+        }
+        let has_tables = self.tables_sent < self.tables.len();
+        let front = slots.queue.front();
+        let has_clock = matches!(front, Some(QueuedPacket::Media { has_pcr: true, .. }));
+        let is_clock_due =
+            self.clock_sent.is_none_or(|sent| next.saturating_sub(sent) >= CLOCK_TICKS);
+        if is_clock_due && (has_tables || !has_clock) {
+            self.clock_sent = Some(time);
+            self.send_clock(pcr % PCR_MODULUS, out);
+        } else if has_tables {
+            let end = self.tables_sent + TS_PACKET_BYTES;
+            out.extend_from_slice(&self.tables[self.tables_sent..end]);
+            self.tables_sent = end;
+            self.counts.sent_packets += 1;
+        } else if let Some(packet) = slots.queue.pop_front() {
+            if has_clock {
+                self.clock_sent = Some(time);
+            }
+            self.send(packet, Some(pcr % PCR_MODULUS), out);
+        } else {
+            self.counts.null_packets += 1;
+            self.counts.sent_packets += 1;
+            out.extend_from_slice(&NULL_PACKET);
+        }
+    }
+}
+
+/// A packet without content.
+const NULL_PACKET: [u8; TS_PACKET_BYTES] = {
+    let mut bytes = [0xff; TS_PACKET_BYTES];
+    (bytes[0], bytes[1], bytes[2], bytes[3]) = (SYNC_BYTE as u8, 0x1f, 0xff, 0x10);
+    bytes
+};
+
+#[cfg(test)]
+mod tests;

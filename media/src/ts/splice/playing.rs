@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Takes the packets of the file that plays, and makes packets of the channel of those that pass.
+//!
+//! A stream begins with its first PES packet. From then on its packets pass, except repetitions
+//! (ISO/IEC 13818-1 §2.4.3.3 allows one of each) and PES packets that are dropped as a whole:
+//! those whose timestamps cannot be read, are more than 10 s from their due time, or lie before
+//! the end of the file before. Packets without payload are not passed on; their clock is.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.5 (discontinuity), §2.4.3.7 (PES).
+//! Does not repair losses of the file: it counts them.
+
+use super::item::{FIRST_PID, SpliceItem};
+use super::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
+use super::time_base::{TimeBase, difference};
+use super::{OutputStream, QueuedPacket, SpliceCounts};
+use crate::ts::{Adaptation, PIDS, TsPacket};
+use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
+
+/// Timestamps further from their due time belong to another time base: no decoder has to keep
+/// data for longer (ISO/IEC 13818-1 §2.14.3.1 allows H.264 10 s).
+const FAR_TICKS: i64 = 10 * TICKS_PER_SECOND.cast_signed();
+
+/// A longer step between timestamps tells nothing about the duration of an access unit.
+const STEP_MAX: u64 = 90_000;
+
+/// Marks the PID of the clock in the table of PIDs; the bits below are 1 + the stream's index.
+const CLOCK: u8 = 0x80;
+
+/// The file that plays.
+pub(super) struct PlayingItem {
+    wanted: Box<[u8; PIDS]>,
+    base: TimeBase,
+    /// Ticks that timestamps are moved beyond the clock.
+    delay: u64,
+    /// A discontinuity of the clock was announced, and its first reference has not come.
+    is_announced: bool,
+    streams: Vec<PlayingStream>,
+}
+
+struct PlayingStream {
+    output: usize,
+    /// A PES packet has begun.
+    is_started: bool,
+    /// One with timestamps has passed since the start or the last discontinuity.
+    is_joined: bool,
+    /// The rest of a PES packet is dropped.
+    is_dropping: bool,
+    /// The last packet with payload.
+    last: Option<[u8; TS_PACKET_BYTES]>,
+    /// That packet was a repetition.
+    is_repeated: bool,
+}
+
+/// Result of a packet.
+#[derive(Default)]
+pub(super) struct TakenPacket {
+    /// Its clock reference, moved to the channel's clock.
+    pub(super) pcr: Option<u64>,
+    /// The packet as the channel sends it, but for counter and clock reference.
+    pub(super) media: Option<QueuedPacket>,
+}
+
+impl PlayingItem {
+    /// Starts an item whose clock reference `pcr` is due at `due`.
+    pub(super) fn new(item: &SpliceItem, (pcr, due): (u64, u64), delay: u64) -> Self {
+        let mut wanted = Box::new([0; PIDS]);
+        let mut streams = Vec::new();
+        for stream in &item.streams {
+            streams.push(PlayingStream {
+                output: stream.output,
+                is_started: false,
+                is_joined: false,
+                is_dropping: false,
+                last: None,
+                is_repeated: false,
+            });
+            wanted[usize::from(stream.pid)] = streams.len() as u8;
+        }
+        wanted[usize::from(item.pcr_pid)] |= CLOCK;
+        let base = TimeBase::new(pcr, due, delay);
+        Self { wanted, base, delay, is_announced: false, streams }
+    }
+
+    /// Takes the next packet, due at `due`.
+    pub(super) fn take(
+        &mut self,
+        packet: &TsPacket<'_>,
+        due: u64,
+        outputs: &mut [OutputStream],
+        counts: &mut SpliceCounts,
+    ) -> TakenPacket {
+        let wanted = self.wanted[usize::from(packet.header.pid())];
+        if wanted == 0 {
+            return TakenPacket::default();
+        }
+        let adaptation = match packet.header.has_adaptation() {
+            true => packet.adaptation(),
+            false => Adaptation::default(),
+        };
+        let at = usize::from(wanted & !CLOCK).checked_sub(1);
+        if at.is_some_and(|at| self.streams[at].is_repetition(packet, &adaptation, counts)) {
+            return TakenPacket::default();
+        }
+        let pcr = match wanted & CLOCK {
+            0 => None,
+            _ => self.follow_clock(&adaptation, due, counts),
+        };
+        let media = at.filter(|_| packet.header.has_payload()).and_then(|at| {
+            let stream = &mut self.streams[at];
+            let start = Start { base: &self.base, due: due + self.delay };
+            let is_kept = stream.admit(packet, &start, outputs, counts);
+            let has_pcr = pcr.is_some() && stream.output == 0;
+            let made = if is_kept { stream.rewrite(packet, &self.base, has_pcr) } else { None };
+            counts.dropped_packets += u64::from(made.is_none());
+            made
+        });
+        TakenPacket { pcr, media }
+    }
+
+    /// Follows the clock of the file and returns a reference as the channel has it.
+    fn follow_clock(
+        &mut self,
+        adaptation: &Adaptation,
+        due: u64,
+        counts: &mut SpliceCounts,
+    ) -> Option<u64> {
+        self.is_announced |= adaptation.discontinuity;
+        let pcr = adaptation.pcr?;
+        if self.base.follow(pcr, due, std::mem::take(&mut self.is_announced)) {
+            counts.clock_discontinuities += 1;
+            self.streams.iter_mut().for_each(|stream| stream.is_joined = false);
+        }
+        Some(self.base.pcr(pcr))
+    }
+
+    /// Drops the rest of the PES packet that the output stream is in.
+    pub(super) fn drop_unit(&mut self, output: usize) {
+        for stream in self.streams.iter_mut().filter(|stream| stream.output == output) {
+            stream.is_dropping = true;
+        }
+    }
+}
+
+/// Facts by which the start of a PES packet is judged.
+struct Start<'a> {
+    base: &'a TimeBase,
+    /// Due time, moved as the timestamps are.
+    due: u64,
+}
+
+impl PlayingStream {
+    /// True for the repetition of the packet before; notes losses.
+    fn is_repetition(
+        &mut self,
+        packet: &TsPacket<'_>,
+        adaptation: &Adaptation,
+        counts: &mut SpliceCounts,
+    ) -> bool {
+        if !packet.header.has_payload() {
+            return false;
+        }
+        let Some(last) = &self.last else {
+            self.last = Some(*packet.bytes);
+            return false;
+        };
+        let before = last[3] & 0x0f;
+        let continuity = packet.header.continuity();
+        if continuity == before && !self.is_repeated && is_alike(packet.bytes, last) {
+            self.is_repeated = true;
+            counts.repeated_packets += 1;
+            return true;
+        }
+        let is_next = continuity == (before + 1) & 0x0f;
+        counts.input_losses += u64::from(!is_next && !adaptation.discontinuity);
+        self.is_repeated = false;
+        self.last = Some(*packet.bytes);
+        false
+    }
+
+    /// Decides if a packet with payload passes.
+    fn admit(
+        &mut self,
+        packet: &TsPacket<'_>,
+        start: &Start<'_>,
+        outputs: &mut [OutputStream],
+        counts: &mut SpliceCounts,
+    ) -> bool {
+        if packet.header.is_scrambled() {
+            counts.scrambled_packets += 1;
+            self.is_dropping = true;
+            return false;
+        }
+        if !packet.header.starts_unit() {
+            return self.is_started && !self.is_dropping;
+        }
+        self.is_started = true;
+        let times = PesTimes::find(packet.payload());
+        self.is_dropping = match times.decoding() {
+            None => {
+                let is_broken = times == PesTimes::Unreadable;
+                counts.broken_units += u64::from(is_broken);
+                is_broken
+            }
+            Some(time) => {
+                let time = (time + start.base.time_offset()) % TIME_MODULUS;
+                !self.pass(time, start.due, &mut outputs[self.output], counts)
+            }
+        };
+        !self.is_dropping
+    }
+
+    /// Decides if a PES packet of decoding time `time`, as the channel has it, passes.
+    fn pass(
+        &mut self,
+        time: u64,
+        due: u64,
+        output: &mut OutputStream,
+        counts: &mut SpliceCounts,
+    ) -> bool {
+        let due = due / TICKS_PER_TIMESTAMP;
+        let apart = difference(time, due, TIME_MODULUS) * TICKS_PER_TIMESTAMP.cast_signed();
+        if apart.abs() > FAR_TICKS {
+            counts.far_units += 1;
+            return false;
+        }
+        let step = output.time.map(|last| difference(time, last, TIME_MODULUS));
+        let is_far = step.is_some_and(|step| step * 300 < -FAR_TICKS);
+        if !self.is_joined && step.is_some_and(|step| step <= 0) && !is_far {
+            counts.overlapping_units += 1;
+            return false;
+        }
+        output.note(time, self.is_joined);
+        self.is_joined = true;
+        true
+    }
+
+    /// The packet as the channel sends it.
+    fn rewrite(
+        &self,
+        packet: &TsPacket<'_>,
+        base: &TimeBase,
+        has_pcr: bool,
+    ) -> Option<QueuedPacket> {
+        let mut bytes = *packet.bytes;
+        let [high, low] = (FIRST_PID + self.output as u16).to_be_bytes();
+        // Start of a unit and priority are kept.
+        bytes[1] = bytes[1] & 0x60 | high;
+        bytes[2] = low;
+        let payload = renew_adaptation(&mut bytes, has_pcr)?;
+        let starts_unit = packet.header.starts_unit();
+        if starts_unit {
+            let payload = &mut bytes[payload..];
+            PesTimes::find(payload).shift(base.time_offset(), payload);
+        }
+        Some(QueuedPacket::Media { bytes, output: self.output, has_pcr, starts_unit })
+    }
+}
+
+impl OutputStream {
+    /// Notes the decoding time of a PES packet; the step from the one before is the duration if
+    /// both are of one file.
+    pub(super) fn note(&mut self, time: u64, is_same_file: bool) {
+        if let Some(last) = self.time.replace(time).filter(|_| is_same_file) {
+            let step = difference(time, last, TIME_MODULUS);
+            if let Ok(step @ 1..=STEP_MAX) = u64::try_from(step) {
+                self.step = step;
+            }
+        }
+    }
+}
+
+/// True when packets of one PID and counter are equal but for their clock references.
+fn is_alike(a: &[u8; TS_PACKET_BYTES], b: &[u8; TS_PACKET_BYTES]) -> bool {
+    let has_clock = a[3] & 0x20 != 0 && a[4] >= 7 && a[5] & 0x10 != 0;
+    let clock_end = if has_clock { 12 } else { 6 };
+    a[1..6] == b[1..6] && a[clock_end..] == b[clock_end..]
+}

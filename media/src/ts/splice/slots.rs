@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Slots of a stream of constant rate: packet `k` leaves at `k` × 188 × 8 / rate of channel time.
+//!
+//! A slot's time is kept as ticks and a remainder in parts of the rate, so that it is exact for
+//! ever and costs no division. A clock reference is the time of the byte that ends its base,
+//! rounded down to a tick of 37 ns (ISO/IEC 13818-1 §2.4.2.2).
+//!
+//! Media waits in a queue for its slot, for [`DELAY_TICKS`] at most: timestamps are moved by as
+//! much, so that no packet is later relative to its timestamps than in its file.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.2.2 (clock), §2.4.2.3 (delay of the decoder model).
+//! Does not decide which packet takes a slot.
+
+use std::collections::VecDeque;
+
+use super::QueuedPacket;
+use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES};
+
+/// Longest time in the queue.
+pub(super) const DELAY_TICKS: u64 = TICKS_PER_SECOND / 4;
+
+/// Smallest and largest rate, in bits per second.
+pub(super) const RATES: std::ops::RangeInclusive<u64> = 200_000..=200_000_000;
+
+/// Rate kept for tables and clock references: PAT and PMT of one packet every 80 ms, a reference
+/// every 38 ms, and longer tables once in a while.
+const OVERHEAD_BITS_PER_SECOND: u64 = 100_000;
+
+const PACKET_BITS: u64 = TS_PACKET_BYTES as u64 * 8;
+/// Bits before the end of a clock reference's base: byte 10 has its last bit.
+const CLOCK_BITS: u64 = 10 * 8;
+
+/// The next slot, and the packets that wait.
+pub(super) struct Slots {
+    rate: u64,
+    index: u64,
+    ticks: u64,
+    /// In parts of `rate`, below it.
+    remainder: u64,
+    pub(super) queue: VecDeque<QueuedPacket>,
+    pub(super) capacity: usize,
+    pub(super) is_started: bool,
+}
+
+impl Slots {
+    /// Slots of a rate within [`RATES`].
+    pub(super) fn new(rate: u64) -> Self {
+        let packets = (rate - OVERHEAD_BITS_PER_SECOND) * DELAY_TICKS / TICKS_PER_SECOND;
+        Self {
+            rate,
+            index: 0,
+            ticks: 0,
+            remainder: 0,
+            queue: VecDeque::new(),
+            capacity: (packets / PACKET_BITS) as usize,
+            is_started: false,
+        }
+    }
+
+    /// Goes to the first slot that is not before `time`, and returns the slots left out.
+    pub(super) fn seek(&mut self, time: u64) -> u64 {
+        let bit_ticks = u128::from(PACKET_BITS * TICKS_PER_SECOND);
+        let index = (u128::from(time) * u128::from(self.rate)).div_ceil(bit_ticks);
+        let exact = index * bit_ticks;
+        let before = self.index;
+        self.index = index as u64;
+        self.ticks = (exact / u128::from(self.rate)) as u64;
+        self.remainder = (exact % u128::from(self.rate)) as u64;
+        self.is_started = true;
+        self.index.saturating_sub(before)
+    }
+
+    /// Goes to the next slot.
+    pub(super) fn advance(&mut self) {
+        const BIT_TICKS: u64 = PACKET_BITS * TICKS_PER_SECOND;
+        self.index += 1;
+        let sum = self.remainder + BIT_TICKS;
+
+        self.ticks += sum / self.rate;
+        self.remainder = sum % self.rate;
+    }
+
+    /// Index of the slot.
+    pub(super) fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Time of the slot, rounded down.
+    pub(super) fn time(&self) -> u64 {
+        self.ticks
+    }
+
+    /// Clock reference of a packet in this slot.
+    pub(super) fn pcr(&self) -> u64 {
+        self.ticks + (self.remainder + CLOCK_BITS * TICKS_PER_SECOND) / self.rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_slots_are_exact_and_equal_after_a_seek() {
+        for rate in [*RATES.start(), 3_999_999, 40_000_000, *RATES.end()] {
+            let mut slots = Slots::new(rate);
+            slots.seek(12_345);
+            for _ in 0..10_000 {
+                let exact = u128::from(slots.index()) * 1504 * 27_000_000;
+                assert_eq!(u128::from(slots.time()), exact / u128::from(rate));
+                let clock = (exact + 80 * 27_000_000) / u128::from(rate);
+                assert_eq!(u128::from(slots.pcr()), clock);
+                slots.advance();
+            }
+            let mut other = Slots::new(rate);
+            other.seek(slots.time());
+            if slots.remainder > 0 {
+                assert_eq!(other.index() + u64::from(slots.time() > other.time()), slots.index());
+            } else {
+                assert_eq!(other.index(), slots.index());
+            }
+        }
+    }
+
+    #[test]
+    fn seek_finds_the_first_slot_not_before_a_time() {
+        let mut slots = Slots::new(1_504_000);
+        assert_eq!(slots.seek(27_000), 1);
+        assert_eq!((slots.index(), slots.time()), (1, 27_000));
+        slots.seek(27_001);
+        assert_eq!((slots.index(), slots.time()), (2, 54_000));
+        slots.seek(1 << 62);
+        assert!(slots.time() >= 1 << 62);
+    }
+}

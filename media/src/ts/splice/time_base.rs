@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves clock references and timestamps of a file to the channel's clock.
+//!
+//! The offset between both is defined once for each time base of the file, at its first clock
+//! reference: the time at which that packet is due, less its value. It is kept to the tick until
+//! the next discontinuity, so that differences of references are those of the file. Timestamps
+//! are moved by the same offset, rounded to their unit of 300 ticks, which is 5.6 µs at most.
+//!
+//! Timestamps are moved further by a delay. It makes room where the end of one file overlaps the
+//! start of the next because the second has less time between its clock and its pictures.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.2 (clock), §2.4.3.5 (discontinuity of the time base).
+//! Does not judge the rate of a clock.
+
+use super::rewrite::TIME_MODULUS;
+use crate::ts::{PCR_MODULUS, clock};
+
+/// Offset of a file's clock.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TimeBase {
+    /// Last reference of the file.
+    last: Option<u64>,
+    /// Channel time less the file's, modulo [`PCR_MODULUS`].
+    offset: u64,
+    /// Ticks by which timestamps are moved further.
+    delay: u64,
+    /// Offset of timestamps, modulo [`TIME_MODULUS`].
+    time_offset: u64,
+}
+
+impl TimeBase {
+    /// A time base whose reference `pcr` is due at `due`, with timestamps later by `delay` ticks.
+    pub(super) fn new(pcr: u64, due: u64, delay: u64) -> Self {
+        let mut base = Self { delay, ..Self::default() };
+        base.anchor(pcr, due);
+        base
+    }
+
+    fn anchor(&mut self, pcr: u64, due: u64) {
+        self.offset = (due % PCR_MODULUS + PCR_MODULUS - pcr) % PCR_MODULUS;
+        self.time_offset = (self.offset + self.delay + 150) / 300 % TIME_MODULUS;
+    }
+
+    /// Takes the next reference of the file; true when it begins a new time base.
+    pub(super) fn follow(&mut self, pcr: u64, due: u64, is_announced: bool) -> bool {
+        let step = self.last.replace(pcr).map(|last| (pcr + PCR_MODULUS - last) % PCR_MODULUS);
+        // The first reference of a file has been seen in looking ahead.
+        let is_new = match step {
+            None => self.apart(pcr, due) > clock::STEP_TICKS_MAX,
+            Some(step) => is_announced || step > clock::STEP_TICKS_MAX,
+        };
+        if is_new {
+            self.anchor(pcr, due);
+        }
+        is_new
+    }
+
+    /// The channel's value of a reference.
+    pub(super) fn pcr(&self, pcr: u64) -> u64 {
+        (pcr + self.offset) % PCR_MODULUS
+    }
+
+    /// Ticks between the channel's value of a reference and channel time `due`.
+    fn apart(&self, pcr: u64, due: u64) -> u64 {
+        difference(self.pcr(pcr), due % PCR_MODULUS, PCR_MODULUS).unsigned_abs()
+    }
+
+    /// Offset of timestamps.
+    pub(super) fn time_offset(&self) -> u64 {
+        self.time_offset
+    }
+}
+
+/// The shorter way from `from` to `to` round a counter of `modulus` values.
+pub(super) fn difference(to: u64, from: u64, modulus: u64) -> i64 {
+    let forward = (to % modulus + modulus - from % modulus) % modulus;
+    if forward > modulus / 2 { -(modulus - forward).cast_signed() } else { forward.cast_signed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TICKS_PER_SECOND;
+
+    #[test]
+    fn differences_of_references_are_kept_to_the_tick_whatever_the_due_times() {
+        let start = PCR_MODULUS - 3;
+        let mut base = TimeBase::new(start, 1_000_000_007, 0);
+        assert!(!base.follow(start, 1_000_000_007, false));
+        assert_eq!(base.pcr(start), 1_000_000_007);
+        assert!(!base.follow(10, 1_000_000_500, false));
+        assert_eq!(base.pcr(10), 1_000_000_020);
+    }
+
+    #[test]
+    fn clock_is_anchored_anew_after_an_announcement_or_a_jump() {
+        let mut base = TimeBase::new(5_000, 0, 0);
+        assert!(!base.follow(5_000, 0, false));
+        assert!(base.follow(6_000, 700, true));
+        assert_eq!(base.pcr(6_000), 700);
+        assert!(base.follow(5_999, 800, false), "backwards");
+        assert!(base.follow(5_999 + 11 * TICKS_PER_SECOND, 900, false), "far forward");
+        assert_eq!(base.pcr(5_999 + 11 * TICKS_PER_SECOND), 900);
+        assert!(!base.follow(5_999 + 12 * TICKS_PER_SECOND, 901, false));
+    }
+
+    #[test]
+    fn timestamps_move_with_the_clock_within_half_their_unit() {
+        for pcr in [0, 299, 300, 12_345, PCR_MODULUS - 1] {
+            let base = TimeBase::new(pcr, 27_000_000, 600);
+            let moved = (pcr / 300 + base.time_offset()) % TIME_MODULUS * 300;
+            let wanted = 27_000_000 + 600 - pcr % 300;
+            assert!(moved.abs_diff(wanted) <= 150, "{pcr}: {moved} {wanted}");
+        }
+    }
+
+    #[test]
+    fn difference_takes_the_shorter_way() {
+        assert_eq!(difference(3, 98, 100), 5);
+        assert_eq!(difference(98, 3, 100), -5);
+        assert_eq!(difference(50, 0, 100), 50);
+    }
+}
