@@ -228,12 +228,11 @@ impl Splicer {
     fn overlap(&self, item: &SpliceItem, due: u64) -> u64 {
         let overlaps = item.streams.iter().filter(|stream| stream.is_media).filter_map(|stream| {
             let output = &self.outputs[stream.output];
-            let end = (output.time? + output.step) * TICKS_PER_TIMESTAMP;
+            // Two units where nothing is known, so that rounding leaves the times in order.
+            let end = (output.time? + output.step.max(2)) * TICKS_PER_TIMESTAMP;
             let start = (due % PCR_MODULUS).wrapping_add_signed(item.lead(stream)?);
-            // A tick of 90 kHz for what is lost in rounding.
             let apart = difference(end, start.wrapping_add(PCR_MODULUS), PCR_MODULUS);
-            let overlap = u64::try_from(apart).ok().filter(|&ticks| ticks < FILL_TICKS_MAX)?;
-            Some(overlap + TICKS_PER_TIMESTAMP)
+            u64::try_from(apart).ok().filter(|&ticks| ticks < FILL_TICKS_MAX)
         });
         overlaps.max().unwrap_or(0)
     }
