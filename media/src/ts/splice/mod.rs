@@ -228,8 +228,7 @@ impl Splicer {
     fn overlap(&self, item: &SpliceItem, due: u64) -> u64 {
         let overlaps = item.streams.iter().filter(|stream| stream.is_media).filter_map(|stream| {
             let output = &self.outputs[stream.output];
-            // Two units where nothing is known, so that rounding leaves the times in order.
-            let end = (output.time? + output.step.max(2)) * TICKS_PER_TIMESTAMP;
+            let end = output.end()? * TICKS_PER_TIMESTAMP;
             let start = (due % PCR_MODULUS).wrapping_add_signed(item.lead(stream)?);
             let apart = difference(end, start.wrapping_add(PCR_MODULUS), PCR_MODULUS);
             u64::try_from(apart).ok().filter(|&ticks| ticks < FILL_TICKS_MAX)
@@ -305,6 +304,15 @@ impl Splicer {
         {
             output.note(time % TIME_MODULUS, true);
         }
+    }
+
+    /// Time at which the next file should start so that its streams follow those sent without a
+    /// gap or an overlap, if it has as much time between its clock and its pictures as the one that
+    /// plays. Files often have a picture or two more than their clock has time for: a channel that
+    /// starts the next file by the clock alone has its [`Splice::room_ticks`] grow by that with
+    /// every file.
+    pub fn media_end(&self) -> Option<u64> {
+        self.item.as_ref()?.media_end(&self.outputs, self.now)
     }
 
     /// Packets taken, sent and dropped so far.

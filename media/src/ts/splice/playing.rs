@@ -13,7 +13,7 @@ use super::item::{FIRST_PID, SpliceItem};
 use super::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
 use super::time_base::{TimeBase, difference};
 use super::{OutputStream, QueuedPacket, SpliceCounts};
-use crate::ts::{Adaptation, PIDS, TsPacket};
+use crate::ts::{Adaptation, PCR_MODULUS, PIDS, TsPacket};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// Timestamps further from their due time belong to another time base: no decoder has to keep
@@ -39,6 +39,8 @@ pub(super) struct PlayingItem {
 
 struct PlayingStream {
     output: usize,
+    /// Ticks from the first clock reference to the first decoding time, of pictures and sound.
+    lead: Option<i64>,
     /// A PES packet has begun.
     is_started: bool,
     /// One with timestamps has passed since the start or the last discontinuity.
@@ -68,6 +70,7 @@ impl PlayingItem {
         for stream in &item.streams {
             streams.push(PlayingStream {
                 output: stream.output,
+                lead: item.lead(stream).filter(|_| stream.is_media),
                 is_started: false,
                 is_joined: false,
                 is_dropping: false,
@@ -131,6 +134,17 @@ impl PlayingItem {
             self.streams.iter_mut().for_each(|stream| stream.is_joined = false);
         }
         Some(self.base.pcr(pcr))
+    }
+
+    /// Time at which the clock of the next file begins if its streams are to follow without a gap
+    /// and if it has as much time before them as this one.
+    pub(super) fn media_end(&self, outputs: &[OutputStream], now: u64) -> Option<u64> {
+        let ends = self.streams.iter().filter(|stream| stream.is_joined).filter_map(|stream| {
+            let end = outputs[stream.output].end()? * TICKS_PER_TIMESTAMP + PCR_MODULUS;
+            let clock = (end - self.delay).wrapping_add_signed(-stream.lead?);
+            Some(now.saturating_add_signed(difference(clock, now, PCR_MODULUS)))
+        });
+        ends.max()
     }
 
     /// Drops the rest of the PES packet that the output stream is in.
@@ -257,6 +271,12 @@ impl PlayingStream {
 }
 
 impl OutputStream {
+    /// End of the last PES packet, in 90 kHz. Two units where nothing is known of its duration, so
+    /// that rounding leaves the times in order.
+    pub(super) fn end(&self) -> Option<u64> {
+        Some(self.time? + self.step.max(2))
+    }
+
     /// Notes the decoding time of a PES packet; the step from the one before is the duration if
     /// both are of one file.
     pub(super) fn note(&mut self, time: u64, is_same_file: bool) {
