@@ -24,6 +24,7 @@ mod rtcp;
 mod rtp;
 mod rtsp;
 mod sap;
+mod splice;
 mod ts;
 mod unseal;
 
@@ -37,6 +38,7 @@ static TARGETS: &[FuzzTarget] = &[
     sap::TARGET,
     intake::TARGET,
     ts::TARGET,
+    splice::TARGET,
     plan::TARGET,
     unseal::TARGET,
     manifest::TARGET,

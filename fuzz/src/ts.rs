@@ -265,7 +265,7 @@ impl StreamBuilder {
 }
 
 /// Computes the CRC of ISO/IEC 13818-1 annex A.
-fn crc_32_mpeg(bytes: &[u8]) -> u32 {
+pub(crate) fn crc_32_mpeg(bytes: &[u8]) -> u32 {
     bytes.iter().fold(u32::MAX, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
             if crc >> 31 == 1 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 }

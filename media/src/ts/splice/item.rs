@@ -150,11 +150,13 @@ impl SpliceItem {
         self.clock.ok_or(SpliceRefusal::NoClock { pid: self.pcr_pid, packets: self.packets })
     }
 
-    /// Ticks from the first clock reference to the first decoding time of a stream.
+    /// Ticks from the first clock reference to the first decoding time of a stream; none if that
+    /// is so far off that its PES packet will be dropped.
     pub(super) fn lead(&self, stream: &SpliceStream) -> Option<i64> {
         let (pcr, _) = self.clock?;
         let ticks = stream.first_time? * 300;
-        Some(super::time_base::difference(ticks, pcr, PCR_MODULUS))
+        let lead = super::time_base::difference(ticks, pcr, PCR_MODULUS);
+        Some(lead).filter(|lead| lead.abs() <= super::playing::FAR_TICKS)
     }
 }
 

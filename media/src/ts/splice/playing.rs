@@ -18,7 +18,7 @@ use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// Timestamps further from their due time belong to another time base: no decoder has to keep
 /// data for longer (ISO/IEC 13818-1 §2.14.3.1 allows H.264 10 s).
-const FAR_TICKS: i64 = 10 * TICKS_PER_SECOND.cast_signed();
+pub(super) const FAR_TICKS: i64 = 10 * TICKS_PER_SECOND.cast_signed();
 
 /// A longer step between timestamps tells nothing about the duration of an access unit.
 const STEP_MAX: u64 = 90_000;
