@@ -239,6 +239,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Keys => "--keys",
         Setting::KeyTokens => "--key-token-file",
         Setting::AllowOrigin => "--allow-origin",
+        Setting::Channels => "--config",
         _ => "an option",
     }
 }

@@ -46,6 +46,8 @@ pub enum Setting {
     KeyTokens,
     /// [`crate::Config::allow_origin`].
     AllowOrigin,
+    /// [`crate::Config::channels`].
+    Channels,
 }
 
 impl std::fmt::Display for Setting {
@@ -57,6 +59,7 @@ impl std::fmt::Display for Setting {
             Setting::Burst => "burst",
             Setting::Paths => "path",
             Setting::Pacers => "pacer threads",
+            Setting::Channels => "channels",
             Setting::Keys => "keys of sealed films",
             Setting::KeyTokens => "tokens for keys",
             Setting::AllowOrigin => "allowed origin",

@@ -6,12 +6,13 @@
 //! before any other part starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinHandle;
 
+use crate::channel::playout::Channels;
 use crate::config::Config;
 use crate::error::{Error, Setting};
 use crate::http::download_paths::Downloads;
@@ -87,6 +88,7 @@ impl Server {
         let pacers =
             Pacers::start(&meters.pacers, chosen.streams, config.burst, &prefetch_handle, &told)?;
         let watch = FolderWatch::start(&library)?;
+        let channels = Channels::start(&config.channels, config.burst, &library)?;
         let state = Arc::new(ServerState {
             admission: Admission::new(config.key_tokens.clone()),
             keys,
@@ -101,9 +103,11 @@ impl Server {
             index: Index::new(),
             downloads: Downloads::new(chosen.download),
             began: Instant::now(),
+            started_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             limits,
             next_connection: AtomicU64::new(1),
             tunnels: Arc::default(),
+            channels: Mutex::new(channels),
         });
         let mut tasks = vec![
             tokio::spawn(listener::serve(
@@ -172,6 +176,10 @@ impl Server {
         for session in self.state.sessions.all() {
             control::end(&self.state, &session, "the server stops");
         }
+        let state = self.state.clone();
+        // Their threads end within a burst.
+        let stop = move || state.channels.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        let _ = tokio::task::spawn_blocking(stop).await;
         for task in &self.tasks {
             task.abort();
         }

@@ -2,10 +2,11 @@
 //! server_state: the parts of a running server that all connections share.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::channel::playout::Channels;
 use crate::config::Config;
 use crate::http::download_paths::Downloads;
 use crate::http::film_keys::FilmKeys;
@@ -36,9 +37,12 @@ pub(crate) struct ServerState {
     pub(crate) index: Index,
     pub(crate) downloads: Downloads,
     pub(crate) began: Instant,
+    /// Start of the server, in seconds since the Unix epoch.
+    pub(crate) started_s: u64,
     pub(crate) limits: Arc<Limiter>,
     pub(crate) next_connection: AtomicU64,
     pub(crate) tunnels: Arc<Tunnels>,
+    pub(crate) channels: Mutex<Channels>,
 }
 
 impl ServerState {

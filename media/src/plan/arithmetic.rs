@@ -194,7 +194,8 @@ impl PacketPlan {
         self.extents.partition_point(|extent| extent.first_packet <= packet) - 1
     }
 
-    fn first_ts_packet(&self, packet: u64) -> u64 {
+    /// Index of the first transport stream packet of `packet`.
+    pub fn first_ts_packet(&self, packet: u64) -> u64 {
         let extent = self.extent_of(packet);
         extent.first_ts_packet + (packet - extent.first_packet) * TS_PACKETS_PER_PAYLOAD
     }

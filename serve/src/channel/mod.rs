@@ -20,6 +20,7 @@ mod exports;
 mod invalid;
 mod name_hash;
 mod playlist;
+pub(crate) mod playout;
 mod send_target;
 mod settings;
 mod shown_text;

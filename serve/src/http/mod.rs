@@ -14,6 +14,7 @@
 //! standard §3.2 (CORS), for players in pages of other servers.
 //! Does not do TLS (put a proxy before it), compression of files, or uploads.
 
+mod channel_exports;
 pub(crate) mod download_paths;
 pub(crate) mod film_keys;
 pub(crate) mod index;
@@ -37,6 +38,7 @@ use wire::http::{
 };
 
 use crate::config::Timeouts;
+use crate::http::channel_exports::ChannelExport;
 use crate::http::index::Body;
 use crate::http::write_deadline::Allowance;
 use crate::key_tokens::{Asked, Decision, Subject};
@@ -194,6 +196,15 @@ async fn resource(
             let refused = error(request, 401, "a token is needed", now);
             return (refused.with_field("WWW-Authenticate", challenge), Content::Text);
         }
+    }
+    if let Some(export) = ChannelExport::named(path).filter(|_| !server.config.channels.is_empty())
+    {
+        let local = stream.local_addr().unwrap_or(server.config.http);
+        let answer = match export.answer(server, local) {
+            Some((kind, text)) => unstored(request, 200, kind, text, now),
+            None => error(request, 404, "no such channel", now),
+        };
+        return (answer, Content::Text);
     }
     match subject {
         Subject::Index => {

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! channel_clock: channel time, the clock of a channel's stream, and its relation to the wall
+//! clock.
+//!
+//! Channel time counts 27 MHz ticks since the Unix epoch, so that two servers with synchronised
+//! clocks have the same. It runs on with the monotonic clock: the stream's clock (PCR) never jumps
+//! while the channel runs. When the wall clock was set by
+//! [`CLOCK_STEP`](crate::channel::CLOCK_STEP) or more, only the programme follows it.
+//!
+//! Sources: `serve/src/channel/timeline.rs`, "Clock steps".
+//! Does not read a clock: callers pass both.
+
+use std::time::{Duration, Instant};
+
+use media::TICKS_PER_SECOND;
+
+use crate::channel::timeline::is_clock_step;
+
+/// Channel time and wall time of a monotonic clock.
+pub(super) struct ChannelClock {
+    began: Instant,
+    /// Channel time at `began`.
+    ticks: u64,
+    /// Wall time minus channel time, of the last step; positive or negative.
+    ahead: Duration,
+    behind: Duration,
+}
+
+impl ChannelClock {
+    /// Starts the clock at the wall time `wall`.
+    pub(super) fn new(now: Instant, wall: Duration) -> ChannelClock {
+        let (ahead, behind) = (Duration::ZERO, Duration::ZERO);
+        ChannelClock { began: now, ticks: ticks_of(wall), ahead, behind }
+    }
+
+    /// Returns the channel time of a moment.
+    pub(super) fn ticks_at(&self, now: Instant) -> u64 {
+        self.ticks + ticks_of(now.saturating_duration_since(self.began))
+    }
+
+    /// Returns the wall time of a channel time.
+    pub(super) fn wall_of(&self, ticks: u64) -> Duration {
+        (duration_of(ticks) + self.ahead).saturating_sub(self.behind)
+    }
+
+    /// Returns the channel time of a wall time.
+    pub(super) fn ticks_of_wall(&self, wall: Duration) -> u64 {
+        ticks_of(wall.saturating_add(self.behind).saturating_sub(self.ahead))
+    }
+
+    /// Compares with the wall clock; true when that was set, so that the programme changes.
+    pub(super) fn has_stepped(&mut self, now: Instant, wall: Duration) -> bool {
+        let ticks = self.ticks_at(now);
+        if !is_clock_step(self.wall_of(ticks), wall) {
+            return false;
+        }
+        let channel = duration_of(ticks);
+        (self.ahead, self.behind) = (wall.saturating_sub(channel), channel.saturating_sub(wall));
+        true
+    }
+}
+
+/// Converts a duration to ticks; exact to a tick, and without drift over any time.
+pub(super) fn ticks_of(duration: Duration) -> u64 {
+    let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// Converts ticks to a duration.
+pub(super) fn duration_of(ticks: u64) -> Duration {
+    let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALL: Duration = Duration::from_secs(1_800_000_000);
+
+    #[test]
+    fn channel_time_is_wall_time_until_the_wall_clock_is_set() {
+        let began = Instant::now();
+        let mut clock = ChannelClock::new(began, WALL);
+        let later = began + Duration::from_secs(10);
+        assert_eq!(clock.ticks_at(later), ticks_of(WALL) + 10 * TICKS_PER_SECOND);
+        assert_eq!(clock.wall_of(clock.ticks_at(later)), WALL + Duration::from_secs(10));
+        assert!(!clock.has_stepped(later, WALL + Duration::from_millis(10_400)), "slewed");
+        for wall in [WALL + Duration::from_secs(3600), WALL - Duration::from_secs(7200)] {
+            let before = clock.ticks_at(later);
+            assert!(clock.has_stepped(later, wall));
+            assert_eq!(clock.ticks_at(later), before, "the stream's clock does not jump");
+            assert_eq!(clock.wall_of(before), wall);
+            assert_eq!(clock.ticks_of_wall(wall), before);
+            assert!(!clock.has_stepped(later, wall));
+        }
+    }
+}

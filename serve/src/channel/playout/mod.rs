@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! playout: plays channels out: one thread a channel makes its stream and sends it.
+//!
+//! `lineup_watch` (a task a channel) keeps the timeline current with the folder; `channel_file`
+//! opens and measures the files; `producer` joins their packets to one stream, some hundred
+//! milliseconds ahead of time; `outlet` sends bursts to the targets; `peer_watch` hears the other
+//! server of a standby pair; `announcer` sends SAP.
+//!
+//! A channel costs one thread that wakes once a burst, one system call a burst and target, and one
+//! copy of each byte into the socket, however many receivers a group has.
+//!
+//! Sources: RFC 2250, RFC 3550, RFC 2974; ARCHITECTURE.md, "Channels".
+//! Does not serve RTSP viewers: a channel without targets is refused at the start.
+
+mod announcer;
+mod channel_clock;
+mod channel_file;
+mod lineup_watch;
+mod outlet;
+mod peer_watch;
+mod playout_thread;
+mod producer;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::task::JoinHandle as TaskHandle;
+
+pub(crate) use self::lineup_watch::ChannelPlan;
+use self::lineup_watch::LineupWatch;
+use self::playout_thread::PlayoutThread;
+use super::settings::{ChannelConfig, ChannelRole};
+use super::timeline::AirReason;
+use crate::error::Error;
+use crate::library::Library;
+
+/// The channels of a running server.
+pub(crate) struct Channels {
+    running: Vec<RunningChannel>,
+}
+
+struct RunningChannel {
+    shared: Arc<ChannelShared>,
+    thread: Option<JoinHandle<()>>,
+    watch: TaskHandle<()>,
+}
+
+/// State of a channel that its thread, its watch and the control side share.
+pub(crate) struct ChannelShared {
+    pub(crate) config: ChannelConfig,
+    plan: Mutex<Arc<ChannelPlan>>,
+    on_air: Mutex<OnAirNow>,
+    counters: ChannelCounters,
+    is_stopping: AtomicBool,
+}
+
+/// Counters of a channel's thread.
+#[derive(Default)]
+struct ChannelCounters {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    dropped_packets: AtomicU64,
+    late_bursts: AtomicU64,
+    programmes: AtomicU64,
+    takeovers: AtomicU64,
+}
+
+/// Programme of the moment.
+#[derive(Debug, Clone, Default)]
+struct OnAirNow {
+    entry: Option<Arc<str>>,
+    reason: Option<AirReason>,
+    is_sending: bool,
+}
+
+/// A channel in the index.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ChannelRow {
+    name: String,
+    title: String,
+    role: &'static str,
+    /// False while a standby hears the primary.
+    sending: bool,
+    /// File on the air.
+    on_air: Option<String>,
+    /// `listed`, `scheduled`, `filler` or `nothing`.
+    reason: &'static str,
+    targets: Vec<String>,
+    /// Entries that cannot be played, in words.
+    faults: Vec<String>,
+    packets: u64,
+    bytes: u64,
+    /// Packets that the network did not take.
+    dropped_packets: u64,
+    /// Bursts that left more than a burst late.
+    late_bursts: u64,
+    programmes: u64,
+    takeovers: u64,
+}
+
+impl Channels {
+    /// Starts a thread and a watch for each channel. Needs a tokio runtime.
+    pub(crate) fn start(
+        configs: &[ChannelConfig],
+        burst: Duration,
+        library: &Arc<Library>,
+    ) -> Result<Channels, Error> {
+        let mut running = Vec::new();
+        for config in configs {
+            let shared = Arc::new(ChannelShared {
+                config: config.clone(),
+                plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
+                on_air: Mutex::default(),
+                counters: ChannelCounters::default(),
+                is_stopping: AtomicBool::new(false),
+            });
+            // Opens the sockets here: a fault ends the start with its reason.
+            let thread = PlayoutThread::open(shared.clone(), burst)?;
+            let watch = tokio::spawn(LineupWatch::new(shared.clone(), library.clone()).run());
+            let thread = std::thread::Builder::new()
+                .name(format!("channel-{}", config.name))
+                .spawn(move || thread.run())
+                .map_err(|source| Error::Host {
+                    call: "clone",
+                    object: format!("thread of channel.{}", config.name),
+                    source,
+                })?;
+            running.push(RunningChannel { shared, thread: Some(thread), watch });
+        }
+        Ok(Channels { running })
+    }
+
+    /// Stops all channels; each withdraws its announcements.
+    pub(crate) fn stop(&mut self) {
+        for channel in &self.running {
+            channel.shared.is_stopping.store(true, Ordering::Relaxed);
+            channel.watch.abort();
+        }
+        for channel in &mut self.running {
+            if let Some(thread) = channel.thread.take() {
+                // A thread that panicked has logged it; stopping continues.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Returns the plans of the moment, in the order of the settings.
+    pub(crate) fn plans(&self) -> Vec<Arc<ChannelPlan>> {
+        self.running.iter().map(|channel| channel.shared.plan()).collect()
+    }
+
+    /// Returns a row of the index for each channel.
+    pub(crate) fn rows(&self) -> Vec<ChannelRow> {
+        self.running.iter().map(|channel| channel.shared.row()).collect()
+    }
+}
+
+impl ChannelShared {
+    /// Returns the files and the timeline of the moment.
+    fn plan(&self) -> Arc<ChannelPlan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_plan(&self, plan: ChannelPlan) {
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+    }
+
+    fn note_on_air(&self, now: OnAirNow) {
+        *self.on_air.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    fn row(&self) -> ChannelRow {
+        let on_air = self.on_air.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (config, counters) = (&self.config, &self.counters);
+        ChannelRow {
+            name: config.name.clone(),
+            title: config.title.clone(),
+            role: match config.role {
+                ChannelRole::Primary => "primary",
+                ChannelRole::Standby => "standby",
+            },
+            sending: on_air.is_sending,
+            on_air: on_air.entry.map(|entry| entry.to_string()),
+            reason: match on_air.reason {
+                Some(AirReason::Listed) => "listed",
+                Some(AirReason::Scheduled) => "scheduled",
+                Some(AirReason::Filler) => "filler",
+                _ => "nothing",
+            },
+            targets: config.targets.iter().map(ToString::to_string).collect(),
+            faults: self.plan().faults.clone(),
+            packets: count(&counters.packets),
+            bytes: count(&counters.bytes),
+            dropped_packets: count(&counters.dropped_packets),
+            late_bursts: count(&counters.late_bursts),
+            programmes: count(&counters.programmes),
+            takeovers: count(&counters.takeovers),
+        }
+    }
+}

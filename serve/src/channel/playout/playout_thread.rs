@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! playout_thread: the thread of one channel: wakes once a burst, makes packets ahead, sends those
+//! that are due.
+//!
+//! Packets are made [`LEAD`] ahead of time, so that a disk that takes a moment makes nobody late.
+//! Of a standby pair the one that does not send only listens; at a take-over it begins with the
+//! programme of the wall clock and continues the numbers that it has heard.
+//!
+//! Costs one wake a burst, and one send call a burst and target.
+//!
+//! Sources: RFC 3550 §5.1 (SSRC, sequence, timestamp), RFC 2250 §2.
+//! Does not retransmit.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
+use paths::{MappedFile, Open, SendStats, StreamPath, Transport};
+use wire::mp2t::PAYLOAD_TYPE;
+use wire::rtp::Header;
+
+use super::announcer::Announcer;
+use super::channel_clock::ChannelClock;
+use super::outlet::{Burst, Outlet};
+use super::peer_watch::{LISTEN, PeerWatch, SILENCE};
+use super::producer::{ChannelPacket, Producer};
+use super::{ChannelShared, OnAirNow};
+use crate::channel::name_hash::name_hash;
+use crate::channel::send_target::SendFormat;
+use crate::channel::settings::ChannelRole;
+use crate::error::{Error, Setting};
+
+/// Thread of one channel.
+pub(super) struct PlayoutThread {
+    shared: Arc<ChannelShared>,
+    burst: Duration,
+    clock: ChannelClock,
+    producer: Producer,
+    outlets: Vec<Outlet>,
+    announcer: Announcer,
+    peer: Option<PeerWatch>,
+    path: Box<dyn StreamPath>,
+    /// Source of batches whose bytes all lie in memory.
+    blank: MappedFile,
+    ssrc: u32,
+    sequence: u16,
+    is_sending: bool,
+    began: Instant,
+    heard_at: Option<Instant>,
+    plan_version: u64,
+    version: u64,
+    rtp: Burst,
+    udp: Burst,
+}
+
+impl PlayoutThread {
+    /// Opens sockets and path of a channel.
+    ///
+    /// # Errors
+    /// A setting that cannot be carried out on this host.
+    pub(super) fn open(
+        shared: Arc<ChannelShared>,
+        burst: Duration,
+    ) -> Result<PlayoutThread, Error> {
+        let config = &shared.config;
+        let refuse = |found: &str, cure: &str| Error::Setting {
+            setting: Setting::Channels,
+            found: format!("channel.{}: {found}", config.name),
+            cure: cure.to_owned(),
+        };
+        if config.targets.is_empty() {
+            let cure = r#"write send = ["rtp://GROUP:PORT"]: viewers over RTSP are not served yet"#;
+            return Err(refuse("no target to send to", cure));
+        }
+        if !config.time_shift.is_zero() {
+            let cure = "leave it out: a channel keeps nothing of what it has sent yet; `pagewire \
+                        receive` records it";
+            return Err(refuse("time_shift_s", cure));
+        }
+        let outlets = config.targets.iter().map(|target| Outlet::open(config, *target));
+        let outlets = outlets.collect::<Result<Vec<_>, Error>>()?;
+        let group = config.targets.iter().find(|t| t.is_multicast() && !t.is_source_specific());
+        let peer = match (group, config.role) {
+            (Some(group), _) => match PeerWatch::join(group, config.interface.as_deref()) {
+                Ok(peer) => Some(peer),
+                Err(error) if config.role == ChannelRole::Standby => {
+                    let found = format!("role = \"standby\" on {group}: {error}");
+                    return Err(refuse(
+                        &found,
+                        "a standby hears the primary in a group; name an \
+                                               interface that is up",
+                    ));
+                }
+                Err(error) => {
+                    tracing::debug!("channel.{}: {group}: {error}", config.name);
+                    None
+                }
+            },
+            (None, ChannelRole::Standby) => {
+                let cure = "a standby hears the primary in an any-source multicast group; add one \
+                            to send";
+                return Err(refuse("role = \"standby\" without such a target", cure));
+            }
+            (None, ChannelRole::Primary) => None,
+        };
+        let (now, wall) = (Instant::now(), wall_now());
+        let clock = ChannelClock::new(now, wall);
+        let hash = name_hash(config.name.as_bytes());
+        Ok(PlayoutThread {
+            producer: Producer::new(config, clock.ticks_at(now)),
+            announcer: Announcer::open(config)?,
+            path: open_path()?,
+            blank: blank().map_err(|source| Error::Host {
+                call: "memfd_create",
+                object: format!("channel.{}", config.name),
+                source,
+            })?,
+            // The same on both servers of a pair: receivers see one sender.
+            ssrc: (hash >> 32) as u32,
+            sequence: hash as u16,
+            is_sending: false,
+            began: now,
+            heard_at: None,
+            plan_version: 0,
+            version: wall.as_secs(),
+            rtp: Burst::default(),
+            udp: Burst::default(),
+            shared,
+            burst,
+            clock,
+            outlets,
+            peer,
+        })
+    }
+
+    /// Runs until the channel stops.
+    pub(super) fn run(mut self) {
+        let mut wake = Instant::now();
+        while !self.shared.is_stopping.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now.saturating_duration_since(wake) > self.burst && self.is_sending {
+                self.count(&self.shared.counters.late_bursts, 1);
+            }
+            self.listen(now);
+            if self.is_sending {
+                self.play(now);
+            }
+            wake += self.burst;
+            let now = Instant::now();
+            match wake.checked_duration_since(now) {
+                Some(wait) => std::thread::sleep(wait),
+                // The processor was taken away for longer than a burst.
+                None => wake = now,
+            }
+        }
+        self.announcer.withdraw(&mut *self.path, &self.blank);
+    }
+
+    /// Hears the other server of a pair, and begins or stops to send.
+    fn listen(&mut self, now: Instant) {
+        let mut heard_any = false;
+        if let Some(peer) = &mut self.peer {
+            let own = self.outlets.iter().find(|outlet| outlet.target.is_multicast());
+            let own = own.and_then(|outlet| outlet.local);
+            let (producer, is_sending) = (&mut self.producer, self.is_sending);
+            let heard = peer.listen(own, |payload| {
+                if !is_sending {
+                    producer.observe(payload);
+                }
+            });
+            heard_any = heard.packets > 0;
+            if heard_any {
+                self.heard_at = Some(now);
+            }
+            if let Some(next) = heard.next_sequence.filter(|_| !self.is_sending) {
+                self.sequence = next;
+            }
+        }
+        let silent = now.saturating_duration_since(self.heard_at.unwrap_or(self.began));
+        let name = &self.shared.config.name;
+        match (self.shared.config.role, self.is_sending) {
+            (ChannelRole::Primary, false) => {
+                let listens = self.peer.is_some() && now < self.began + LISTEN;
+                if !listens {
+                    tracing::info!("channel.{name}: on the air");
+                    self.begin(now);
+                }
+            }
+            (ChannelRole::Standby, false) if silent > SILENCE => {
+                tracing::warn!("channel.{name}: the primary is silent; sending in its place");
+                self.count(&self.shared.counters.takeovers, 1);
+                self.begin(now);
+            }
+            (ChannelRole::Standby, true) if heard_any => {
+                tracing::info!("channel.{name}: the primary sends again; standing by");
+                self.is_sending = false;
+                self.announcer.withdraw(&mut *self.path, &self.blank);
+                self.shared.note_on_air(OnAirNow::default());
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.is_sending = true;
+        self.producer.restart_at(self.clock.ticks_at(now));
+    }
+
+    /// Makes packets ahead and sends those that are due before the next wake.
+    fn play(&mut self, now: Instant) {
+        if self.clock.has_stepped(now, wall_now()) {
+            let name = &self.shared.config.name;
+            tracing::warn!("channel.{name}: the wall clock was set; its programme of now begins");
+            self.producer.cut();
+        }
+        let plan = self.shared.plan();
+        if plan.version != self.plan_version {
+            self.plan_version = plan.version;
+            // A programme is played to its end; only where nothing plays is the new plan's asked.
+            if self.producer.on_air().is_none_or(|on_air| on_air.entry.is_none()) {
+                self.producer.cut();
+            }
+        }
+        let ticks = self.clock.ticks_at(now);
+        if ticks.saturating_sub(self.producer.at()) > TICKS_PER_SECOND {
+            let name = &self.shared.config.name;
+            tracing::warn!("channel.{name}: over 1 s behind; what was due meanwhile is left out");
+            self.producer.restart_at(ticks);
+        }
+        let until = self.clock.ticks_at(now + LEAD);
+        let begun = self.producer.advance(until, &self.clock, &plan);
+        if begun > 0 {
+            self.count(&self.shared.counters.programmes, begun);
+            let on_air = self.producer.on_air();
+            self.shared.note_on_air(OnAirNow {
+                entry: on_air.and_then(|on_air| on_air.entry.clone()),
+                reason: on_air.map(|on_air| on_air.reason),
+                is_sending: true,
+            });
+        }
+        let due = self.clock.ticks_at(now + self.burst);
+        while let Some(packet) = self.producer.next(due) {
+            self.add(&packet);
+        }
+        self.send();
+        let config = &self.shared.config;
+        self.announcer.tick(config, self.version, &mut *self.path, &self.blank);
+    }
+
+    /// Adds a packet to the burst, and sends the burst when it is full.
+    fn add(&mut self, packet: &ChannelPacket) {
+        let head = Header {
+            marker: false,
+            payload_type: PAYLOAD_TYPE,
+            sequence: self.sequence,
+            timestamp: (packet.begins / TICKS_PER_TIMESTAMP) as u32,
+            ssrc: self.ssrc,
+        };
+        let head = head.write();
+        if !self.rtp.add(&head, &packet.payload) {
+            self.send();
+            self.rtp.add(&head, &packet.payload);
+        }
+        self.udp.add(&[], &packet.payload);
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+
+    /// Sends the burst to all targets.
+    fn send(&mut self) {
+        let PlayoutThread { outlets, rtp, udp, path, blank, shared, .. } = self;
+        for outlet in outlets {
+            let burst = match outlet.target.format {
+                SendFormat::Rtp => &*rtp,
+                SendFormat::Udp => &*udp,
+            };
+            let mut stats = SendStats::default();
+            let sent = outlet.send(burst, &mut **path, blank, &mut stats);
+            let counters = &shared.counters;
+            counters.packets.fetch_add(u64::from(sent), Ordering::Relaxed);
+            counters.bytes.fetch_add(stats.bytes, Ordering::Relaxed);
+            let dropped = u64::from(burst.packets - sent);
+            counters.dropped_packets.fetch_add(dropped, Ordering::Relaxed);
+        }
+        self.rtp.clear();
+        self.udp.clear();
+    }
+
+    fn count(&self, counter: &AtomicU64, more: u64) {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+fn open_path() -> Result<Box<dyn StreamPath>, Error> {
+    let spec = paths::find(Transport::Rtp, "mmap_gso").expect("a member of the list");
+    let Open::Stream { open, .. } = spec.open else { panic!("{spec} sends streams") };
+    Ok(open()?)
+}
+
+/// A file of one page that no batch refers to.
+fn blank() -> io::Result<MappedFile> {
+    let file = rustix::fs::memfd_create("blank", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let file = std::fs::File::from(file);
+    file.set_len(4096)?;
+    MappedFile::open(file, "blank").map_err(io::Error::other)
+}
+
+fn wall_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Time that packets are made ahead: longer than a disk takes to find one.
+const LEAD: Duration = Duration::from_millis(300);

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! producer: makes the packets of a channel's stream from its files, ahead of time.
+//!
+//! [`Producer::advance`] plays the timeline up to a channel time: it reads packets of the file on
+//! the air, has the [`Splicer`] join them, and fills RTP payloads of seven. A file that fails in
+//! the middle ends its programme: tables and clock go on until the timeline has something else.
+//!
+//! Costs a read of 64 KiB for 340 packets, and the splicer's 80 ns a packet.
+//!
+//! Sources: RFC 2250 §2 (whole transport stream packets; timestamps are those of the first byte).
+//! Does not send, and does not read a clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::{SpliceSettings, Splicer, TICKS_PER_SECOND, TS_PACKET_BYTES};
+
+use super::channel_clock::{ChannelClock, ticks_of};
+use super::channel_file::{ChannelFile, ChannelFileReader, Unplayable};
+use super::lineup_watch::ChannelPlan;
+use crate::channel::name_hash::name_hash;
+use crate::channel::settings::ChannelConfig;
+use crate::channel::timeline::{AirReason, OnAir};
+
+/// Transport stream packets that leave in one datagram.
+pub(super) struct ChannelPacket {
+    /// Channel time at which the last of its packets is due.
+    pub(super) due: u64,
+    /// Channel time of its first.
+    pub(super) begins: u64,
+    /// One to seven packets.
+    pub(super) payload: Vec<u8>,
+}
+
+/// Plays the timeline of one channel.
+pub(super) struct Producer {
+    name: String,
+    splicer: Splicer,
+    /// Channel time up to which packets are made.
+    at: u64,
+    on_air: Option<OnAir>,
+    playing: Option<Playing>,
+    /// Channel time at which the programme ends.
+    ends_at: u64,
+    /// True when the programme is to be chosen anew.
+    is_cut: bool,
+    /// Packets that wait for their datagram to be full.
+    pending: Vec<u8>,
+    pending_begins: u64,
+    pending_last: u64,
+    made: VecDeque<ChannelPacket>,
+    added: Vec<u8>,
+    slot_ticks: Option<f64>,
+}
+
+/// The file on the air.
+struct Playing {
+    file: Arc<ChannelFile>,
+    reader: ChannelFileReader,
+    /// Next of the reader's packets.
+    index: usize,
+    /// Channel time minus time in the file.
+    shift: u64,
+    /// Time in the file at which play began.
+    entry_ticks: u64,
+}
+
+impl Producer {
+    /// Makes the producer of a channel that begins at channel time `at`.
+    pub(super) fn new(config: &ChannelConfig, at: u64) -> Producer {
+        let mut name = config.title.clone();
+        while name.len() > SERVICE_NAME_BYTES_MAX {
+            name.pop();
+        }
+        let constant_rate = config.constant_rate_kbps.map(|rate| u64::from(rate) * 1000);
+        let settings = SpliceSettings {
+            // The same on both servers of a pair, and different for the channels of a network.
+            transport_stream_id: name_hash(config.name.as_bytes()) as u16,
+            service_name: name,
+            constant_rate,
+            ..SpliceSettings::default()
+        };
+        let packet_bits = (TS_PACKET_BYTES * 8) as f64;
+        Producer {
+            name: config.name.clone(),
+            splicer: Splicer::new(&settings).expect("the settings are checked"),
+            at,
+            on_air: None,
+            playing: None,
+            ends_at: at,
+            is_cut: true,
+            pending: Vec::new(),
+            pending_begins: at,
+            pending_last: at,
+            made: VecDeque::new(),
+            added: Vec::new(),
+            slot_ticks: constant_rate
+                .map(|rate| packet_bits * TICKS_PER_SECOND as f64 / rate as f64),
+        }
+    }
+
+    /// Channel time up to which packets are made.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The programme on the air.
+    pub(super) fn on_air(&self) -> Option<&OnAir> {
+        self.on_air.as_ref()
+    }
+
+    /// Learns counters from a packet of the other server.
+    pub(super) fn observe(&mut self, payload: &[u8]) {
+        for packet in payload.chunks_exact(TS_PACKET_BYTES) {
+            self.splicer.observe(packet.try_into().expect("chunks are exact"));
+        }
+    }
+
+    /// Begins at another channel time, with the programme of that time; what was made and not taken
+    /// is dropped.
+    pub(super) fn restart_at(&mut self, at: u64) {
+        self.made.clear();
+        self.pending.clear();
+        self.at = self.at.max(at);
+        self.cut();
+    }
+
+    /// Chooses the programme anew at the next call.
+    pub(super) fn cut(&mut self) {
+        self.is_cut = true;
+        self.playing = None;
+    }
+
+    /// Makes packets up to channel time `until`; returns the number of programmes begun.
+    pub(super) fn advance(&mut self, until: u64, clock: &ChannelClock, plan: &ChannelPlan) -> u64 {
+        let mut begun = 0;
+        while self.at < until {
+            if self.is_cut || self.at >= self.ends_at {
+                begun += 1;
+                self.begin(clock, plan);
+            }
+            let end = until.min(self.ends_at);
+            self.play_to(end);
+            self.added.clear();
+            self.splicer.fill_to(end, &mut self.added);
+            self.take(end);
+            self.at = self.at.max(end);
+            self.flush_old();
+        }
+        begun
+    }
+
+    /// Returns the next packet if it is due before `until`.
+    pub(super) fn next(&mut self, until: u64) -> Option<ChannelPacket> {
+        let is_due = self.made.front().is_some_and(|packet| packet.due < until);
+        if is_due { self.made.pop_front() } else { None }
+    }
+
+    /// Begins the programme of the time that is reached.
+    fn begin(&mut self, clock: &ChannelClock, plan: &ChannelPlan) {
+        // Ticks are rounded down: a moment later it is surely the programme that begins.
+        let wall = clock.wall_of(self.at) + ROUNDING;
+        let on_air = plan.timeline.programme_at(wall);
+        self.is_cut = false;
+        self.playing = None;
+        self.ends_at = match on_air.reason {
+            // The timeline is asked again soon: files may have come.
+            AirReason::Nothing => {
+                (self.at + NOTHING_TICKS).min(clock.ticks_of_wall(on_air.ends_at))
+            }
+            _ => clock.ticks_of_wall(on_air.ends_at),
+        };
+        // A wall clock's rounding must not make a programme of no length.
+        self.ends_at = self.ends_at.max(self.at + 1);
+        if let Some(file) = on_air.entry.as_ref().and_then(|name| plan.files.get(name)) {
+            let name = on_air.entry.clone().unwrap_or_default();
+            if let Err(reason) = self.enter(file, ticks_of(on_air.offset)) {
+                tracing::warn!("channel.{}: {name}: {reason}; nothing plays instead", self.name);
+            }
+        }
+        self.on_air = Some(on_air);
+    }
+
+    /// Puts a file on the air from `offset` on, at the place to start at or before it.
+    fn enter(&mut self, file: &Arc<ChannelFile>, offset: u64) -> Result<(), Unplayable> {
+        // The start of a programme is the start of its file, whatever a clock's rounding says.
+        let entry = match offset < START_TICKS {
+            true => 0,
+            false => file.entry(offset),
+        };
+        let plan = &file.asset.plan;
+        let item = file.item(entry, self.at)?;
+        let splice = self.splicer.begin(&item).map_err(Unplayable::Refused)?;
+        if splice.overlap_ticks > 0 {
+            let ms = splice.overlap_ticks * 1000 / TICKS_PER_SECOND;
+            tracing::debug!("channel.{}: {}: {ms} ms overlap", self.name, file.asset.name);
+        }
+        let entry_ticks = plan.ticks(entry);
+        self.playing = Some(Playing {
+            file: file.clone(),
+            reader: file.reader(entry),
+            index: 0,
+            shift: self.at,
+            entry_ticks,
+        });
+        Ok(())
+    }
+
+    /// Pushes the packets of the file on the air that are due before `end`.
+    fn play_to(&mut self, end: u64) {
+        let Some(mut playing) = self.playing.take() else { return };
+        loop {
+            let Some((packet, ticks)) = playing.reader.packet(playing.index) else {
+                match playing.reader.fill(&playing.file) {
+                    Ok(true) => playing.index = 0,
+                    Ok(false) => return,
+                    Err(error) => {
+                        let (channel, name) = (&self.name, &playing.file.asset.name);
+                        tracing::warn!("channel.{channel}: {name}: {error}; it is left");
+                        return;
+                    }
+                }
+                continue;
+            };
+            let due = playing.shift + ticks.saturating_sub(playing.entry_ticks);
+            if due >= end {
+                break;
+            }
+            self.added.clear();
+            self.splicer.push(packet, due, &mut self.added);
+            playing.index += 1;
+            self.take(due);
+            self.at = self.at.max(due);
+        }
+        self.playing = Some(playing);
+    }
+
+    /// Takes what the splicer has added, due at `due`; at a constant rate each packet has its slot.
+    fn take(&mut self, due: u64) {
+        let added = std::mem::take(&mut self.added);
+        let packets = (added.len() / TS_PACKET_BYTES) as u64;
+        let next_slot = self.splicer.next_slot();
+        for (index, packet) in added.chunks_exact(TS_PACKET_BYTES).enumerate() {
+            let due = match (self.slot_ticks, next_slot) {
+                (Some(ticks), Some(next)) => {
+                    ((next - packets + index as u64) as f64 * ticks) as u64
+                }
+                _ => due,
+            };
+            if self.pending.is_empty() {
+                self.pending_begins = due;
+            }
+            self.pending.extend_from_slice(packet);
+            self.pending_last = due;
+            if self.pending.len() == PAYLOAD_BYTES {
+                self.flush();
+            }
+        }
+        self.added = added;
+    }
+
+    fn flush(&mut self) {
+        let payload = std::mem::take(&mut self.pending);
+        let (due, begins) = (self.pending_last, self.pending_begins);
+        self.made.push_back(ChannelPacket { due, begins, payload });
+        if self.made.len() > MADE_MAX {
+            self.made.pop_front();
+        }
+    }
+
+    /// Lets a datagram leave that has waited to be full for long.
+    fn flush_old(&mut self) {
+        let is_old = self.at.saturating_sub(self.pending_begins) > PENDING_TICKS_MAX;
+        if !self.pending.is_empty() && is_old && self.slot_ticks.is_none() {
+            self.flush();
+        }
+    }
+}
+
+/// Seven packets: the usual payload of RTP and of bare UDP.
+pub(super) const PAYLOAD_BYTES: usize = 7 * TS_PACKET_BYTES;
+/// Longest service name (`media::SpliceSettings`).
+const SERVICE_NAME_BYTES_MAX: usize = 120;
+/// Offsets into a file up to this play it from its start.
+const START_TICKS: u64 = TICKS_PER_SECOND / 20;
+/// More than the rounding of a time to ticks and back.
+const ROUNDING: Duration = Duration::from_micros(1);
+/// Interval at which an empty timeline is asked again.
+const NOTHING_TICKS: u64 = TICKS_PER_SECOND / 2;
+/// Time that packets of a slow stream wait for a full datagram.
+const PENDING_TICKS_MAX: u64 = TICKS_PER_SECOND / 20;
+/// Most packets made and not taken: a thread that was stopped for long begins anew.
+const MADE_MAX: usize = 100_000;

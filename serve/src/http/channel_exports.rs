@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! channel_exports: what players and guides read about channels: `/channels.m3u` (list),
+//! `/channels.xml` (XMLTV of the coming day), `/channels.json` (state), `/channel/NAME.sdp`.
+//!
+//! A server without channels has none of these paths; files of these names are served instead.
+//!
+//! Sources: `serve/src/channel/exports.rs`.
+//! Does not stream.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::channel::{M3uLinks, Timeline, m3u, session_description, xmltv};
+use crate::server_state::ServerState;
+
+/// A document about channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChannelExport<'a> {
+    List,
+    Guide,
+    State,
+    /// Description of the first target of a channel.
+    Description(&'a str),
+}
+
+impl ChannelExport<'_> {
+    /// Returns the document that a path names.
+    pub(super) fn named(path: &str) -> Option<ChannelExport<'_>> {
+        match path {
+            "/channels.m3u" => Some(ChannelExport::List),
+            "/channels.xml" => Some(ChannelExport::Guide),
+            "/channels.json" => Some(ChannelExport::State),
+            path => {
+                let name = path.strip_prefix("/channel/")?.strip_suffix(".sdp")?;
+                Some(ChannelExport::Description(name))
+            }
+        }
+    }
+
+    /// Returns media type and text; `None` for a channel that does not exist.
+    pub(super) fn answer(
+        self,
+        server: &Arc<ServerState>,
+        local: SocketAddr,
+    ) -> Option<(&'static str, Vec<u8>)> {
+        let configs = &server.config.channels;
+        let lock = || server.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        match self {
+            ChannelExport::List => {
+                let guide = format!("http://{local}/channels.xml");
+                let list = m3u(configs, M3uLinks::Multicast, Some(&guide))?;
+                Some(("audio/x-mpegurl", list.into_bytes()))
+            }
+            ChannelExport::Guide => {
+                let plans = lock().plans();
+                let channels: Vec<(_, &Timeline)> =
+                    configs.iter().zip(&plans).map(|(c, plan)| (c, &plan.timeline)).collect();
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Some(("application/xml", xmltv(&channels, now, GUIDE_TIME)))
+            }
+            ChannelExport::State => {
+                let rows = lock().rows();
+                let json = serde_json::json!({ "channels": rows });
+                Some(("application/json", json.to_string().into_bytes()))
+            }
+            ChannelExport::Description(name) => {
+                let config = configs.iter().find(|config| config.name == name)?;
+                let target = config.targets.first()?;
+                let origin: IpAddr = local.ip().to_canonical();
+                let version = server.started_s;
+                let sdp = session_description(config, target, origin, version);
+                Some(("application/sdp", sdp))
+            }
+        }
+    }
+}
+
+/// Length of the guide.
+const GUIDE_TIME: Duration = Duration::from_secs(86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_documents() {
+        assert_eq!(ChannelExport::named("/channels.m3u"), Some(ChannelExport::List));
+        let description = ChannelExport::named("/channel/news.sdp");
+        assert_eq!(description, Some(ChannelExport::Description("news")));
+        for other in ["/channel/", "/channels", "/channel/news", "/a/channels.m3u", "/news.sdp"] {
+            assert_eq!(ChannelExport::named(other), None, "{other}");
+        }
+    }
+}
