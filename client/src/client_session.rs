@@ -16,6 +16,7 @@ use wire::rtsp::{NptRange, NptStart, PortPair};
 
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
+use super::transport::StreamTransport;
 use crate::error::Error;
 
 /// A session with a server.
@@ -47,7 +48,7 @@ impl ClientSession {
     /// # Errors
     /// The server cannot be reached, refuses, or offers no MPEG transport stream.
     pub async fn open(url: &str) -> Result<ClientSession, Error> {
-        let mut control = RtspConnection::connect(url).await?;
+        let mut control = RtspConnection::open(url, StreamTransport::Udp).await?;
         let described = control.describe().await?;
         let (payload_type, duration) = (described.offer.payload_type, described.offer.duration);
         Ok(ClientSession { control, payload_type, duration, timeout: Duration::ZERO })

@@ -60,6 +60,14 @@ pub enum Error {
         /// The request, and the answer in words.
         found: String,
     },
+    /// Peer: a server granted PLAY, and no packet arrived.
+    #[error("{peer}: {found}")]
+    NoPacket {
+        /// Name of the peer.
+        peer: String,
+        /// Where packets were expected, and for how long.
+        found: String,
+    },
     /// Peer: an RTSP connection ended, or a request was not answered in time.
     #[error("{peer}: {found}")]
     Lost {

@@ -13,15 +13,18 @@
 //! `play_session` runs the play, and `verdict` has the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 9112.
-//! Does not decode, play more than one stream, or use RTP over TCP, TLS, proxies, cookies or
-//! redirections.
+//! Does not decode, play more than one stream, or use TLS, proxies, cookies or redirections.
 
 #![forbid(unsafe_code)]
 
+mod channel_rtcp;
 mod client_session;
+mod control_writer;
+mod demultiplexer;
 mod download;
 mod error;
 mod file_writer;
+mod frame_reader;
 mod lateness;
 pub mod load;
 mod media_names;
@@ -34,21 +37,29 @@ mod rtcp_reporter;
 pub mod rtp_receiver;
 mod rtsp_connection;
 mod socket_pair;
+mod stream_setup;
+mod transport;
+mod tunnel;
 mod verdict;
 
 #[cfg(test)]
 mod play_trials;
 #[cfg(test)]
 mod scripted_server;
+#[cfg(test)]
+mod transport_trials;
 
 use wire::rtsp::client::Client;
 
+pub use channel_rtcp::ChannelRtcp;
 pub use client_session::{ClientSession, GrantedSetup};
 pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::{ClientSetting, Error};
+pub use frame_reader::{FrameBatch, FrameQueue};
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
 pub use random::{random_cname, random_u32};
+pub use transport::{StreamTransport, TransportChoice};
 pub use verdict::{AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, Verdict};
 
 /// Protocol of a URL.

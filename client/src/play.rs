@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Verifying play of a stream: its settings, DESCRIBE and SETUP.
 //!
-//! The module `play_session` runs the play from PLAY to TEARDOWN.
+//! The module `play_session` runs the play from PLAY to TEARDOWN, `stream_setup` sends SETUP. With
+//! [`TransportChoice::Auto`] a second session by TCP follows a first by UDP that the server refused
+//! with 461, or that brought no packet, as players do.
 //!
-//! Sources: RFC 2326 §10.2, §10.4, C.1 (description).
+//! Sources: RFC 2326 §10.2, §10.4, §11.3.8 (461), C.1 (description).
 //! Does not seek or change the range while it plays.
 
 use std::future::pending;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -17,9 +18,10 @@ use wire::rtsp::{NptRange, NptStart};
 use super::file_writer::FileWriter;
 use super::play_session::{PlaySession, ReceiverTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread};
-use super::rtcp_reporter::{RtcpReporter, report_target};
+use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
-use super::socket_pair::{SocketPair, udp_offer};
+use super::stream_setup::set_up_stream;
+use super::transport::{StreamTransport, TransportChoice};
 use super::verdict::Verdict;
 use crate::error::{ClientSetting, Error};
 
@@ -40,6 +42,8 @@ pub struct Play {
     pub length: Option<Duration>,
     /// After so much play time ask for PAUSE, wait so long, and ask for PLAY again.
     pub pause: Option<(Duration, Duration)>,
+    /// Way in which the server is asked to send.
+    pub transport: TransportChoice,
     /// Ends the play when it is ready: Ctrl-C, say.
     pub stop: Option<Stop>,
 }
@@ -48,7 +52,16 @@ impl Play {
     /// All of the asset at `url`, and no file.
     pub fn new(url: impl Into<String>) -> Play {
         let url = url.into();
-        Play { url, output: None, start: None, length: None, pause: None, stop: None }
+        let transport = TransportChoice::Auto;
+        Play { url, output: None, start: None, length: None, pause: None, transport, stop: None }
+    }
+
+    /// The same without what ends it, for one session of it.
+    fn attempt(&self) -> Play {
+        let Play { url, output, start, length, pause, transport, stop: _ } = self;
+        let (url, output) = (url.clone(), output.clone());
+        let (start, length, pause, transport) = (*start, *length, *pause, *transport);
+        Play { url, output, start, length, pause, transport, stop: None }
     }
 }
 
@@ -86,9 +99,36 @@ pub async fn play(
 ) -> Result<Verdict, Error> {
     let range = range(&options)?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(pending()));
+    let mut progress = progress;
+    let first = options.transport.first();
+    let played = play_by(&options, first, range, &mut stop, &mut progress).await;
+    let reason = match &played {
+        Err(Error::Refused { status: UNSUPPORTED_TRANSPORT, .. }) => "the server refused UDP (461)",
+        Err(Error::NoPacket { .. }) => "no packet came over UDP",
+        _ => return played,
+    };
+    if options.transport != TransportChoice::Auto {
+        return played;
+    }
+    let second = StreamTransport::Tcp;
+    match play_by(&options, second, range, &mut stop, &mut progress).await {
+        Ok(verdict) => Ok(Verdict { transport_reason: Some(reason.to_owned()), ..verdict }),
+        // The first session says more about what is wrong.
+        Err(_) => played,
+    }
+}
+
+/// Plays in one session.
+async fn play_by(
+    options: &Play,
+    transport: StreamTransport,
+    range: NptRange,
+    stop: &mut Stop,
+    progress: &mut impl FnMut(&PlayProgress),
+) -> Result<Verdict, Error> {
     let (session, equipment) = tokio::select! {
-        prepared = prepare(options) => prepared?,
-        () = &mut stop => return Err(Error::Peer {
+        prepared = prepare(options.attempt(), transport) => prepared?,
+        () = &mut *stop => return Err(Error::Peer {
             peer: "play".to_owned(),
             found: "stopped before the stream began".to_owned(),
         }),
@@ -97,27 +137,28 @@ pub async fn play(
 }
 
 /// Sends DESCRIBE and SETUP.
-async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
-    let mut control = RtspConnection::connect(&options.url).await?;
+async fn prepare(
+    options: Play,
+    transport: StreamTransport,
+) -> Result<(PlaySession, ReceiverTasks), Error> {
+    let mut control = RtspConnection::open(&options.url, transport).await?;
     let described = control.describe().await?;
-    let SocketPair { rtp, rtcp, ports, buffer_bytes } = SocketPair::bind(control.local)?;
-    let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
-    let set_up = control.client.set_up(&reply);
-    let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
-    let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
-    let host = said.unwrap_or(control.remote);
+    let stream = set_up_stream(&mut control, transport).await?;
     // Not before: a server that refuses must not cost a file that is there.
     let output = options.output.as_deref().map(FileWriter::create).transpose()?;
     let payload_type = described.offer.payload_type;
-    let receiving = ReceiveThread::start(
-        rtp,
-        AnnouncedSender { host, ssrc: set_up.ssrc, payload_type },
-        output,
-    )?;
-    let to = report_target(&set_up, host, control.remote);
-    let reporter = RtcpReporter::start(rtcp, host, to, receiving.shared())?;
-    let equipment = ReceiverTasks { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };
-    Ok((PlaySession::new(options, control, &set_up), equipment))
+    let sender = AnnouncedSender { host: stream.host, ssrc: stream.reply.ssrc, payload_type };
+    let receiving = ReceiveThread::start(stream.input, sender, output)?;
+    let reporter = RtcpReporter::new(stream.rtcp, receiving.shared());
+    let equipment = ReceiverTasks {
+        receiving,
+        reporter,
+        transport,
+        place: stream.place,
+        unexpected_frames: stream.unexpected_frames,
+        buffer_bytes: stream.buffer_bytes,
+    };
+    Ok((PlaySession::new(options, control, &stream.reply), equipment))
 }
 
 /// Checks the settings and makes the range to ask for.
@@ -142,5 +183,7 @@ fn range(options: &Play) -> Result<NptRange, Error> {
     Ok(NptRange { start: NptStart::At(start), end })
 }
 
+/// RFC 2326 §11.3.8.
+const UNSUPPORTED_TRANSPORT: u16 = 461;
 /// Normal play time is written in milliseconds; less would be nothing.
 const LENGTH_MIN: Duration = Duration::from_millis(1);

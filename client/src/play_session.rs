@@ -9,6 +9,7 @@
 //! §6.6.
 //! Does not begin again after the connection is lost.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until, timeout};
@@ -17,11 +18,13 @@ use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 use wire::rtsp::{NptRange, NptStart};
 
+use super::frame_reader::UnexpectedFrames;
 use super::lateness::LATE;
 use super::play::{Play, PlayProgress, Stop};
 use super::receive_thread::{Command, ReceiveResult, ReceiveThread, StreamStats};
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
+use super::transport::StreamTransport;
 use super::verdict::{
     AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, Verdict,
 };
@@ -31,7 +34,10 @@ use crate::error::Error;
 pub(super) struct ReceiverTasks {
     pub(super) receiving: ReceiveThread,
     pub(super) reporter: RtcpReporter,
-    pub(super) rtp_port: u16,
+    pub(super) transport: StreamTransport,
+    /// Place where packets are expected, for messages.
+    pub(super) place: String,
+    pub(super) unexpected_frames: Arc<UnexpectedFrames>,
     pub(super) buffer_bytes: usize,
 }
 
@@ -39,8 +45,7 @@ pub(super) struct ReceiverTasks {
 pub(super) struct PlaySession {
     options: Play,
     control: RtspConnection,
-    rtp_port: u16,
-    receive_buffer_bytes: usize,
+    place: String,
     session_timeout: Duration,
     announced: AnnouncedStream,
     /// Length of the announced range.
@@ -70,8 +75,7 @@ impl PlaySession {
         PlaySession {
             options,
             control,
-            rtp_port: 0,
-            receive_buffer_bytes: 0,
+            place: String::new(),
             session_timeout: set_up.timeout,
             announced: AnnouncedStream { session_timeout_s, ..AnnouncedStream::default() },
             media_total: None,
@@ -90,13 +94,13 @@ impl PlaySession {
         mut self,
         range: NptRange,
         equipment: ReceiverTasks,
-        mut stop: Stop,
-        mut progress: impl FnMut(&PlayProgress),
+        stop: &mut Stop,
+        progress: &mut impl FnMut(&PlayProgress),
     ) -> Result<Verdict, Error> {
-        let ReceiverTasks { receiving, reporter, rtp_port, buffer_bytes } = equipment;
-        (self.rtp_port, self.receive_buffer_bytes) = (rtp_port, buffer_bytes);
+        let ReceiverTasks { receiving, reporter, transport, place, .. } = equipment;
+        self.place = place;
         let end = tokio::select! {
-            end = self.run(range, &receiving, &reporter, &mut stop, &mut progress) => end,
+            end = self.run(range, &receiving, &reporter, stop, progress) => end,
             never = reporter.exchange() => match never {},
         };
         tokio::select! {
@@ -107,7 +111,14 @@ impl PlaySession {
         let ended = receiving.stop().await;
         let (end, result) = (end?, ended?);
         let stats = super::receive_thread::lock(&stats);
-        Ok(self.verdict(end, &stats, &result, reporter.sent()))
+        let (unexpected_frames, unexpected_channel) = equipment.unexpected_frames.seen();
+        Ok(Verdict {
+            transport,
+            receive_buffer_bytes: equipment.buffer_bytes,
+            unexpected_frames,
+            unexpected_channel,
+            ..self.verdict(end, &stats, &result, reporter.sent())
+        })
     }
 
     /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
@@ -292,8 +303,7 @@ impl PlaySession {
     }
 
     fn no_packet_error(&self, stats: &StreamStats) -> Error {
-        let (port, waited) = (self.rtp_port, SILENCE.as_secs());
-        let mut found = format!("no packet came to UDP port {port} in {waited} s");
+        let mut found = format!("no packet came {} in {} s", self.place, SILENCE.as_secs());
         match stats.packets.unexpected_from {
             Some(from) => found.push_str(&format!(
                 ", but {} datagrams from {from}, where nobody was to send from",
@@ -306,7 +316,7 @@ impl PlaySession {
                 )),
             None => found.push_str("; is a firewall between?"),
         }
-        self.control.fault("PLAY was granted", found)
+        self.control.no_packet(found)
     }
 
     /// Seconds of the announced range that have not arrived.
@@ -360,7 +370,11 @@ impl PlaySession {
             bad_payload_size: stats.packets.bad_payload_size,
             while_paused: stats.packets.while_paused,
             kernel_drops: result.kernel_drops,
-            receive_buffer_bytes: self.receive_buffer_bytes,
+            transport: StreamTransport::Udp,
+            transport_reason: None,
+            unexpected_frames: 0,
+            unexpected_channel: None,
+            receive_buffer_bytes: 0,
             jitter_ms: ms(reception.jitter_time()),
             lateness: lateness(stats),
             sender_reports: stats.rtcp.sender_reports,

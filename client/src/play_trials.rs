@@ -7,7 +7,7 @@ use wire::rtcp::RtcpItem;
 
 use super::scripted_server::{SSRC, Script, ScriptedServer, ServerRecord, asset};
 use super::verdict::{MissingPackets, PlayEnd, Verdict};
-use super::{Play, play};
+use super::{Play, StreamTransport, TransportChoice, play};
 use crate::error::Error;
 
 /// Plays with these options; returns the verdict, what the server saw, and the file.
@@ -27,7 +27,9 @@ async fn trial(
 
 async fn refused(script: Script) -> Error {
     let fake = ScriptedServer::start(script).await;
-    play(Play::new(&fake.url), |_| {}).await.unwrap_err()
+    let mut asked = Play::new(&fake.url);
+    asked.transport = TransportChoice::Only(StreamTransport::Udp);
+    play(asked, |_| {}).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -244,7 +246,8 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
         (
             "SETUP",
             "RTSP/1.0 461 Unsupported Transport\r\n\r\n",
-            "SETUP: 461 Unsupported Transport; it does not send RTP over UDP to this address",
+            "SETUP: 461 Unsupported Transport; it does not send RTP by this transport to this \
+             address",
         ),
         ("DESCRIBE", "RTSP/1.0 200 OK\r\n\r\n", "session description that is not SDP"),
         ("SETUP", "RTSP/1.0 200 OK\r\n\r\n", "reply with no Session header"),
@@ -264,7 +267,9 @@ async fn nothing_comes_and_the_firewall_is_suspected() {
     let script =
         Script { packets: 0, sends_rtp_info: false, sends_bye: false, ..Script::default() };
     let fake = ScriptedServer::start(script).await;
-    let error = play(Play::new(&fake.url), |_| {}).await.unwrap_err().to_string();
+    let mut asked = Play::new(&fake.url);
+    asked.transport = TransportChoice::Only(StreamTransport::Udp);
+    let error = play(asked, |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("no packet came to UDP port"), "{error}");
     assert!(error.ends_with("in 5 s; is a firewall between?"), "{error}");
     assert_eq!(fake.end().await.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);

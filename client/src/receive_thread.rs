@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that receives for a play: packets of one socket into the statistics and the file.
+//! The thread that receives for a play: packets of one socket, or of the RTSP connection, into the
+//! statistics and the file.
 //!
 //! It is a thread of its own, because a task on a shared executor is late when others are busy. The
-//! time of a packet is the kernel's, so the thread's own scheduling delay is not in it. Costs two
+//! time of a datagram is the kernel's, so the thread's own scheduling delay is not in it. Costs two
 //! system calls for up to 32 packets ([`SocketReader`]), one lock that is hardly ever contended,
-//! and one copy when a file is written.
+//! and one copy when a file is written. Packets of the RTSP connection arrive in batches from the
+//! task that reads it, with the times of its reads ([`FrameQueue`]).
 //!
 //! Packets may arrive before the answer to PLAY has been read, which names the first of them. They
 //! are held with their times until then ([`Command::Begin`]), so that losses at the very start
@@ -26,6 +28,7 @@ use wire::reorder::Limits;
 use wire::rtp::{Reception, SequenceUpdate};
 
 use super::file_writer::{FileWriter, WrittenFile};
+use super::frame_reader::{FrameBatch, FrameQueue};
 use super::lateness::Lateness;
 use crate::error::Error;
 use crate::rtp_receiver::{
@@ -81,6 +84,14 @@ pub(super) struct RtcpStats {
     pub(super) malformed: u64,
 }
 
+/// Source of the packets.
+pub(super) enum PacketInput {
+    /// Datagrams.
+    Socket(UdpSocket),
+    /// Frames of the RTSP connection.
+    Frames(FrameQueue),
+}
+
 /// Command to the thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command {
@@ -114,18 +125,19 @@ pub(super) struct ReceiveResult {
 impl ReceiveThread {
     /// Starts the thread; packets are held until the first [`Command::Begin`].
     pub(super) fn start(
-        socket: UdpSocket,
+        input: PacketInput,
         source: AnnouncedSender,
         output: Option<FileWriter>,
     ) -> Result<ReceiveThread, Error> {
-        SocketReader::prepare(&socket)?;
+        if let PacketInput::Socket(socket) = &input {
+            SocketReader::prepare(socket)?;
+        }
         let reorder = output.is_some().then(Limits::default);
         let stats = Arc::new(Mutex::new(StreamStats::new(source, reorder)));
         let (commands, inbox) = channel();
         let (end, result) = oneshot::channel();
         let reader = SocketReader::new();
         let thread = Thread {
-            socket,
             source,
             stats: stats.clone(),
             inbox,
@@ -137,7 +149,10 @@ impl ReceiveThread {
             .name("receive".to_owned())
             .spawn(move || {
                 // The handle is gone where the play was given up.
-                let _ = end.send(thread.run(reader));
+                let _ = end.send(match input {
+                    PacketInput::Socket(socket) => thread.run(socket, reader),
+                    PacketInput::Frames(frames) => thread.run_frames(&frames),
+                });
             })
             .map_err(|source| Error::Host {
                 call: "clone",
@@ -197,7 +212,6 @@ impl StreamStats {
 }
 
 struct Thread {
-    socket: UdpSocket,
     source: AnnouncedSender,
     stats: Arc<Mutex<StreamStats>>,
     inbox: Receiver<Command>,
@@ -230,13 +244,13 @@ struct PlayConsumer<'a> {
 }
 
 impl Thread {
-    fn run(mut self, mut reader: SocketReader) -> Result<ReceiveResult, Error> {
+    fn run(mut self, socket: UdpSocket, mut reader: SocketReader) -> Result<ReceiveResult, Error> {
         let mut failure = None;
         loop {
-            let is_stopping = matches!(self.phase, Phase::Stopping(_));
-            wait(&self.socket, if is_stopping { Duration::ZERO } else { CHECK_EVERY });
+            let is_stopping = self.is_stopping();
+            wait(&socket, if is_stopping { Duration::ZERO } else { CHECK_EVERY });
             let now = Instant::now();
-            match reader.read(&self.socket) {
+            match reader.read(&socket) {
                 Ok((_, datagrams)) => {
                     // Before the packets: a command was given before they could be sent.
                     self.handle_commands();
@@ -251,7 +265,8 @@ impl Thread {
                 }
                 Err(errno) => {
                     let source = io::Error::from_raw_os_error(errno.code());
-                    let object = format!("UDP port {}", self.port());
+                    let port = socket.local_addr().map_or(0, |local| local.port());
+                    let object = format!("UDP port {port}");
                     failure = Some(Error::Host { call: "recvmmsg", object, source });
                     break;
                 }
@@ -260,15 +275,53 @@ impl Thread {
                 break;
             }
         }
+        let kernel_drops = dropped_packets(&socket).ok().map(u64::from);
+        self.result(kernel_drops, failure)
+    }
+
+    /// Receives what the task that reads the connection has queued.
+    fn run_frames(mut self, frames: &FrameQueue) -> Result<ReceiveResult, Error> {
+        loop {
+            let is_stopping = self.is_stopping();
+            let batch = match is_stopping {
+                true => frames.next(),
+                false => frames.wait(CHECK_EVERY),
+            };
+            // Before the packets, as above.
+            self.handle_commands();
+            match batch {
+                Some(batch) => self.receive_batch(&batch, frames.from),
+                None if is_stopping => break,
+                None => {}
+            }
+            if matches!(self.phase, Phase::Stopping(until) if Instant::now() >= until) {
+                break;
+            }
+        }
+        // TCP drops nothing.
+        self.result(None, None)
+    }
+
+    fn receive_batch(&mut self, batch: &FrameBatch, from: SocketAddr) {
+        let at = self.clock.since(batch.at);
+        for bytes in batch.packets() {
+            self.receive(SocketDatagram { bytes, is_cut: false, from, at, dropped: 0 });
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping(_))
+    }
+
+    fn result(
+        &mut self,
+        kernel_drops: Option<u64>,
+        failure: Option<Error>,
+    ) -> Result<ReceiveResult, Error> {
         lock(&self.stats).is_receiving = false;
-        let kernel_drops = dropped_packets(&self.socket).ok().map(u64::from);
         let written = self.close()?;
         let file_missing = lock(&self.stats).receiver.missing();
         failure.map_or(Ok(ReceiveResult { written, file_missing, kernel_drops }), Err)
-    }
-
-    fn port(&self) -> u16 {
-        self.socket.local_addr().map_or(0, |local| local.port())
     }
 
     fn close(&mut self) -> Result<Option<WrittenFile>, Error> {
@@ -421,7 +474,7 @@ mod tests {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
         let source = AnnouncedSender { host, ssrc: None, payload_type: 33 };
-        let receiving = ReceiveThread::start(socket, source, None).unwrap();
+        let receiving = ReceiveThread::start(PacketInput::Socket(socket), source, None).unwrap();
         let stats = receiving.shared();
         drop(receiving);
         // The thread holds the other end; a minute is not a limit but a last resort.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTCP of a play: reads sender reports and BYE, sends receiver reports.
 //!
-//! Costs one datagram of about 60 bytes each way in five seconds.
+//! Packets go over UDP or on a channel of the RTSP connection ([`RtcpLink`]). Costs one of about 60
+//! bytes each way in five seconds.
 //!
 //! Sources: RFC 3550 §6.2, §6.3.1 (interval), §6.4.2 (receiver report), §6.6 (BYE).
 //! Does not widen the interval for many participants: there is one sender and one receiver.
@@ -18,17 +19,87 @@ use wire::rtcp::{self, RtcpItem};
 use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 
+use super::channel_rtcp::ChannelRtcp;
 use super::receive_thread::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 
-/// The RTCP side of this receiver.
-pub(super) struct RtcpReporter {
+/// Way of RTCP packets.
+pub(super) enum RtcpLink {
+    Udp(UdpRtcp),
+    /// A channel of the RTSP connection.
+    Channel(ChannelRtcp),
+}
+
+/// RTCP on a socket.
+pub(super) struct UdpRtcp {
     socket: UdpSocket,
     host: IpAddr,
     /// Target of reports: the address of SETUP ([`report_target`]), else the source of the first
     /// sender report.
     to: Mutex<Option<SocketAddr>>,
+}
+
+impl RtcpLink {
+    /// RTCP of a host on a socket.
+    pub(super) fn udp(
+        socket: std::net::UdpSocket,
+        host: IpAddr,
+        to: Option<SocketAddr>,
+    ) -> Result<RtcpLink, Error> {
+        let failed =
+            |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
+        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
+        Ok(RtcpLink::Udp(UdpRtcp { socket, host, to: Mutex::new(to) }))
+    }
+
+    /// Waits for a packet of the sender's host. Dropping the future loses none.
+    pub(super) async fn receive(&self) -> (Vec<u8>, Option<SocketAddr>) {
+        match self {
+            RtcpLink::Channel(channel) => (channel.receive().await, None),
+            RtcpLink::Udp(UdpRtcp { socket, host, .. }) => {
+                let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
+                loop {
+                    match socket.recv_from(&mut datagram).await {
+                        Ok((bytes, from)) if from.ip().to_canonical() == host.to_canonical() => {
+                            datagram.truncate(bytes);
+                            return (datagram, Some(from));
+                        }
+                        Ok(_) => {}
+                        // An ICMP message that was left behind, or short memory: RTCP can wait.
+                        Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes the source of a sender report: reports go there where SETUP has named no address.
+    pub(super) fn note_source(&self, from: Option<SocketAddr>) {
+        if let (RtcpLink::Udp(UdpRtcp { to, .. }), Some(from)) = (self, from) {
+            to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
+        }
+    }
+
+    /// Sends a packet; returns false where it was not sent.
+    pub(super) async fn send(&self, packet: &[u8]) -> bool {
+        match self {
+            RtcpLink::Channel(channel) => channel.send(packet).await,
+            RtcpLink::Udp(UdpRtcp { socket, to, .. }) => {
+                let to = *to.lock().unwrap_or_else(|e| e.into_inner());
+                match to {
+                    Some(to) => socket.send_to(packet, to).await.is_ok(),
+                    None => false,
+                }
+            }
+        }
+    }
+}
+
+/// The RTCP side of this receiver.
+pub(super) struct RtcpReporter {
+    link: RtcpLink,
     ssrc: u32,
     cname: String,
     stats: Arc<Mutex<StreamStats>>,
@@ -38,27 +109,9 @@ pub(super) struct RtcpReporter {
 }
 
 impl RtcpReporter {
-    pub(super) fn start(
-        socket: std::net::UdpSocket,
-        host: IpAddr,
-        to: Option<SocketAddr>,
-        stats: Arc<Mutex<StreamStats>>,
-    ) -> Result<RtcpReporter, Error> {
-        let failed =
-            |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
-        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
-        let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
-        let ssrc = random_u32();
-        Ok(RtcpReporter {
-            socket,
-            host,
-            to: Mutex::new(to),
-            ssrc,
-            cname: random_cname(),
-            stats,
-            sent: AtomicU64::new(0),
-            bye: Notify::new(),
-        })
+    pub(super) fn new(link: RtcpLink, stats: Arc<Mutex<StreamStats>>) -> RtcpReporter {
+        let (ssrc, cname) = (random_u32(), random_cname());
+        RtcpReporter { link, ssrc, cname, stats, sent: AtomicU64::new(0), bye: Notify::new() }
     }
 
     /// Number of reports sent.
@@ -68,15 +121,10 @@ impl RtcpReporter {
 
     /// Listens and reports until it is dropped.
     pub(super) async fn exchange(&self) -> Infallible {
-        let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
         let mut next = tokio::time::Instant::now() + rtcp::report_interval(true, random_u32());
         loop {
             tokio::select! {
-                received = self.socket.recv_from(&mut datagram) => match received {
-                    Ok((bytes, from)) => self.receive_report(&datagram[..bytes], from),
-                    // An ICMP message that was left behind, or short memory: RTCP can wait.
-                    Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
-                },
+                (packet, from) = self.link.receive() => self.receive_report(&packet, from),
                 () = tokio::time::sleep_until(next) => {
                     self.report().await;
                     next = tokio::time::Instant::now() + rtcp::report_interval(false, random_u32());
@@ -91,10 +139,7 @@ impl RtcpReporter {
         self.send(&rtcp::receiver_bye(self.ssrc, &self.cname, "")).await;
     }
 
-    fn receive_report(&self, datagram: &[u8], from: SocketAddr) {
-        if from.ip().to_canonical() != self.host.to_canonical() {
-            return;
-        }
+    fn receive_report(&self, datagram: &[u8], from: Option<SocketAddr>) {
         let arrival = Instant::now();
         let mut stats = lock(&self.stats);
         let Ok(seen) = rtcp::parse(datagram) else {
@@ -106,7 +151,7 @@ impl RtcpReporter {
                 RtcpItem::Sender(sender) if stats.ssrc().is_none_or(|ssrc| ssrc == sender.ssrc) => {
                     stats.rtcp.sender_reports += 1;
                     stats.rtcp.last_sender = Some((sender, arrival));
-                    self.to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
+                    self.link.note_source(from);
                 }
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
                     stats.rtcp.has_sent_bye = true;
@@ -128,11 +173,8 @@ impl RtcpReporter {
     }
 
     async fn send(&self, datagram: &[u8]) {
-        let to = *self.to.lock().unwrap_or_else(|e| e.into_inner());
         // The next report makes up for one that is not sent.
-        if let Some(to) = to
-            && self.socket.send_to(datagram, to).await.is_ok()
-        {
+        if self.link.send(datagram).await {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
     }

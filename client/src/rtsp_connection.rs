@@ -4,52 +4,168 @@
 //! An error names the server, the request, the status, the reason in the body, and the cure where
 //! it is known: its reader has nothing else.
 //!
-//! Sources: RFC 2326 §7, §11.
+//! Without media on the connection the request that waits reads it; with media one task does
+//! (`frame_reader`).
+//!
+//! Sources: RFC 2326 §7, §10.12, §11.
 //! Does not follow redirections (3xx are refusals), authenticate, or send a second request before
 //! the answer.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use wire::rtsp::client::{Client, DescribeReply, Reply, ReplyReader};
-use wire::rtsp::{Fault, Limits, Malformed};
+use wire::rtsp::{ChannelPair, Fault, Limits};
 
+use super::channel_rtcp::ChannelRtcp;
+use super::control_writer::{ControlWriter, SharedWriter};
+use super::demultiplexer::StreamDemultiplexer;
+use super::frame_reader::{CLOSED, FrameReader, NoReply, PacketSink, UnexpectedFrames};
 use super::media_names::names_of;
-use super::{one_line, rtsp_client, without_userinfo};
+use super::transport::StreamTransport;
+use super::{one_line, rtsp_client, tunnel, without_userinfo};
 use crate::error::Error;
 
 /// A connection to an RTSP server.
 pub(super) struct RtspConnection {
     pub(super) client: Client,
-    stream: TcpStream,
-    reader: ReplyReader,
-    buffer: Vec<u8>,
+    inbound: Inbound,
+    writer: SharedWriter,
     pub(super) local: SocketAddr,
     pub(super) remote: IpAddr,
+    pub(super) server: SocketAddr,
     peer: String,
 }
 
+/// Incoming side of a connection.
+enum Inbound {
+    /// No media: the request that waits reads.
+    Direct(Box<DirectReader>),
+    /// A task reads, and sorts media out.
+    Task(ReaderTask),
+    /// Given up.
+    Ended,
+}
+
+/// Incoming side of a connection without media.
+struct DirectReader {
+    stream: OwnedReadHalf,
+    reader: ReplyReader,
+    buffer: Vec<u8>,
+}
+
+/// The task that reads a connection; it ends when this is dropped.
+struct ReaderTask {
+    replies: mpsc::Receiver<Reply>,
+    ended: Arc<OnceLock<NoReply>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for ReaderTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 impl RtspConnection {
-    /// Connects to the server of a URL.
-    pub(super) async fn connect(url: &str) -> Result<RtspConnection, Error> {
+    /// Connects to the server of a URL; for [`StreamTransport::Http`] through a tunnel.
+    pub(super) async fn open(
+        url: &str,
+        transport: StreamTransport,
+    ) -> Result<RtspConnection, Error> {
         let client = rtsp_client(url)?;
         let stream = connect(client.host(), client.port()).await?;
-        RtspConnection::over(client, stream)
+        if transport != StreamTransport::Http {
+            return RtspConnection::over(client, stream);
+        }
+        let server = stream.peer_addr().map_err(|source| Error::Host {
+            call: "getpeername",
+            object: authority(client.host(), client.port()),
+            source,
+        })?;
+        RtspConnection::tunnelled(client, url, stream, None, server).await
     }
 
     /// Uses a connection that is open.
     pub(super) fn over(client: Client, stream: TcpStream) -> Result<RtspConnection, Error> {
+        let ends = ends(&client, &stream)?;
+        let (reading, writing) = stream.into_split();
+        Ok(RtspConnection::new(client, ends, reading, ControlWriter::plain(writing)))
+    }
+
+    /// Uses a connection that is open as the first of a tunnel.
+    pub(super) async fn tunnelled(
+        client: Client,
+        url: &str,
+        stream: TcpStream,
+        source: Option<IpAddr>,
+        server: SocketAddr,
+    ) -> Result<RtspConnection, Error> {
+        let ends = ends(&client, &stream)?;
+        let path = tunnel::path_of(url);
+        let opened = tunnel::open(&client, &path, stream, connect_from(source, server)).await?;
+        let (reading, get) = opened.get.into_split();
+        let writer = ControlWriter::tunnel(opened.post.into_split().1, get);
+        let mut connection = RtspConnection::new(client, ends, reading, writer);
+        if let Inbound::Direct(direct) = &mut connection.inbound {
+            direct.reader.feed(&opened.rest);
+        }
+        Ok(connection)
+    }
+
+    fn new(
+        client: Client,
+        (local, server): (SocketAddr, SocketAddr),
+        stream: OwnedReadHalf,
+        writer: SharedWriter,
+    ) -> RtspConnection {
         let peer = format!("rtsp {}", authority(client.host(), client.port()));
-        let name = |source| Error::Host { call: "getsockname", object: peer.clone(), source };
-        let (local, remote) =
-            (stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?);
         let reader = ReplyReader::new(Limits::default());
-        let buffer = vec![0; READ_BYTES];
-        Ok(RtspConnection { client, stream, reader, buffer, local, remote: remote.ip(), peer })
+        let direct = DirectReader { stream, reader, buffer: vec![0; READ_BYTES] };
+        let inbound = Inbound::Direct(Box::new(direct));
+        let remote = server.ip();
+        RtspConnection { client, inbound, writer, local, remote, server, peer }
+    }
+
+    /// Has a task read the connection from now on, which hands the RTP packets of a channel to the
+    /// sink. Returns the RTCP channel, and the count of frames on other channels.
+    ///
+    /// # Panics
+    /// A task reads the connection already.
+    pub(super) fn read_frames(
+        &mut self,
+        channels: ChannelPair,
+        sink: impl PacketSink,
+        pause: Option<Duration>,
+    ) -> (ChannelRtcp, Arc<UnexpectedFrames>) {
+        let Inbound::Direct(direct) = std::mem::replace(&mut self.inbound, Inbound::Ended) else {
+            panic!("a task reads the connection already");
+        };
+        let (to_replies, replies) = mpsc::channel(REPLIES_MAX);
+        let (rtcp, channel) = ChannelRtcp::new(channels.rtcp, self.writer.clone());
+        let unexpected = Arc::new(UnexpectedFrames::default());
+        let reader = FrameReader {
+            stream: direct.stream,
+            demultiplexer: StreamDemultiplexer::new(direct.reader),
+            channels,
+            sink,
+            rtcp,
+            replies: to_replies,
+            unexpected: unexpected.clone(),
+            pause,
+        };
+        let ended = Arc::new(OnceLock::new());
+        let task = tokio::spawn(reader.run(ended.clone()));
+        self.inbound = Inbound::Task(ReaderTask { replies, ended, task });
+        (channel, unexpected)
     }
 
     /// Asks for the description.
@@ -74,6 +190,9 @@ impl RtspConnection {
         let reply = match timeout(ANSWER_WAIT, self.exchange(&request)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(NoReply::Malformed(found))) => return Err(self.fault(what, found)),
+            Ok(Err(NoReply::Lost(found))) if found == CLOSED => {
+                return Err(self.lost(what, format!("{CLOSED} instead of answering")));
+            }
             Ok(Err(NoReply::Lost(found))) => return Err(self.lost(what, found)),
             Err(_) => {
                 return Err(self.lost(what, format!("no answer in {} s", ANSWER_WAIT.as_secs())));
@@ -97,52 +216,67 @@ impl RtspConnection {
         Error::Peer { peer: self.peer.clone(), found: format!("{what}: {found}") }
     }
 
+    /// Makes the error for a stream that was granted and does not arrive.
+    pub(super) fn no_packet(&self, found: impl std::fmt::Display) -> Error {
+        Error::NoPacket { peer: self.peer.clone(), found: format!("PLAY was granted: {found}") }
+    }
+
     /// Waits until the server closes the connection; returns the reason. Drops unasked messages.
     pub(super) async fn closed(&mut self) -> String {
         loop {
-            match self.stream.read(&mut self.buffer).await {
-                Ok(0) => return "the server closed the connection".to_owned(),
-                Ok(bytes) => {
-                    self.reader.feed(&self.buffer[..bytes]);
-                    loop {
-                        match self.reader.next_reply() {
-                            Ok(Some(_)) => {}
-                            Ok(None) => break,
-                            Err(malformed) => return malformed.to_string(),
-                        }
-                    }
-                }
-                Err(error) => return format!("the connection broke: {error}"),
+            match self.reply().await {
+                Ok(_) => {}
+                Err(NoReply::Lost(found)) => return found,
+                Err(NoReply::Malformed(malformed)) => return malformed.to_string(),
             }
         }
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<Reply, NoReply> {
-        let broke = |error: io::Error| NoReply::Lost(format!("the connection broke: {error}"));
-        self.stream.write_all(request).await.map_err(broke)?;
+        let written = self.writer.lock().await.send(request).await;
+        written.map_err(|error| NoReply::broke(&error))?;
         loop {
-            match self.reader.next_reply().map_err(NoReply::Malformed)? {
-                // Some servers omit CSeq; only one request can be meant.
-                Some(reply) if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) => {
+            let reply = self.reply().await?;
+            // Some servers omit CSeq; only one request can be meant.
+            if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Waits for the next reply. Dropping the future loses none.
+    async fn reply(&mut self) -> Result<Reply, NoReply> {
+        match &mut self.inbound {
+            Inbound::Direct(direct) => loop {
+                let DirectReader { stream, reader, buffer } = &mut **direct;
+                if let Some(reply) = reader.next_reply().map_err(NoReply::Malformed)? {
                     return Ok(reply);
                 }
-                Some(_) => continue,
-                None => {}
-            }
-            match self.stream.read(&mut self.buffer).await.map_err(broke)? {
-                0 => return Err(NoReply::Lost(CLOSED.to_owned())),
-                bytes => self.reader.feed(&self.buffer[..bytes]),
-            }
+                match stream.read(buffer).await.map_err(|error| NoReply::broke(&error))? {
+                    0 => return Err(NoReply::Lost(CLOSED.to_owned())),
+                    bytes => reader.feed(&buffer[..bytes]),
+                }
+            },
+            Inbound::Task(task) => match task.replies.recv().await {
+                Some(reply) => Ok(reply),
+                None => {
+                    let ended = task.ended.get().cloned();
+                    Err(ended.unwrap_or_else(|| NoReply::Lost("the reader has ended".to_owned())))
+                }
+            },
+            Inbound::Ended => Err(NoReply::Lost("the connection was given up".to_owned())),
         }
     }
 }
 
-/// Reason why a request has no answer.
-enum NoReply {
-    /// The connection ended.
-    Lost(String),
-    /// The received bytes are no answer.
-    Malformed(Malformed),
+/// Addresses of this end and of the other.
+fn ends(client: &Client, stream: &TcpStream) -> Result<(SocketAddr, SocketAddr), Error> {
+    let name = |source| Error::Host {
+        call: "getsockname",
+        object: format!("rtsp {}", authority(client.host(), client.port())),
+        source,
+    };
+    Ok((stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?))
 }
 
 /// Opens a TCP connection to the first address of a name that accepts it.
@@ -218,14 +352,15 @@ fn cure(status: u16) -> &'static str {
         453 | 503 => "the server is full; try again later",
         454 => "the server has ended the session, or was restarted",
         457 => "start before the end of the asset",
-        461 => "it does not send RTP over UDP to this address",
+        461 => "it does not send RTP by this transport to this address",
         _ => "",
     }
 }
 
-const CLOSED: &str = "the server closed the connection instead of answering";
 const CONNECT_WAIT_S: u64 = 5;
 /// A cold disk may be read before DESCRIBE is answered.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 4096;
+/// Replies that wait; one request at a time is in flight.
+const REPLIES_MAX: usize = 16;
 const WORDS_CHARS_MAX: usize = 300;

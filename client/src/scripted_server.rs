@@ -2,13 +2,17 @@
 //! A small RTSP server for the tests of the client, with scripted faults.
 //!
 //! It reads requests by hand and shares nothing with `wire`'s server side, so that a mistake there
-//! does not hide one here. Packet n has sequence number first + n and timestamp n × interval.
+//! does not hide one here. Packet n has sequence number first + n and timestamp n × interval. It
+//! sends over UDP, or interleaved, also through a tunnel: a first request GET begins one, and the
+//! next connection must bring its POST.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep_until;
 use wire::rtcp::{self, RtcpItem, SenderInfo};
@@ -40,6 +44,14 @@ pub(super) struct Script {
     /// Answer this method with this status line, headers and body.
     pub(super) refuse: Option<(&'static str, &'static str)>,
     pub(super) session_timeout_s: u64,
+    /// SETUP of UDP is answered with 461.
+    pub(super) refuses_udp: bool,
+    /// SETUP of interleaved channels is answered with these.
+    pub(super) channels: Option<(u8, u8)>,
+    /// A frame that is sent before the first packet, on a channel of its own.
+    pub(super) stray_frame: Option<u8>,
+    /// Nothing is sent over UDP.
+    pub(super) blocks_udp: bool,
 }
 
 impl Default for Script {
@@ -59,6 +71,10 @@ impl Default for Script {
             close_at: None,
             refuse: None,
             session_timeout_s: 60,
+            refuses_udp: false,
+            channels: None,
+            stray_frame: None,
+            blocks_udp: false,
         }
     }
 }
@@ -71,6 +87,10 @@ pub(super) struct ServerRecord {
     /// The Range headers of PLAY.
     pub(super) ranges: Vec<Option<String>>,
     pub(super) rtcp: Vec<RtcpItem>,
+    /// The Transport headers of SETUP.
+    pub(super) transports: Vec<String>,
+    /// Heads of the HTTP requests of tunnels.
+    pub(super) tunnels: Vec<String>,
 }
 
 /// A server for one client, or for several that all get the same.
@@ -100,7 +120,12 @@ impl ScriptedServer {
 
     /// Starts a server for so many connections, which may come at once.
     pub(super) async fn for_connections(script: Script, connections: usize) -> ScriptedServer {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        ScriptedServer::at(Ipv4Addr::LOCALHOST.into(), script, connections).await
+    }
+
+    /// Starts a server at an address for so many connections; a tunnel counts as one.
+    pub(super) async fn at(host: IpAddr, script: Script, connections: usize) -> ScriptedServer {
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let record = Arc::new(Mutex::new(ServerRecord::default()));
         let seen = record.clone();
@@ -108,8 +133,23 @@ impl ScriptedServer {
             let mut conversations = tokio::task::JoinSet::new();
             for _ in 0..connections {
                 let (stream, peer) = listener.accept().await.unwrap();
-                conversations
-                    .spawn(Conversation::new(script.clone(), peer, seen.clone()).run(stream));
+                let conversation = Conversation::new(script.clone(), peer, seen.clone());
+                let mut first = [0; 4];
+                while stream.peek(&mut first).await.unwrap_or(4) < 4 {
+                    tokio::task::yield_now().await;
+                }
+                if &first == b"GET " {
+                    let mut get = stream;
+                    let head = http_head(&mut get).await;
+                    get.write_all(b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n").await.unwrap();
+                    let (mut post, _) = listener.accept().await.unwrap();
+                    let heads = [head, http_head(&mut post).await];
+                    seen.lock().unwrap().tunnels.extend(heads);
+                    conversations.spawn(conversation.run(post, get, true));
+                } else {
+                    let (reading, writing) = stream.into_split();
+                    conversations.spawn(conversation.run(reading, writing, false));
+                }
             }
             conversations.join_all().await;
         });
@@ -123,6 +163,15 @@ impl ScriptedServer {
     }
 }
 
+/// Reads the head of an HTTP request byte by byte.
+async fn http_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
 struct Conversation {
     script: Script,
     peer: SocketAddr,
@@ -130,6 +179,10 @@ struct Conversation {
     rtp: UdpSocket,
     rtcp: UdpSocket,
     ports: (u16, u16),
+    /// Channels of RTP and RTCP; none over UDP.
+    channels: Option<(u8, u8)>,
+    /// Frames to write.
+    out: Vec<u8>,
     next: u16,
     /// When the next packet is due; not while paused.
     due: Option<Instant>,
@@ -139,32 +192,80 @@ struct Conversation {
 
 impl Conversation {
     fn new(script: Script, peer: SocketAddr, record: Arc<Mutex<ServerRecord>>) -> Conversation {
-        let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let host = if peer.is_ipv4() {
+            IpAddr::from(Ipv4Addr::LOCALHOST)
+        } else {
+            Ipv6Addr::LOCALHOST.into()
+        };
+        let rtp = UdpSocket::bind((host, 0)).unwrap();
+        let rtcp = UdpSocket::bind((host, 0)).unwrap();
         rtcp.set_nonblocking(true).unwrap();
         let (ports, due, has_sent_bye) = ((0, 0), None, false);
         let (next, is_closed) = (0, false);
-        Conversation { script, peer, record, rtp, rtcp, ports, next, due, has_sent_bye, is_closed }
+        let (channels, out) = (None, Vec::new());
+        Conversation {
+            script,
+            peer,
+            record,
+            rtp,
+            rtcp,
+            ports,
+            channels,
+            out,
+            next,
+            due,
+            has_sent_bye,
+            is_closed,
+        }
     }
 
-    async fn run(mut self, mut stream: TcpStream) {
-        let mut bytes = Vec::new();
+    async fn run(
+        mut self,
+        mut reading: impl AsyncRead + Unpin,
+        mut writing: impl AsyncWrite + Unpin,
+        is_base64: bool,
+    ) {
+        let (mut encoded, mut bytes) = (Vec::new(), Vec::new());
         while !self.is_closed {
             let due = self.due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             tokio::select! {
-                read = stream.read_buf(&mut bytes) => if read.unwrap_or(0) == 0 { break },
+                read = reading.read_buf(&mut encoded) => if read.unwrap_or(0) == 0 { break },
                 () = sleep_until(due.into()) => self.send(),
             }
-            while let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-                let request: Vec<u8> = bytes.drain(..end + 4).collect();
-                let answer = self.answer(std::str::from_utf8(&request).unwrap());
-                stream.write_all(answer.as_bytes()).await.unwrap();
+            if is_base64 {
+                decode_groups(&mut encoded, &mut bytes);
+            } else {
+                bytes.append(&mut encoded);
+            }
+            self.take(&mut bytes);
+            if writing.write_all(&std::mem::take(&mut self.out)).await.is_err() {
+                break;
             }
         }
         let mut datagram = [0; 2048];
         while let Ok(count) = self.rtcp.recv(&mut datagram) {
             let seen = rtcp::parse(&datagram[..count]).unwrap();
             self.record.lock().unwrap().rtcp.extend(seen);
+        }
+    }
+
+    /// Takes whole requests and frames.
+    fn take(&mut self, bytes: &mut Vec<u8>) {
+        loop {
+            if let [b'$', channel, high, low, ..] = bytes[..] {
+                let end = 4 + usize::from(u16::from_be_bytes([high, low]));
+                if bytes.len() < end {
+                    return;
+                }
+                let frame: Vec<u8> = bytes.drain(..end).skip(4).collect();
+                assert_eq!(Some(channel), self.channels.map(|(_, rtcp)| rtcp));
+                self.record.lock().unwrap().rtcp.extend(rtcp::parse(&frame).unwrap());
+                continue;
+            }
+            let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return };
+            let request: Vec<u8> = bytes.drain(..end + 4).collect();
+            let answer = self.answer(std::str::from_utf8(&request).unwrap());
+            self.out.extend_from_slice(answer.as_bytes());
         }
     }
 
@@ -176,6 +277,10 @@ impl Conversation {
         let method = request.split(' ').next().unwrap().to_owned();
         let cseq = header("CSeq").unwrap();
         self.record.lock().unwrap().methods.push(method.clone());
+        let asks_udp = || header("Transport").is_some_and(|offer| !offer.contains("TCP"));
+        if method == "SETUP" && self.script.refuses_udp && asks_udp() {
+            return format!("RTSP/1.0 461 Unsupported Transport\r\nCSeq: {cseq}\r\n\r\n");
+        }
         if let Some((refused, answer)) = self.script.refuse
             && refused == method
         {
@@ -212,6 +317,18 @@ impl Conversation {
     }
 
     fn setup(&mut self, transport: &str) -> String {
+        self.record.lock().unwrap().transports.push(transport.to_owned());
+        if let Some((_, offered)) = transport.split_once("interleaved=") {
+            let (rtp, rtcp) = offered.split_once('-').unwrap();
+            let offered = (rtp.parse().unwrap(), rtcp.parse().unwrap());
+            let (rtp, rtcp) = self.script.channels.unwrap_or(offered);
+            self.channels = Some((rtp, rtcp));
+            return format!(
+                "Session: 4711;timeout={}\r\nTransport: RTP/AVP/TCP;unicast;\
+                 interleaved={rtp}-{rtcp};ssrc={SSRC:08X}\r\n\r\n",
+                self.script.session_timeout_s
+            );
+        }
         let ports = transport.split(';').find_map(|part| part.strip_prefix("client_port="));
         let (rtp, rtcp) = ports.unwrap().split_once('-').unwrap();
         self.ports = (rtp.parse().unwrap(), rtcp.parse().unwrap());
@@ -254,11 +371,14 @@ impl Conversation {
             return;
         }
         if n == 0 {
+            if let Some(channel) = self.script.stray_frame {
+                self.frame(channel, b"stray");
+            }
             for datagram in std::mem::take(&mut self.script.noise) {
-                self.to_rtp(&datagram);
+                self.send_rtp(&datagram);
             }
             let report = rtcp::sender_report(&self.sender(), "fake");
-            self.to_rtcp(&report);
+            self.send_rtcp(&report);
         }
         if n == self.script.packets {
             self.due = None;
@@ -275,16 +395,16 @@ impl Conversation {
         self.due = self.due.map(|due| due + self.script.interval);
     }
 
-    fn packet(&self, n: u16) {
+    fn packet(&mut self, n: u16) {
         let sequence = self.script.first_sequence.wrapping_add(n);
         let (timestamp, payload_type) = (self.timestamp(n), 33);
         let header = Header { marker: false, payload_type, sequence, timestamp, ssrc: SSRC };
         let datagram = [&header.write()[..], &payload(n)].concat();
         if !self.script.lose.contains(&n) {
-            self.to_rtp(&datagram);
+            self.send_rtp(&datagram);
         }
         if self.script.repeat.contains(&n) {
-            self.to_rtp(&datagram);
+            self.send_rtp(&datagram);
         }
     }
 
@@ -293,7 +413,7 @@ impl Conversation {
         if !self.script.sends_bye || std::mem::replace(&mut self.has_sent_bye, true) {
             return;
         }
-        self.to_rtcp(&rtcp::sender_bye(&self.sender(), "fake", "end of stream"));
+        self.send_rtcp(&rtcp::sender_bye(&self.sender(), "fake", "end of stream"));
     }
 
     fn sender(&self) -> SenderInfo {
@@ -302,11 +422,33 @@ impl Conversation {
         SenderInfo { ssrc: SSRC, ntp, rtp_timestamp, packets, octets: packets.wrapping_mul(1316) }
     }
 
-    fn to_rtp(&self, datagram: &[u8]) {
-        self.rtp.send_to(datagram, (self.peer.ip(), self.ports.0)).unwrap();
+    fn send_rtp(&mut self, datagram: &[u8]) {
+        match self.channels {
+            Some((rtp, _)) => self.frame(rtp, datagram),
+            None if self.script.blocks_udp => {}
+            None => drop(self.rtp.send_to(datagram, (self.peer.ip(), self.ports.0)).unwrap()),
+        }
     }
 
-    fn to_rtcp(&self, datagram: &[u8]) {
-        self.rtcp.send_to(datagram, (self.peer.ip(), self.ports.1)).unwrap();
+    fn send_rtcp(&mut self, datagram: &[u8]) {
+        match self.channels {
+            Some((_, rtcp)) => self.frame(rtcp, datagram),
+            None if self.script.blocks_udp => {}
+            None => drop(self.rtcp.send_to(datagram, (self.peer.ip(), self.ports.1)).unwrap()),
+        }
+    }
+
+    fn frame(&mut self, channel: u8, data: &[u8]) {
+        let [high, low] = (data.len() as u16).to_be_bytes();
+        self.out.extend_from_slice(&[b'$', channel, high, low]);
+        self.out.extend_from_slice(data);
+    }
+}
+
+/// Moves whole groups of four characters, decoded; padding may stand in the middle.
+fn decode_groups(encoded: &mut Vec<u8>, bytes: &mut Vec<u8>) {
+    let whole = encoded.len() / 4 * 4;
+    for group in encoded.drain(..whole).collect::<Vec<_>>().chunks(4) {
+        bytes.extend(STANDARD.decode(group).unwrap());
     }
 }

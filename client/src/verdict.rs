@@ -12,12 +12,18 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::transport::StreamTransport;
+
 /// Result of a play.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
     /// URL that was played.
     pub url: String,
+    /// Way in which the packets came.
+    pub transport: StreamTransport,
+    /// Reason why it is not the one that was tried first.
+    pub transport_reason: Option<String>,
     /// Reason of the end.
     pub end: PlayEnd,
     /// Packets of the stream that arrived, duplicates and late ones included.
@@ -46,6 +52,11 @@ pub struct Verdict {
     pub unexpected_source: u64,
     /// Datagrams on the RTP or the RTCP port that are neither.
     pub malformed: u64,
+    /// Frames of the RTSP connection on channels that SETUP has not named (RFC 2326 §10.12), and
+    /// the channel of the last.
+    pub unexpected_frames: u64,
+    /// See `unexpected_frames`.
+    pub unexpected_channel: Option<u8>,
     /// Payloads that are not whole TS packets (RFC 2250 §2).
     pub bad_payload_size: u64,
     /// Packets that arrived more than 200 ms after PAUSE had been answered.
@@ -229,6 +240,11 @@ impl Verdict {
                 self.unexpected_source
             ),
         )?;
+        if let Some(channel) = self.unexpected_channel {
+            let frames = self.unexpected_frames;
+            let rule = "that SETUP has not named (RFC 2326 §10.12)";
+            warn(true, format_args!("{frames} frames on channels {rule}, {channel} the last"))?;
+        }
         warn(
             self.malformed > 0,
             format_args!("{} datagrams neither RTP nor RTCP", self.malformed),
@@ -252,6 +268,10 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = if self.is_whole() { "whole" } else { "NOT whole" };
         writeln!(f, "{}: {}; {whole}", self.url, self.end)?;
+        match &self.transport_reason {
+            Some(reason) => writeln!(f, "  transport   {}, since {reason}", self.transport)?,
+            None => writeln!(f, "  transport   {}", self.transport)?,
+        }
         let megabytes = self.payload_bytes as f64 / 1e6;
         write!(f, "  packets     {} ({megabytes:.1} MB)", self.packets)?;
         let lost = self.lost_in_all();

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::{ClientSetting, DownloadTarget, Error, Play, Scheme, download, play};
+use client::{ClientSetting, DownloadTarget, Error, Play, Scheme, TransportChoice, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::escape::{Escaped, EscapedLines};
@@ -30,6 +30,11 @@ pub(crate) struct Options {
     /// Pauses after AT seconds of play for FOR seconds.
     #[arg(long, value_name = "AT,FOR", value_parser = pause)]
     pause: Option<(Duration, Duration)>,
+    /// Way in which the server is asked to send: udp, tcp (on the RTSP connection), http (RTSP in a
+    /// tunnel of two HTTP connections), multicast, or auto: UDP, then TCP where the server refuses
+    /// UDP or no packet comes within 5 s.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    transport: TransportChoice,
     /// Prints the verdict as JSON.
     #[arg(long)]
     json: bool,
@@ -80,6 +85,7 @@ async fn stream(options: &Options) -> Result<ExitCode, Error> {
     wanted.start = options.start;
     wanted.length = options.length;
     wanted.pause = options.pause;
+    wanted.transport = options.transport;
     let stop = crate::serve::stop_signal().map_err(|source| Error::Host {
         call: "sigaction",
         object: "SIGINT".to_owned(),
@@ -116,6 +122,7 @@ async fn fetch(options: &Options) -> Result<ExitCode, Error> {
         ("--start", options.start.is_some()),
         ("--length", options.length.is_some()),
         ("--pause", options.pause.is_some()),
+        ("--transport", options.transport != TransportChoice::Auto),
     ];
     if let Some((option, _)) = only_streams.into_iter().find(|(_, given)| *given) {
         return Ok(crate::wrong(&format!(

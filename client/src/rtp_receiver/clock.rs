@@ -30,6 +30,11 @@ impl ArrivalClock {
         self.began + at
     }
 
+    /// The time of a moment on this clock; zero for one before the start.
+    pub fn since(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.began)
+    }
+
     /// The time of arrival of a datagram with this stamp, at which both clocks showed `now` and
     /// `wall` later. A datagram without a stamp arrived `now`, and so did one whose stamp lies in
     /// the future or is older than `age_max`: the wall clock was set.

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTCP on a channel of the RTSP connection.
+//!
+//! Sources: RFC 2326 §10.12.
+//! Does not interpret reports.
+
+use tokio::sync::{Mutex, mpsc};
+use wire::rtsp::interleaved_header;
+
+use super::control_writer::SharedWriter;
+
+/// The RTCP channel of a session.
+#[derive(Debug)]
+pub struct ChannelRtcp {
+    inbox: Mutex<mpsc::Receiver<Vec<u8>>>,
+    writer: SharedWriter,
+    channel: u8,
+}
+
+impl ChannelRtcp {
+    /// The channel, and the sending end for packets that arrive on it.
+    pub(crate) fn new(channel: u8, writer: SharedWriter) -> (mpsc::Sender<Vec<u8>>, ChannelRtcp) {
+        let (sender, inbox) = mpsc::channel(INBOX_PACKETS);
+        (sender, ChannelRtcp { inbox: Mutex::new(inbox), writer, channel })
+    }
+
+    /// Waits for a packet; for ever once the connection has ended.
+    pub async fn receive(&self) -> Vec<u8> {
+        match self.inbox.lock().await.recv().await {
+            Some(packet) => packet,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sends a packet as a frame; returns false where that failed. A packet that the caller gives
+    /// up on stays whole.
+    pub async fn send(&self, packet: &[u8]) -> bool {
+        let Ok(bytes) = u16::try_from(packet.len()) else { return false };
+        let frame = [&interleaved_header(self.channel, bytes)[..], packet].concat();
+        self.writer.lock().await.send(&frame).await.is_ok()
+    }
+}
+
+/// Reports that wait for the reporter, which reads them at once.
+const INBOX_PACKETS: usize = 16;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! SETUP of a play by each transport: from the request to the source of packets and reports.
+//!
+//! Sources: RFC 2326 §10.4, §10.12, §12.39.
+//! Does not send PLAY.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use wire::rtsp::client::SetupReply;
+use wire::rtsp::{ChannelPair, TransportOffer};
+
+use super::frame_reader::{FrameQueue, UnexpectedFrames};
+use super::receive_thread::PacketInput;
+use super::rtcp_reporter::{RtcpLink, report_target};
+use super::rtsp_connection::RtspConnection;
+use super::socket_pair::{SocketPair, udp_offer};
+use super::transport::StreamTransport;
+use crate::error::Error;
+
+/// A stream that is set up.
+pub(super) struct StreamSetup {
+    pub(super) reply: SetupReply,
+    /// Host that sends the media.
+    pub(super) host: IpAddr,
+    pub(super) input: PacketInput,
+    pub(super) rtcp: RtcpLink,
+    /// Place where packets are expected, for messages.
+    pub(super) place: String,
+    /// Count of frames on channels that SETUP has not named.
+    pub(super) unexpected_frames: Arc<UnexpectedFrames>,
+    /// Receive buffer that the kernel granted for RTP; zero where TCP chooses it.
+    pub(super) buffer_bytes: usize,
+}
+
+/// Sends SETUP by one transport.
+pub(super) async fn set_up_stream(
+    control: &mut RtspConnection,
+    transport: StreamTransport,
+) -> Result<StreamSetup, Error> {
+    match transport {
+        StreamTransport::Udp => udp(control).await,
+        StreamTransport::Tcp | StreamTransport::Http => interleaved(control).await,
+        StreamTransport::Multicast => Err(control.fault("SETUP", "not yet")),
+    }
+}
+
+async fn udp(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
+    let SocketPair { rtp, rtcp, ports, buffer_bytes } = SocketPair::bind(control.local)?;
+    let reply = ask(control, &udp_offer(ports)).await?;
+    let host = sender_of(&reply, control);
+    let to = report_target(&reply, host, control.remote);
+    Ok(StreamSetup {
+        reply,
+        host,
+        input: PacketInput::Socket(rtp),
+        rtcp: RtcpLink::udp(rtcp, host, to)?,
+        place: format!("to UDP port {}", ports.rtp),
+        unexpected_frames: Arc::default(),
+        buffer_bytes,
+    })
+}
+
+async fn interleaved(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
+    let (reply, channels) = set_up_channels(control).await?;
+    let (sink, queue) = FrameQueue::new(control.server);
+    let (rtcp, unexpected_frames) = control.read_frames(channels, sink, None);
+    Ok(StreamSetup {
+        reply,
+        host: control.remote,
+        input: PacketInput::Frames(queue),
+        rtcp: RtcpLink::Channel(rtcp),
+        place: format!("on channel {}", channels.rtp),
+        unexpected_frames,
+        buffer_bytes: 0,
+    })
+}
+
+/// Sends SETUP for RTP on this connection; the server may choose other channels than those offered.
+pub(super) async fn set_up_channels(
+    control: &mut RtspConnection,
+) -> Result<(SetupReply, ChannelPair), Error> {
+    let offer = TransportOffer::Interleaved { channels: Some(ChannelPair { rtp: 0, rtcp: 1 }) };
+    let reply = ask(control, &offer).await?;
+    match reply.channels {
+        Some(channels) => Ok((reply, channels)),
+        None => Err(control.fault("SETUP", "another transport than interleaved was granted")),
+    }
+}
+
+async fn ask(control: &mut RtspConnection, offer: &TransportOffer) -> Result<SetupReply, Error> {
+    let reply = control.ask("SETUP", |client| client.setup(offer)).await?;
+    let set_up = control.client.set_up(&reply);
+    set_up.map_err(|malformed| control.fault("SETUP", malformed))
+}
+
+/// Host that sends the media: the one that the server names, else its own.
+fn sender_of(reply: &SetupReply, control: &RtspConnection) -> IpAddr {
+    let said = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
+    said.unwrap_or(control.remote)
+}

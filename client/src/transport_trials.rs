@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plays by each transport against a server with scripted faults.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use wire::rtcp::RtcpItem;
+
+use super::scripted_server::{SSRC, Script, ScriptedServer, ServerRecord, asset};
+use super::verdict::{PlayEnd, Verdict};
+use super::{Play, StreamTransport, TransportChoice, play};
+
+const INTERLEAVED: [StreamTransport; 2] = [StreamTransport::Tcp, StreamTransport::Http];
+
+/// Plays by one transport; returns the verdict, what the server saw, and the file.
+async fn trial(
+    transport: StreamTransport,
+    script: Script,
+    options: impl FnOnce(&mut Play),
+) -> (Verdict, ServerRecord, Vec<u8>) {
+    trial_at(Ipv4Addr::LOCALHOST.into(), transport, script, options).await
+}
+
+async fn trial_at(
+    host: IpAddr,
+    transport: StreamTransport,
+    script: Script,
+    options: impl FnOnce(&mut Play),
+) -> (Verdict, ServerRecord, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.ts");
+    let fake = ScriptedServer::at(host, script, 1).await;
+    let mut asked = Play::new(&fake.url);
+    asked.output = Some(path.clone());
+    asked.transport = TransportChoice::Only(transport);
+    options(&mut asked);
+    let verdict = play(asked, |_| {}).await.unwrap();
+    (verdict, fake.end().await, std::fs::read(path).unwrap())
+}
+
+#[tokio::test]
+async fn an_interleaved_play_is_whole_and_its_reports_are_frames() {
+    for transport in INTERLEAVED {
+        let (verdict, record, file) = trial(transport, Script::default(), |_| {}).await;
+        assert!(verdict.is_whole(), "{verdict}");
+        assert_eq!((verdict.transport, verdict.transport_reason.as_deref()), (transport, None));
+        assert_eq!((verdict.packets, verdict.end.clone(), verdict.bye), (200, PlayEnd::Bye, true));
+        assert_eq!((verdict.sender_reports, verdict.kernel_drops), (2, None));
+        assert!(file == asset(0..200));
+        assert_eq!(record.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
+        assert_eq!(record.transports, ["RTP/AVP/TCP;unicast;interleaved=0-1"]);
+        let report = record.rtcp.iter().find_map(|seen| match seen {
+            RtcpItem::Report { report, .. } => Some(*report),
+            _ => None,
+        });
+        let report = report.unwrap();
+        assert_eq!((report.ssrc, report.lost), (SSRC, 0));
+        assert_eq!(report.highest_sequence, 65_450 + 199);
+        assert!(matches!(record.rtcp.last(), Some(RtcpItem::Bye { .. })), "{:?}", record.rtcp);
+    }
+}
+
+#[tokio::test]
+async fn the_heads_of_a_tunnel_share_a_cookie() {
+    let (_, record, _) = trial(StreamTransport::Http, Script::default(), |_| {}).await;
+    let [get, post] = &record.tunnels[..] else { panic!("{:?}", record.tunnels) };
+    assert!(get.starts_with("GET /clip.ts HTTP/1.0\r\n"), "{get}");
+    assert!(post.starts_with("POST /clip.ts HTTP/1.0\r\n"), "{post}");
+    let cookie = |head: &str| {
+        let found = head.lines().find_map(|line| line.strip_prefix("x-sessioncookie: "));
+        found.unwrap().to_owned()
+    };
+    assert_eq!(cookie(get), cookie(post));
+}
+
+#[tokio::test]
+async fn faults_of_a_stream_are_named_over_tcp_as_over_udp() {
+    let script = Script {
+        lose: vec![10, 11, 12, 90],
+        repeat: vec![20, 150],
+        delay: vec![30, 85, 160],
+        ..Script::default()
+    };
+    let (verdict, _, file) = trial(StreamTransport::Tcp, script, |_| {}).await;
+    assert_eq!((verdict.packets, verdict.lost, verdict.lost_at_ends), (200 - 4 + 2, 4, 0));
+    assert_eq!((verdict.duplicates, verdict.reordered), (2, 3));
+    assert!(file == asset((0..200).filter(|n| ![10, 11, 12, 90].contains(n))));
+}
+
+#[tokio::test]
+async fn requests_are_answered_while_media_flows() {
+    for transport in INTERLEAVED {
+        let script = Script { session_timeout_s: 3, packets: 700, ..Script::default() };
+        let pause = (Duration::from_millis(1200), Duration::from_millis(400));
+        let (verdict, record, file) =
+            trial(transport, script, |asked| asked.pause = Some(pause)).await;
+        assert!(verdict.is_whole(), "{verdict}");
+        assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (700, 1, 0));
+        assert!(file == asset(0..700));
+        assert!(verdict.lateness.p90 < 200.0, "{verdict}");
+        let methods = ["DESCRIBE", "SETUP", "PLAY", "GET_PARAMETER", "PAUSE", "PLAY", "TEARDOWN"];
+        assert_eq!(record.methods, methods);
+    }
+}
+
+#[tokio::test]
+async fn the_channels_of_the_answer_are_used() {
+    let script = Script { channels: Some((6, 9)), ..Script::default() };
+    let (verdict, record, file) = trial(StreamTransport::Tcp, script, |_| {}).await;
+    assert!(verdict.is_whole() && !record.rtcp.is_empty(), "{verdict}");
+    assert!(file == asset(0..200));
+}
+
+#[tokio::test]
+async fn a_frame_on_another_channel_is_counted_and_named() {
+    let script = Script { stray_frame: Some(7), ..Script::default() };
+    let (verdict, _, file) = trial(StreamTransport::Tcp, script, |_| {}).await;
+    assert_eq!((verdict.unexpected_frames, verdict.unexpected_channel), (1, Some(7)));
+    assert!(verdict.is_whole() && file == asset(0..200), "{verdict}");
+    let words = "1 frames on channels that SETUP has not named (RFC 2326 §10.12), 7 the last";
+    assert!(verdict.to_string().contains(words), "{verdict}");
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_in_mid_stream_ends_the_play() {
+    let script = Script { close_at: Some(100), sends_bye: false, ..Script::default() };
+    let (verdict, _, file) = trial(StreamTransport::Tcp, script, |_| {}).await;
+    let found = "the server closed the connection".to_owned();
+    assert_eq!((verdict.end.clone(), verdict.packets), (PlayEnd::Closed { found }, 100));
+    assert!(file == asset(0..100));
+}
+
+#[tokio::test]
+async fn a_play_is_stopped_from_here() {
+    let script = Script { packets: 60_000, ..Script::default() };
+    let stop = tokio::time::sleep(Duration::from_millis(300));
+    let (verdict, record, file) =
+        trial(StreamTransport::Tcp, script, |asked| asked.stop = Some(Box::pin(stop))).await;
+    assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Stopped, true));
+    assert!(verdict.is_whole(), "{verdict}");
+    assert_eq!(record.methods.last().map(String::as_str), Some("TEARDOWN"));
+    assert!(file == asset(0..verdict.packets as u16));
+}
+
+#[tokio::test]
+async fn auto_takes_tcp_where_udp_is_refused_or_brings_nothing() {
+    let refuses = Script { refuses_udp: true, ..Script::default() };
+    let blocks = Script { blocks_udp: true, ..Script::default() };
+    for (script, reason) in
+        [(refuses, "the server refused UDP (461)"), (blocks, "no packet came over UDP")]
+    {
+        let fake = ScriptedServer::for_connections(script, 2).await;
+        let verdict = play(Play::new(&fake.url), |_| {}).await.unwrap();
+        assert!(verdict.is_whole(), "{verdict}");
+        assert_eq!(verdict.transport, StreamTransport::Tcp);
+        assert_eq!(verdict.transport_reason.as_deref(), Some(reason));
+        assert!(verdict.to_string().contains(&format!("transport   tcp, since {reason}\n")));
+        assert_eq!(fake.end().await.transports.last().unwrap().find("TCP"), Some(8));
+    }
+}
+
+#[tokio::test]
+async fn every_transport_plays_over_ipv6() {
+    let host = IpAddr::from(Ipv6Addr::LOCALHOST);
+    if std::net::UdpSocket::bind((host, 0)).is_err() {
+        eprintln!("skip: no IPv6 on this machine's loopback");
+        return;
+    }
+    for transport in [StreamTransport::Udp, StreamTransport::Tcp, StreamTransport::Http] {
+        let (verdict, _, file) = trial_at(host, transport, Script::default(), |_| {}).await;
+        assert!(verdict.is_whole(), "{verdict}");
+        assert!(verdict.url.starts_with("rtsp://[::1]:") && file == asset(0..200), "{verdict}");
+    }
+}
