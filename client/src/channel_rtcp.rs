@@ -35,9 +35,21 @@ impl ChannelRtcp {
     /// Sends a packet as a frame; returns false where that failed. A packet that the caller gives
     /// up on stays whole.
     pub async fn send(&self, packet: &[u8]) -> bool {
-        let Ok(bytes) = u16::try_from(packet.len()) else { return false };
-        let frame = [&interleaved_header(self.channel, bytes)[..], packet].concat();
-        self.writer.lock().await.send(&frame).await.is_ok()
+        match self.frame(packet) {
+            Some(frame) => self.writer.lock().await.send(&frame).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Sends a packet without waiting; returns false where it was not sent.
+    pub fn try_send(&self, packet: &[u8]) -> bool {
+        let Some(frame) = self.frame(packet) else { return false };
+        self.writer.try_lock().is_ok_and(|mut writer| writer.try_send(&frame).is_ok())
+    }
+
+    fn frame(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        let bytes = u16::try_from(packet.len()).ok()?;
+        Some([&interleaved_header(self.channel, bytes)[..], packet].concat())
     }
 }
 

@@ -2,9 +2,10 @@
 //! An RTSP session without its media: the requests alone, for a caller that receives by itself.
 //!
 //! The recorder uses it, whose sockets belong to its receiving thread. The requests are those of
-//! [`play`](super::play): DESCRIBE, SETUP with the caller's ports, PLAY, keep-alives, TEARDOWN.
+//! [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection itself, PLAY,
+//! keep-alives, TEARDOWN.
 //!
-//! Sources: RFC 2326 §10, §12.37.
+//! Sources: RFC 2326 §10, §10.12, §12.37.
 //! Does not receive, report (RTCP), or begin again.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -14,8 +15,11 @@ use tokio::time::timeout;
 use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart, PortPair};
 
+use super::channel_rtcp::ChannelRtcp;
+use super::frame_reader::FrameQueue;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
+use super::stream_setup::set_up_channels;
 use super::transport::StreamTransport;
 use crate::error::Error;
 
@@ -43,12 +47,13 @@ pub struct GrantedSetup {
 }
 
 impl ClientSession {
-    /// Connects to the server of a URL and asks for the description.
+    /// Connects to the server of a URL, for [`StreamTransport::Http`] through a tunnel, and asks for
+    /// the description.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or offers no MPEG transport stream.
-    pub async fn open(url: &str) -> Result<ClientSession, Error> {
-        let mut control = RtspConnection::open(url, StreamTransport::Udp).await?;
+    pub async fn open(url: &str, transport: StreamTransport) -> Result<ClientSession, Error> {
+        let mut control = RtspConnection::open(url, transport).await?;
         let described = control.describe().await?;
         let (payload_type, duration) = (described.offer.payload_type, described.offer.duration);
         Ok(ClientSession { control, payload_type, duration, timeout: Duration::ZERO })
@@ -94,6 +99,26 @@ impl ClientSession {
         let rtp = set_up.server.map(|server| SocketAddr::new(host, server.rtp));
         let rtcp = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
         Ok(GrantedSetup { host, ssrc: set_up.ssrc, rtp, rtcp })
+    }
+
+    /// Sends SETUP for RTP on this connection, which a task reads from now on. Returns the queue of
+    /// RTP packets, and the RTCP channel.
+    ///
+    /// # Errors
+    /// Peer: the server refuses, or its answer is malformed.
+    pub async fn set_up_frames(
+        &mut self,
+    ) -> Result<(GrantedSetup, FrameQueue, ChannelRtcp), Error> {
+        let control = &mut self.control;
+        let (set_up, channels) = set_up_channels(control).await?;
+        self.timeout = set_up.timeout;
+        let from = SocketAddr::new(control.remote.to_canonical(), control.server.port());
+        let (sink, frames) = FrameQueue::new(from);
+        let (rtcp, _) = control.read_frames(channels, sink, None);
+        let (rtp_from, rtcp_from) = (Some(from), Some(from));
+        let ssrc = set_up.ssrc;
+        let granted = GrantedSetup { host: from.ip(), ssrc, rtp: rtp_from, rtcp: rtcp_from };
+        Ok((granted, frames, rtcp))
     }
 
     /// Sends PLAY, from `start` on where that is given.

@@ -50,6 +50,28 @@ impl ControlWriter {
     /// # Errors
     /// The connection is gone, or the server does not read.
     pub(crate) async fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.push(message)?;
+        self.flush().await
+    }
+
+    /// Writes as much of a message as the socket takes at once; the next call writes the rest.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub(crate) fn try_send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.push(message)?;
+        while !self.pending.is_empty() {
+            match self.stream.try_write(&self.pending) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => drop(self.pending.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, message: &[u8]) -> io::Result<()> {
         if self.pending.len() + message.len() > PENDING_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "the server does not read"));
         }
@@ -57,7 +79,7 @@ impl ControlWriter {
             true => self.pending.extend_from_slice(STANDARD.encode(message).as_bytes()),
             false => self.pending.extend_from_slice(message),
         }
-        self.flush().await
+        Ok(())
     }
 
     /// Writes what earlier calls have left.

@@ -103,6 +103,8 @@ pub enum RecordSetting {
     Path,
     /// One of `relay`.
     Relay,
+    /// `transport`.
+    Transport,
 }
 
 impl fmt::Display for RecordSetting {
@@ -112,6 +114,7 @@ impl fmt::Display for RecordSetting {
             RecordSetting::Output => "name of the files",
             RecordSetting::Path => "receive path",
             RecordSetting::Relay => "relay",
+            RecordSetting::Transport => "transport",
         })
     }
 }

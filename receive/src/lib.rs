@@ -21,6 +21,9 @@
 mod closer;
 mod error;
 mod file_names;
+mod frame_input;
+#[cfg(test)]
+mod interleaved_trials;
 mod path_choice;
 mod play_gate;
 mod receive_backend;

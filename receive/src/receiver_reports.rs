@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use client::{random_cname, random_u32};
+use client::{ChannelRtcp, random_cname, random_u32};
 use paths::Port;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
@@ -82,9 +82,44 @@ impl RtcpStats {
     }
 }
 
+/// Way of reports.
+pub(crate) enum ReportLink {
+    Udp(UdpSocket),
+    /// A channel of the RTSP connection, whose other end is the server.
+    Channel(ChannelRtcp, SocketAddr),
+}
+
+impl ReportLink {
+    /// Waits for a packet. Dropping the future loses none.
+    async fn receive(&self) -> (Vec<u8>, SocketAddr) {
+        match self {
+            ReportLink::Channel(channel, server) => (channel.receive().await, *server),
+            ReportLink::Udp(socket) => loop {
+                let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
+                match socket.recv_from(&mut datagram).await {
+                    Ok((bytes, from)) => {
+                        datagram.truncate(bytes);
+                        return (datagram, from);
+                    }
+                    // An ICMP message that was left behind, or short memory: RTCP can wait.
+                    Err(_) => sleep(PAUSE_AFTER_ERROR).await,
+                }
+            },
+        }
+    }
+
+    /// Sends a packet, over UDP to this address; returns false where it was not sent.
+    fn try_send(&self, packet: &[u8], to: SocketAddr) -> bool {
+        match self {
+            ReportLink::Channel(channel, _) => channel.try_send(packet),
+            ReportLink::Udp(socket) => socket.try_send_to(packet, to).is_ok(),
+        }
+    }
+}
+
 /// The RTCP side of this receiver.
 pub(crate) struct ReceiverReporter<'a> {
-    pub(crate) socket: UdpSocket,
+    link: ReportLink,
     pub(crate) stream: &'a Mutex<RecordedStream>,
     pub(crate) rtcp: &'a Mutex<RtcpStats>,
     /// The group that reports go to, if any.
@@ -117,31 +152,26 @@ pub(crate) async fn of_port(
     };
     let is_open_group = port.address.ip().is_multicast() && port.sources.is_empty();
     let group = is_open_group.then(|| after(port.address));
-    ReceiverReporter::new(socket, (stream, rtcp), group).exchange().await;
+    ReceiverReporter::new(ReportLink::Udp(socket), (stream, rtcp), group).exchange().await;
 }
 
 impl<'a> ReceiverReporter<'a> {
     /// A reporter with an SSRC and a name of its own.
     pub(crate) fn new(
-        socket: UdpSocket,
+        link: ReportLink,
         (stream, rtcp): (&'a Mutex<RecordedStream>, &'a Mutex<RtcpStats>),
         group: Option<SocketAddr>,
     ) -> ReceiverReporter<'a> {
         let (ssrc, cname, has_sent) = (random_u32(), random_cname(), Cell::new(false));
-        ReceiverReporter { socket, stream, rtcp, group, ssrc, cname, has_sent }
+        ReceiverReporter { link, stream, rtcp, group, ssrc, cname, has_sent }
     }
 
     /// Listens and reports until it is dropped.
     pub(crate) async fn exchange(&self) {
-        let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
         let mut next = Instant::now() + rtcp::report_interval(true, random_u32());
         loop {
             tokio::select! {
-                received = self.socket.recv_from(&mut datagram) => match received {
-                    Ok((bytes, from)) => self.hear(&datagram[..bytes], from),
-                    // An ICMP message that was left behind, or short memory: RTCP can wait.
-                    Err(_) => sleep(PAUSE_AFTER_ERROR).await,
-                },
+                (packet, from) = self.link.receive() => self.hear(&packet, from),
                 () = sleep_until(next) => {
                     self.report();
                     next = Instant::now() + rtcp::report_interval(false, random_u32());
@@ -201,7 +231,7 @@ impl<'a> ReceiverReporter<'a> {
         let to = self.group.or(rtcp.to).unwrap_or_else(|| after(sender));
         let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname);
         // The next report makes up for one that is not sent.
-        rtcp.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
+        rtcp.sent += u64::from(self.link.try_send(&datagram, to));
         self.has_sent.set(true);
     }
 }
@@ -214,7 +244,7 @@ impl Drop for ReceiverReporter<'_> {
         let mut rtcp = lock(self.rtcp);
         if let Some(to) = self.group.or(rtcp.to).or(sender).filter(|_| self.has_sent.get()) {
             let datagram = rtcp::receiver_bye(self.ssrc, &self.cname, "");
-            rtcp.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
+            rtcp.sent += u64::from(self.link.try_send(&datagram, to));
         }
     }
 }
@@ -345,11 +375,15 @@ mod tests {
             let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
             socket.set_nonblocking(true).unwrap();
             let socket = UdpSocket::from_std(socket).unwrap();
-            ReceiverReporter::new(socket, (&stream, &rtcp), None)
+            ReceiverReporter::new(ReportLink::Udp(socket), (&stream, &rtcp), None)
         };
+        async fn writable(reporter: &ReceiverReporter<'_>) {
+            let ReportLink::Udp(socket) = &reporter.link else { panic!("a channel") };
+            socket.writable().await.unwrap();
+        }
         let now = Duration::from_secs;
         let first = begin(&server);
-        first.socket.writable().await.unwrap();
+        writable(&first).await;
         first.report();
         assert_eq!(server.datagrams(), 0, "nothing came");
         lock(&stream).take(&rtp(1), server.address(), now(1));
@@ -359,13 +393,13 @@ mod tests {
         assert_eq!(server.datagrams(), 2, "the last report, and BYE");
 
         let second = begin(&third);
-        second.socket.writable().await.unwrap();
+        writable(&second).await;
         second.report();
         drop(second);
         assert_eq!(third.datagrams(), 0, "it has sent nothing");
 
         let last = begin(&third);
-        last.socket.writable().await.unwrap();
+        writable(&last).await;
         lock(&stream).take(&rtp(2), third.address(), now(20));
         last.report();
         assert_eq!((third.datagrams(), server.datagrams()), (1, 0));

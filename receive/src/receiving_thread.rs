@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A receiving thread: takes the datagrams of its ports and hands them to their streams.
+//! A receiving thread: takes the datagrams of its ports, and the frames of its RTSP connections
+//! ([`FrameInput`]), and hands them to their streams.
 //!
 //! It does not wake for each packet. When it has emptied every port it sleeps for [`PACE`] while
 //! the kernel gathers, so that each call brings many datagrams and whole super-packets; where the
@@ -17,9 +18,11 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use client::FrameQueue;
 use client::rtp_receiver::ArrivalClock;
 use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
+use crate::frame_input::FrameInput;
 use crate::recorded_stream::RecordedStream;
 use crate::relay::RelaySocket;
 
@@ -40,7 +43,12 @@ pub(crate) enum PortCommand {
         port: Port,
         done: Sender<Result<Option<SocketAddr>, String>>,
     },
-    /// Receive for this port no longer.
+    /// Receive the frames of an RTSP connection.
+    AddFrames {
+        key: u32,
+        frames: FrameQueue,
+    },
+    /// Receive for this port, or from this connection, no longer.
     Remove {
         key: u32,
     },
@@ -84,6 +92,7 @@ pub(crate) struct ReceivingThread {
     pub(crate) via: Via,
     pub(crate) streams: Streams,
     pub(crate) ports: Vec<BoundPort>,
+    pub(crate) frames: FrameInput,
     /// Sockets that send the streams on, by key.
     pub(crate) copiers: HashMap<u32, RelaySocket>,
     pub(crate) inbox: Receiver<PortCommand>,
@@ -127,6 +136,7 @@ impl ReceivingThread {
         let mut check_at = Instant::now();
         while self.handle_commands() {
             let received = self.receive(WAIT);
+            self.receive_frames();
             pace.after(received, self.path.pause_max(), &self.stats);
             if pace.is_tick_due() {
                 self.tick();
@@ -143,11 +153,12 @@ impl ReceivingThread {
                 break;
             }
         }
-        for bound in &self.ports {
-            let stream = &self.streams[bound.key as usize];
+        self.receive_frames();
+        for (key, address) in self.inputs() {
+            let stream = &self.streams[key as usize];
             lock(stream).end();
             // Packets on probation are counted now.
-            tick(stream, bound.port.address, self.clock.now());
+            tick(stream, address, self.clock.now());
         }
         self.check_ports();
     }
@@ -167,7 +178,10 @@ impl ReceivingThread {
                     // The session that asked may have been stopped meanwhile.
                     let _ = done.send(address);
                 }
+                Ok(PortCommand::AddFrames { key, frames }) => self.frames.add(key, frames),
                 Ok(PortCommand::Remove { key }) => {
+                    self.receive_frames();
+                    self.frames.remove(key);
                     // The stream stays: its session may begin again.
                     self.unbind(key);
                 }
@@ -211,10 +225,20 @@ impl ReceivingThread {
         })
     }
 
+    fn receive_frames(&mut self) {
+        self.frames.receive(&self.streams, self.clock, &mut self.copiers);
+    }
+
+    /// Keys and addresses of all inputs.
+    fn inputs(&self) -> impl Iterator<Item = (u32, SocketAddr)> {
+        let ports = self.ports.iter().map(|bound| (bound.key, bound.port.address));
+        ports.chain(self.frames.senders())
+    }
+
     fn tick(&self) {
         let now = self.clock.now();
-        for bound in &self.ports {
-            tick(&self.streams[bound.key as usize], bound.port.address, now);
+        for (key, address) in self.inputs() {
+            tick(&self.streams[key as usize], address, now);
         }
     }
 
@@ -232,15 +256,13 @@ impl ReceivingThread {
             }
         }
         let mut stats = lock(&self.stats);
-        stats.taken = self.path.stats();
+        stats.taken = self.frames.added_to(self.path.stats());
         for bound in counting(&self.ports, self.via) {
             let dropped = bound.dropped_before + self.path.dropped(bound.key);
             stats.set_dropped(bound.key, dropped);
         }
-        for bound in &self.ports {
-            if let Some(copier) = self.copiers.get(&bound.key) {
-                stats.set_unsent(bound.key, copier.lost);
-            }
+        for (&key, copier) in &self.copiers {
+            stats.set_unsent(key, copier.lost);
         }
     }
 }

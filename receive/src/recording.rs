@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
+use client::{StreamTransport, TransportChoice};
 use media::PlanStore;
 use paths::{Relay, RelayTarget};
 use tokio::sync::watch;
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 use crate::closer::SyncCounts;
 use crate::error::{Error, RecordSetting};
 use crate::file_names::{self, FileNames};
+use crate::frame_input::FrameInput;
 use crate::path_choice::{ReceiveCost, wanted};
 use crate::receive_backend::ReceiveBackend;
 use crate::receiver_reports::RtcpStats;
@@ -67,6 +69,8 @@ pub struct RecordOptions {
     pub threads: usize,
     /// Receiver reports are sent.
     pub reports: bool,
+    /// Way in which RTSP servers are asked to send.
+    pub transport: TransportChoice,
     /// Servers are asked again after an announced end, and when a source is absent.
     pub live: bool,
 }
@@ -87,6 +91,7 @@ impl RecordOptions {
             relay: Vec::new(),
             threads: 1,
             reports: true,
+            transport: TransportChoice::Auto,
             live: false,
         }
     }
@@ -135,6 +140,7 @@ impl Recording {
     /// Caller: a wrong setting. Host: ports, memory or threads that are refused.
     pub fn start(options: &RecordOptions) -> Result<Recording, Error> {
         let rows = rows(options)?;
+        check(options.transport)?;
         let wanted = wanted(&options.path, &options.costs)?;
         if let Some(pattern) = &options.output {
             file_names::check(pattern, rows.len())?;
@@ -164,7 +170,7 @@ impl Recording {
         };
         recording.start_disks(options, pool, inbox)?;
         recording.start_receivers(backend, &targets)?;
-        recording.start_control(options.reports, options.live)?;
+        recording.start_control(options)?;
         Ok(recording)
     }
 
@@ -289,6 +295,7 @@ impl Recording {
                 via: choice.spec.via,
                 streams: self.streams.clone(),
                 ports: held.collect(),
+                frames: FrameInput::default(),
                 copiers: copiers.collect::<Result<_, Error>>()?,
                 inbox,
                 stats: stats.clone(),
@@ -316,7 +323,8 @@ impl Recording {
     }
 
     /// Starts RTSP and RTCP, all on one thread.
-    fn start_control(&mut self, reports: bool, is_live: bool) -> Result<(), Error> {
+    fn start_control(&mut self, options: &RecordOptions) -> Result<(), Error> {
+        let RecordOptions { reports, live: is_live, transport, .. } = *options;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let host = |source| Error::Host { call: "epoll_create", object: "control".into(), source };
         let runtime = runtime.map_err(host)?;
@@ -337,6 +345,7 @@ impl Recording {
             clock: self.clock,
             reports,
             is_live,
+            transport,
             stopped: stopped.clone(),
         });
         let tasks: Vec<StreamControl> = tasks.collect();
@@ -378,6 +387,19 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
         }
     }
     Ok(rows)
+}
+
+/// Refuses a transport that is no recorder's.
+fn check(transport: TransportChoice) -> Result<(), Error> {
+    match transport {
+        TransportChoice::Only(StreamTransport::Multicast) => Err(Error::Setting {
+            setting: RecordSetting::Transport,
+            found: transport.first().to_string(),
+            cure: "write auto, udp, tcp or http; a group is recorded by udp://GROUP:PORT"
+                .to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn stream(

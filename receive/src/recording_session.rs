@@ -21,16 +21,20 @@
 //! another server still writes is not played from its start again, and is complete once it has an
 //! end and that has arrived. [`crate::retry`] lists the refusals that end a source.
 //!
+//! RTP arrives over UDP or on the RTSP connection, also through a tunnel of HTTP. By default a
+//! source is asked for UDP, and for the rest of the recording for TCP once its server has refused
+//! UDP (461) or a session by UDP has brought no packet.
+//!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
-//! Does not pause, or use RTP over the RTSP connection.
+//! Does not pause.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
-use client::ClientSession;
 use client::rtp_receiver::ArrivalClock;
+use client::{ClientSession, FrameQueue, GrantedSetup, StreamTransport, TransportChoice};
 use paths::Port;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -38,7 +42,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtsp::PortPair;
 use wire::rtsp::client::PlayReply;
 
-use crate::receiver_reports::{ReceiverReporter, RtcpStats};
+use crate::receiver_reports::{ReceiverReporter, ReportLink, RtcpStats};
 use crate::receiving_thread::{PortCommand, lock};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream, StreamActivity};
 use crate::retry::RefusalKind;
@@ -64,6 +68,7 @@ pub(crate) struct RecordingSession<'a> {
     pub(crate) refusal: &'a Mutex<Option<String>>,
     /// The server is asked again whatever it announces.
     pub(crate) is_live: bool,
+    pub(crate) transport: TransportChoice,
 }
 
 /// Progress of a title, by its ended sessions.
@@ -76,6 +81,9 @@ pub(crate) struct TitleProgress {
     /// Media that is in the file twice.
     pub(crate) repeated: Duration,
 }
+
+/// Answer to SETUP, the queue of frames unless ports are used, and the way of reports.
+type SetUpStream = (GrantedSetup, Option<FrameQueue>, ReportLink);
 
 /// Reason why a session ended.
 enum SessionEnd {
@@ -95,6 +103,8 @@ enum SessionEnd {
 /// Results of earlier sessions, as far as the next one depends on them.
 #[derive(Default)]
 struct SessionHistory {
+    /// UDP was of no use.
+    prefers_tcp: bool,
     /// Position where play goes on, in normal play time.
     start: Option<Duration>,
     /// An end of the range was announced; `None` before the first description.
@@ -262,22 +272,55 @@ impl RecordingSession<'_> {
             _ = stopped.changed() => SessionEnd::Stopped,
         };
         drop(reporter);
+        let is_unheard = self.activity().at.is_none();
+        history.prefers_tcp |= matches!(played, SessionEnd::Broken { .. }) && is_unheard;
         self.add_to_totals(history);
         lock(self.stream).shut();
         session.tear_down().await;
         played
     }
 
-    /// Prepares a session, up to SETUP.
+    /// Prepares a session, up to SETUP; a second one by TCP where the first one shows that UDP is of
+    /// no use.
     async fn prepare(
         &self,
         history: &mut SessionHistory,
     ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
+        let has_preferred_tcp = history.prefers_tcp;
+        let prepared = self.prepare_by(self.transport(history), history).await;
+        if prepared.is_ok() || history.prefers_tcp == has_preferred_tcp {
+            return prepared;
+        }
+        let _ = self.receiver.send(PortCommand::Remove { key: self.key });
+        self.prepare_by(self.transport(history), history).await
+    }
+
+    fn transport(&self, history: &SessionHistory) -> StreamTransport {
+        match self.transport {
+            TransportChoice::Auto if history.prefers_tcp => StreamTransport::Tcp,
+            choice => choice.first(),
+        }
+    }
+
+    async fn prepare_by(
+        &self,
+        transport: StreamTransport,
+        history: &mut SessionHistory,
+    ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
         let mut session =
-            ClientSession::open(self.url).await.map_err(|error| self.refused(error))?;
+            ClientSession::open(self.url, transport).await.map_err(|error| self.refused(error))?;
         history.describe(session.duration())?;
-        let (ports, rtcp) = self.take_in(&session).map_err(SessionEnd::host)?;
-        let granted = session.set_up(ports).await.map_err(|error| self.refused(error))?;
+        let set_up = if transport.is_interleaved() {
+            self.set_up_frames(&mut session).await
+        } else {
+            self.set_up_ports(&mut session).await?
+        };
+        let (granted, frames, link) = set_up.map_err(|error| {
+            let is_unsupported =
+                matches!(error, client::Error::Refused { status: UNSUPPORTED_TRANSPORT, .. });
+            history.prefers_tcp |= is_unsupported && self.transport == TransportChoice::Auto;
+            self.refused(error)
+        })?;
         lock(self.stream).announce(AnnouncedSession {
             host: granted.host.to_canonical(),
             port: granted.rtp.map(|address| address.port()),
@@ -291,10 +334,33 @@ impl RecordingSession<'_> {
                 |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
             (rtcp.to, rtcp.named) = (granted.rtcp, granted.rtcp.map(canonical));
         }
+        if let Some(frames) = frames {
+            let added = self.receiver.send(PortCommand::AddFrames { key: self.key, frames });
+            added.map_err(|_| SessionEnd::host(RECEIVER_GONE.to_owned()))?;
+        }
+        Ok((session, ReceiverReporter::new(link, (self.stream, self.rtcp), None)))
+    }
+
+    /// Sends SETUP for RTP on the connection.
+    async fn set_up_frames(
+        &self,
+        session: &mut ClientSession,
+    ) -> Result<SetUpStream, client::Error> {
+        let (granted, frames, rtcp) = session.set_up_frames().await?;
+        let link = ReportLink::Channel(rtcp, frames.from);
+        Ok((granted, Some(frames), link))
+    }
+
+    /// Has the path bind ports, and sends SETUP with them.
+    async fn set_up_ports(
+        &self,
+        session: &mut ClientSession,
+    ) -> Result<Result<SetUpStream, client::Error>, SessionEnd> {
+        let (ports, rtcp) = self.take_in(session).map_err(SessionEnd::host)?;
         let refused = |error| SessionEnd::host(format!("RTCP socket: {error}"));
         rtcp.set_nonblocking(true).map_err(refused)?;
-        let socket = UdpSocket::from_std(rtcp).map_err(refused)?;
-        Ok((session, ReceiverReporter::new(socket, (self.stream, self.rtcp), None)))
+        let link = ReportLink::Udp(UdpSocket::from_std(rtcp).map_err(refused)?);
+        Ok(session.set_up(ports).await.map(|granted| (granted, None, link)))
     }
 
     /// Has the path bind a pair of ports.
@@ -317,7 +383,7 @@ impl RecordingSession<'_> {
         let (done, answer) = mpsc::channel();
         let port =
             Port { address, sources: Vec::new(), interface: None, buffer_bytes: BUFFER_BYTES };
-        let gone = |_| "the receiving thread has ended".to_owned();
+        let gone = |_| RECEIVER_GONE.to_owned();
         self.receiver.send(PortCommand::Add { key: self.key, port, done }).map_err(|_| gone(()))?;
         // The thread handles commands within tens of milliseconds.
         answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
@@ -504,6 +570,9 @@ impl SessionEnd {
     }
 }
 
+const RECEIVER_GONE: &str = "the receiving thread has ended";
+/// RFC 2326 §11.3.8.
+const UNSUPPORTED_TRANSPORT: u16 = 461;
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use client::TransportChoice;
 use client::rtp_receiver::ArrivalClock;
 use tokio::sync::watch;
 
@@ -32,6 +33,7 @@ pub(crate) struct StreamControl {
     pub(crate) clock: ArrivalClock,
     pub(crate) reports: bool,
     pub(crate) is_live: bool,
+    pub(crate) transport: TransportChoice,
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
@@ -64,6 +66,7 @@ impl StreamControl {
                     trouble: &shared.trouble,
                     refusal: &shared.refusal,
                     is_live: self.is_live,
+                    transport: self.transport,
                 };
                 asked.run(self.stopped).await;
             }

@@ -71,6 +71,11 @@ pub(crate) struct Options {
     /// once, and is complete when its range has arrived; one without an end is live.
     #[arg(long)]
     live: bool,
+    /// Way in which RTSP servers are asked to send: udp, tcp (on the RTSP connection), http (RTSP in
+    /// a tunnel of two HTTP connections), or auto: UDP, then TCP where the server refuses UDP or a
+    /// session by UDP brings no packet.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    transport: client::TransportChoice,
     /// Sends no RTCP receiver reports.
     #[arg(long)]
     no_reports: bool,
@@ -133,6 +138,7 @@ fn wanted(options: &Options) -> ::receive::RecordOptions {
     wanted.threads = options.threads;
     wanted.reports = !options.no_reports;
     wanted.live = options.live;
+    wanted.transport = options.transport;
     wanted
 }
 
@@ -221,6 +227,7 @@ fn flag(setting: RecordSetting) -> &'static str {
         RecordSetting::Output => "--output",
         RecordSetting::Path => "--path",
         RecordSetting::Relay => "--relay",
+        RecordSetting::Transport => "--transport",
         _ => "URL",
     }
 }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames of RTSP connections at a receiving thread.
+//!
+//! The task that reads a connection queues the RTP packets of each read with its time; the thread
+//! empties the queues between its calls for datagrams, so a stream has one place that changes it. A
+//! queue is bounded: a thread that is behind stops the reading, and TCP holds the server back.
+//!
+//! Sources: RFC 2326 §10.12.
+//! Does not read connections (`client` does).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use client::FrameQueue;
+use client::rtp_receiver::ArrivalClock;
+use paths::ReceiveStats;
+
+use crate::receiving_thread::{Streams, lock};
+use crate::relay::RelaySocket;
+
+/// Connections of a receiving thread.
+#[derive(Debug, Default)]
+pub(crate) struct FrameInput {
+    connections: Vec<Connection>,
+    packets: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    key: u32,
+    from: SocketAddr,
+    /// None between two sessions of the stream.
+    frames: Option<FrameQueue>,
+}
+
+impl FrameInput {
+    /// Takes over the packets of a stream's new session.
+    pub(crate) fn add(&mut self, key: u32, frames: FrameQueue) {
+        self.connections.retain(|connection| connection.key != key);
+        self.connections.push(Connection { key, from: frames.from, frames: Some(frames) });
+    }
+
+    /// Drops the queue of a stream; the stream is still advanced.
+    pub(crate) fn remove(&mut self, key: u32) {
+        let found = self.connections.iter_mut().find(|connection| connection.key == key);
+        if let Some(connection) = found {
+            connection.frames = None;
+        }
+    }
+
+    /// Keys of the streams, and their servers.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = (u32, SocketAddr)> {
+        self.connections.iter().map(|connection| (connection.key, connection.from))
+    }
+
+    /// Adds what arrived here to the figures of a path.
+    pub(crate) fn added_to(&self, mut stats: ReceiveStats) -> ReceiveStats {
+        stats.packets += self.packets;
+        stats.bytes += self.bytes;
+        stats
+    }
+
+    /// Hands what is queued to the streams.
+    pub(crate) fn receive(
+        &mut self,
+        streams: &Streams,
+        clock: ArrivalClock,
+        copiers: &mut HashMap<u32, RelaySocket>,
+    ) {
+        for Connection { key, from, frames } in &self.connections {
+            let Some(frames) = frames else { continue };
+            let Some(stream) = streams.get(*key as usize) else { continue };
+            for _ in 0..BATCHES_MAX {
+                let Some(batch) = frames.next() else { break };
+                let mut stream = lock(stream);
+                let mut copier = copiers.get_mut(key);
+                for packet in batch.packets() {
+                    self.packets += 1;
+                    self.bytes += packet.len() as u64;
+                    let is_sent_on = stream.take(packet, *from, clock.since(batch.at));
+                    if let Some(copier) = copier.as_mut().filter(|_| is_sent_on) {
+                        copier.send(packet);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A connection that delivers faster than it is read must not keep the others waiting for ever.
+const BATCHES_MAX: usize = 64;

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recordings from a small server that sends on the RTSP connection.
+//!
+//! It shares nothing with `wire`'s server side, so that a mistake there does not hide one here.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use client::{StreamTransport, TransportChoice};
+use wire::rtcp::{self, SenderInfo};
+use wire::rtp::Header;
+
+use crate::{RecordOptions, Recording, Summary};
+
+const SSRC: u32 = 7;
+const PACKETS: u16 = 300;
+const STAMPS: u32 = 900;
+
+fn payload(n: u16) -> Vec<u8> {
+    (0..7 * 188).map(|at| if at % 188 == 0 { 0x47 } else { (at as u16 ^ n) as u8 }).collect()
+}
+
+/// Reads a request; returns its method and CSeq, and true where it is of UDP. Skips frames.
+fn request(stream: &mut TcpStream) -> Option<(String, String, bool)> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        if head.is_empty() && byte == *b"$" {
+            let mut header = [0; 3];
+            stream.read_exact(&mut header).ok()?;
+            let mut data = vec![0; usize::from(u16::from_be_bytes([header[1], header[2]]))];
+            stream.read_exact(&mut data).ok()?;
+            assert_eq!(header[0], 1, "reports are frames of the RTCP channel");
+            assert!(rtcp::parse(&data).unwrap().count() > 0);
+            continue;
+        }
+        head.extend(byte);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let cseq = head.lines().find_map(|line| line.strip_prefix("CSeq: ")).unwrap().to_owned();
+    let is_udp = head.contains("client_port");
+    Some((head.split(' ').next().unwrap().to_owned(), cseq, is_udp))
+}
+
+fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
+    let [high, low] = (data.len() as u16).to_be_bytes();
+    [&[b'$', channel, high, low], data].concat()
+}
+
+/// All packets of the title and BYE, as frames.
+fn media() -> Vec<u8> {
+    let mut frames = Vec::new();
+    for n in 0..PACKETS {
+        let timestamp = u32::from(n) * STAMPS;
+        let header = Header { marker: false, payload_type: 33, sequence: n, timestamp, ssrc: SSRC };
+        frames.extend(frame(0, &[&header.write()[..], &payload(n)].concat()));
+    }
+    let packets = PACKETS.into();
+    let sender =
+        SenderInfo { ssrc: SSRC, ntp: 1 << 32, rtp_timestamp: 0, packets, octets: packets * 1316 };
+    frames.extend(frame(1, &rtcp::sender_bye(&sender, "fake", "end of stream")));
+    frames
+}
+
+/// Serves one connection; returns the number of refused offers of UDP.
+fn serve(mut stream: TcpStream) -> u32 {
+    let mut refused = 0;
+    while let Some((method, cseq, is_udp)) = request(&mut stream) {
+        let ok = format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n");
+        let end = u32::from(PACKETS) * STAMPS / 90_000;
+        let answer = match method.as_str() {
+            "DESCRIBE" => {
+                let sdp = format!(
+                    "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=a\r\nt=0 0\r\na=range:npt=0-{end}\r\n\
+                     m=video 0 RTP/AVP 33\r\n"
+                );
+                let length = sdp.len();
+                format!(
+                    "{ok}Content-Type: application/sdp\r\nContent-Length: {length}\r\n\r\n{sdp}"
+                )
+            }
+            "SETUP" if is_udp => {
+                refused += 1;
+                format!("RTSP/1.0 461 Unsupported Transport\r\nCSeq: {cseq}\r\n\r\n")
+            }
+            "SETUP" => {
+                format!("{ok}Session: 1\r\nTransport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n\r\n")
+            }
+            "PLAY" => format!("{ok}Range: npt=0-{end}\r\nRTP-Info: url=a;seq=0;rtptime=0\r\n\r\n"),
+            _ => format!("{ok}\r\n"),
+        };
+        stream.write_all(answer.as_bytes()).unwrap();
+        if method == "PLAY" {
+            // In pieces that no frame ends with.
+            for piece in media().chunks(5000) {
+                stream.write_all(piece).unwrap();
+            }
+        }
+    }
+    refused
+}
+
+/// Records from a server at a host; returns the figures, the file and the refused offers.
+fn record(host: IpAddr, transport: TransportChoice) -> (Summary, Vec<u8>, u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind((host, 0)).unwrap();
+    let url = format!("rtsp://{}/a.ts", listener.local_addr().unwrap());
+    let connections = if transport == TransportChoice::Auto { 2 } else { 1 };
+    let serving = std::thread::spawn(move || {
+        (0..connections).map(|_| serve(listener.accept().unwrap().0)).sum::<u32>()
+    });
+    let mut options = RecordOptions::new(vec![url]);
+    let path = folder.path().join("out.ts");
+    options.output = Some(path.display().to_string());
+    options.cache = Some(folder.path().join("cache"));
+    options.transport = transport;
+    let recording = Recording::start(&options).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !recording.is_over() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let summary = recording.stop();
+    (summary, std::fs::read(path).unwrap(), serving.join().unwrap())
+}
+
+fn is_whole(summary: &Summary, file: &[u8]) {
+    assert!(summary.is_whole(), "{summary:?}");
+    assert_eq!(summary.packets, u64::from(PACKETS));
+    let asset: Vec<u8> = (0..PACKETS).flat_map(payload).collect();
+    assert!(file == asset, "{} bytes of {}", file.len(), asset.len());
+}
+
+#[test]
+fn a_title_over_tcp_is_recorded_whole() {
+    let tcp = TransportChoice::Only(StreamTransport::Tcp);
+    let (summary, file, refused) = record(Ipv4Addr::LOCALHOST.into(), tcp);
+    is_whole(&summary, &file);
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn a_server_that_refuses_udp_is_recorded_by_tcp() {
+    let (summary, file, refused) = record(Ipv4Addr::LOCALHOST.into(), TransportChoice::Auto);
+    is_whole(&summary, &file);
+    assert_eq!(refused, 1);
+}
+
+#[test]
+fn a_title_over_tcp_and_ipv6_is_recorded_whole() {
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        eprintln!("skip: no IPv6 on this machine's loopback");
+        return;
+    }
+    let tcp = TransportChoice::Only(StreamTransport::Tcp);
+    let (summary, file, _) = record(Ipv6Addr::LOCALHOST.into(), tcp);
+    is_whole(&summary, &file);
+}
+
+#[test]
+fn a_group_of_a_server_is_refused_with_the_cure() {
+    let mut options = RecordOptions::new(vec!["rtsp://127.0.0.1/a".to_owned()]);
+    options.transport = TransportChoice::Only(StreamTransport::Multicast);
+    let error = Recording::start(&options).err().unwrap().to_string();
+    assert!(error.starts_with("transport: multicast; write auto, udp, tcp or http"), "{error}");
+}
