@@ -105,6 +105,8 @@ pub enum ClientSetting {
     SourceAddress,
     /// `file` of a load.
     File,
+    /// `transport` of a load.
+    Transport,
 }
 
 impl fmt::Display for ClientSetting {
@@ -118,6 +120,7 @@ impl fmt::Display for ClientSetting {
             ClientSetting::Ramp => "ramp",
             ClientSetting::SourceAddress => "source address",
             ClientSetting::File => "file",
+            ClientSetting::Transport => "transport",
         })
     }
 }

@@ -59,15 +59,19 @@ impl RtcpLink {
         match self {
             RtcpLink::Channel(channel) => (channel.receive().await, None),
             RtcpLink::Udp(UdpRtcp { socket, host, .. }) => {
-                let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
                 loop {
-                    match socket.recv_from(&mut datagram).await {
+                    // No memory while nothing arrives: a load has thousands of these. The next
+                    // read removes an ICMP message that was left behind.
+                    let _ = socket.readable().await;
+                    let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
+                    match socket.try_recv_from(&mut datagram) {
                         Ok((bytes, from)) if from.ip().to_canonical() == host.to_canonical() => {
                             datagram.truncate(bytes);
                             return (datagram, Some(from));
                         }
                         Ok(_) => {}
-                        // An ICMP message that was left behind, or short memory: RTCP can wait.
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                        // Short memory: RTCP can wait.
                         Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
                     }
                 }
@@ -91,6 +95,20 @@ impl RtcpLink {
                 match to {
                     Some(to) => socket.send_to(packet, to).await.is_ok(),
                     None => false,
+                }
+            }
+        }
+    }
+}
+
+impl RtcpLink {
+    /// Sends a packet without waiting, if it can be sent at once.
+    pub(super) fn try_send(&self, packet: &[u8]) {
+        match self {
+            RtcpLink::Channel(channel) => drop(channel.try_send(packet)),
+            RtcpLink::Udp(UdpRtcp { socket, to, .. }) => {
+                if let Some(to) = *to.lock().unwrap_or_else(|e| e.into_inner()) {
+                    let _ = socket.try_send_to(packet, to);
                 }
             }
         }

@@ -48,6 +48,15 @@ impl StreamTransport {
     }
 }
 
+impl FromStr for StreamTransport {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StreamTransport, String> {
+        let found = StreamTransport::ALL.into_iter().find(|transport| transport.name() == text);
+        found.ok_or_else(|| format!("{text}: write udp, tcp, http or multicast"))
+    }
+}
+
 impl fmt::Display for StreamTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -81,10 +90,8 @@ impl FromStr for TransportChoice {
         if text == "auto" {
             return Ok(TransportChoice::Auto);
         }
-        let found = StreamTransport::ALL.into_iter().find(|transport| transport.name() == text);
-        found
-            .map(TransportChoice::Only)
-            .ok_or_else(|| format!("{text}: write auto, udp, tcp, http or multicast"))
+        let found = text.parse().map(TransportChoice::Only);
+        found.map_err(|_| format!("{text}: write auto, udp, tcp, http or multicast"))
     }
 }
 

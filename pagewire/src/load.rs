@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::Error;
 use client::load::{Bottleneck, Load, LoadEvent, LoadProgress, LoadStage, load};
+use client::{Error, StreamTransport};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -32,6 +32,10 @@ pub(crate) struct Options {
     /// Number of sessions that play at once.
     #[arg(long, value_name = "N")]
     sessions: u32,
+    /// Way in which the server is asked to send: udp, tcp (on the RTSP connections) or http (RTSP in
+    /// tunnels of two HTTP connections).
+    #[arg(long, value_name = "NAME", default_value = "udp")]
+    transport: StreamTransport,
     /// Length of the measured time, in which all play.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::play::seconds)]
     seconds: Duration,
@@ -86,6 +90,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 
 async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
     let mut wanted = Load::new(options.url.as_str(), options.sessions);
+    wanted.transport = options.transport;
     wanted.length = options.seconds;
     wanted.ramp = options.ramp;
     wanted.sample = options.sample;

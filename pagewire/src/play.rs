@@ -75,6 +75,7 @@ fn flag(setting: ClientSetting) -> &'static str {
         ClientSetting::Ramp => "--ramp",
         ClientSetting::SourceAddress => "--source",
         ClientSetting::File => "--file",
+        ClientSetting::Transport => "--transport",
         _ => "URL",
     }
 }

@@ -2,8 +2,9 @@
 //! One session of many: a task that sets up, plays, keeps alive, and tears down.
 //!
 //! It owns an RTSP connection and an RTCP socket. Its RTP socket belongs to the reading thread when
-//! the session is verified, and has a filter that drops everything when it is not. Memory is some 9
-//! KiB a session, most of it the buffer of the RTSP connection.
+//! the session is verified, and has a filter that drops everything when it is not. Where RTP shares
+//! the RTSP connection, a task of its own reads that (`frame_sinks`). Memory is some 9 KiB a session,
+//! most of it the buffer of the RTSP connection.
 //!
 //! Sources: RFC 2326 §10.4–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
 //! Does not begin an ended session again.
@@ -18,20 +19,23 @@ use std::time::{Duration, Instant};
 use paths::dropped_packets;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
-use wire::rtsp::client::Client;
+use wire::rtsp::client::{Client, SetupReply};
 use wire::rtsp::{NptRange, NptStart};
 
 use super::drop_filter::drop_all;
+use super::frame_sinks::{COUNTED_PAUSE, CountingSink, SampledCell, SampledSink};
 use super::sample_reader::SampledSession;
-use super::sampled_stats::{ExpectedStream, SampledStats};
+use super::sampled_stats::{ExpectedStream, SampledStats, Window};
 use super::session_rtcp::SessionRtcp;
 use crate::error::{ClientSetting, Error};
 use crate::play_session::LOST_AT_ENDS_MAX;
 use crate::receive_thread::lock;
-use crate::rtcp_reporter::report_target;
-use crate::rtp_receiver::SocketReader;
+use crate::rtcp_reporter::{RtcpLink, report_target};
+use crate::rtp_receiver::{ArrivalClock, SocketReader};
 use crate::rtsp_connection::{RtspConnection, connect_from};
 use crate::socket_pair::{SocketPair, udp_offer};
+use crate::stream_setup::set_up_channels;
+use crate::transport::StreamTransport;
 
 /// State that all sessions share.
 pub(super) struct LoadState {
@@ -39,6 +43,9 @@ pub(super) struct LoadState {
     pub(super) client: Client,
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
+    pub(super) url: String,
+    pub(super) transport: StreamTransport,
+    pub(super) window: Arc<Window>,
     /// Expectations of a verified session; its SSRC and first number come with its own answers.
     pub(super) expected: ExpectedStream,
     /// Every n-th session is verified; none for 0.
@@ -49,8 +56,8 @@ pub(super) struct LoadState {
     pub(super) setting_up: Semaphore,
     pub(super) leaving: Semaphore,
     pub(super) counts: SessionCounts,
-    /// RTP sockets that only count, in no order.
-    pub(super) counting: Mutex<Vec<Arc<UdpSocket>>>,
+    /// Counters of sessions that are only counted, in no order.
+    pub(super) counting: Mutex<Vec<PacketCounter>>,
 }
 
 /// Counts of sessions by stage.
@@ -89,7 +96,25 @@ struct PlayingSession {
 
 enum Media {
     Verified(Arc<Mutex<SampledStats>>),
-    Counted(Arc<UdpSocket>),
+    Counted(PacketCounter),
+}
+
+/// Counter of a session's packets.
+#[derive(Clone)]
+pub(super) enum PacketCounter {
+    /// The kernel counts what a socket's filter drops.
+    Socket(Arc<UdpSocket>),
+    Frames(Arc<AtomicU32>),
+}
+
+impl PacketCounter {
+    /// Packets so far, modulo 2^32.
+    pub(super) fn packets(&self) -> Option<u32> {
+        match self {
+            PacketCounter::Socket(socket) => dropped_packets(&**socket).ok(),
+            PacketCounter::Frames(packets) => Some(packets.load(Ordering::Relaxed)),
+        }
+    }
 }
 
 impl Media {
@@ -101,7 +126,7 @@ impl Media {
                 let reception = stats.reception();
                 Some((reception.received() - reception.duplicates()) as u32)
             }
-            Media::Counted(socket) => dropped_packets(&**socket).ok(),
+            Media::Counted(counter) => counter.packets(),
         }
     }
 }
@@ -149,12 +174,72 @@ pub(super) async fn session(shared: Arc<LoadState>, index: u32, turn: Instant) -
     end
 }
 
+/// Source of a session's packets between SETUP and PLAY.
+enum PendingMedia {
+    VerifiedSocket(UdpSocket),
+    VerifiedFrames(SampledCell),
+    Counted(PacketCounter),
+}
+
+/// Connects, for a tunnel twice.
+pub(super) async fn connect_control(
+    client: Client,
+    url: &str,
+    transport: StreamTransport,
+    (source, server): (Option<IpAddr>, SocketAddr),
+) -> Result<RtspConnection, Error> {
+    let stream = connect_from(source, server).await?;
+    match transport {
+        StreamTransport::Http => {
+            RtspConnection::tunnelled(client, url, stream, source, server).await
+        }
+        _ => RtspConnection::over(client, stream),
+    }
+}
+
 /// Sends SETUP and PLAY.
 async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> {
-    let stream = connect_from(shared.source, shared.server).await?;
-    let mut control = RtspConnection::over(shared.client.clone(), stream)?;
-    let SocketPair { rtp, rtcp, ports, .. } = SocketPair::bind(control.local)?;
+    let at = (shared.source, shared.server);
+    let mut control =
+        connect_control(shared.client.clone(), &shared.url, shared.transport, at).await?;
     let is_verified = shared.sample > 0 && index.is_multiple_of(shared.sample);
+    let (set_up, pending, link) = match shared.transport.is_interleaved() {
+        true => set_up_frames(shared, &mut control, is_verified).await?,
+        false => set_up_ports(&mut control, is_verified).await?,
+    };
+    let rtcp = SessionRtcp::new(link, set_up.ssrc);
+    let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
+    let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
+    let started = control.client.started(&reply);
+    let started = started.map_err(|malformed| control.fault("PLAY", malformed))?;
+    let stats = || {
+        let sequence = started.sequence;
+        let expected = ExpectedStream { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
+        Arc::new(Mutex::new(SampledStats::new(expected)))
+    };
+    let media = match pending {
+        PendingMedia::VerifiedSocket(socket) => {
+            let stats = stats();
+            // The thread outlives all sessions.
+            let _ = shared.reader.send(SampledSession { socket, stats: stats.clone() });
+            Media::Verified(stats)
+        }
+        PendingMedia::VerifiedFrames(cell) => Media::Verified(cell.get_or_init(stats).clone()),
+        PendingMedia::Counted(counter) => {
+            let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
+            all.push(counter.clone());
+            Media::Counted(counter)
+        }
+    };
+    let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
+    Ok(PlayingSession { control, rtcp, media, sent_before: None, keep_alive_every })
+}
+
+async fn set_up_ports(
+    control: &mut RtspConnection,
+    is_verified: bool,
+) -> Result<(SetupReply, PendingMedia, RtcpLink), Error> {
+    let SocketPair { rtp, rtcp, ports, .. } = SocketPair::bind(control.local)?;
     prepare(&rtp, is_verified)?;
     let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
     let set_up = control.client.set_up(&reply);
@@ -162,26 +247,33 @@ async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> 
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     let host = said.unwrap_or(control.remote);
     let to = report_target(&set_up, host, control.remote);
-    let rtcp = SessionRtcp::new(rtcp, host, to, set_up.ssrc)?;
-    let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
-    let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
-    let started = control.client.started(&reply);
-    let started = started.map_err(|malformed| control.fault("PLAY", malformed))?;
-    let media = if is_verified {
-        let sequence = started.sequence;
-        let expected = ExpectedStream { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
-        let stats = Arc::new(Mutex::new(SampledStats::new(expected)));
-        // The thread outlives all sessions.
-        let _ = shared.reader.send(SampledSession { socket: rtp, stats: stats.clone() });
-        Media::Verified(stats)
-    } else {
-        let socket = Arc::new(rtp);
-        let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(socket.clone());
-        Media::Counted(socket)
+    let link = RtcpLink::udp(rtcp, host, to)?;
+    let pending = match is_verified {
+        true => PendingMedia::VerifiedSocket(rtp),
+        false => PendingMedia::Counted(PacketCounter::Socket(Arc::new(rtp))),
     };
-    let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
-    Ok(PlayingSession { control, rtcp, media, sent_before: None, keep_alive_every })
+    Ok((set_up, pending, link))
+}
+
+async fn set_up_frames(
+    shared: &LoadState,
+    control: &mut RtspConnection,
+    is_verified: bool,
+) -> Result<(SetupReply, PendingMedia, RtcpLink), Error> {
+    let (set_up, channels) = set_up_channels(control).await?;
+    let (pending, (rtcp, _)) = if is_verified {
+        let cell = SampledCell::default();
+        let (window, clock) = (shared.window.clone(), ArrivalClock::start());
+        let (stats, from) = (cell.clone(), control.server);
+        let sink = SampledSink { stats, window, clock, from, held: Vec::new() };
+        (PendingMedia::VerifiedFrames(cell), control.read_frames(channels, sink, None))
+    } else {
+        let packets = Arc::new(AtomicU32::new(0));
+        let sink = CountingSink { packets: packets.clone(), new: 0 };
+        let reading = control.read_frames(channels, sink, Some(COUNTED_PAUSE));
+        (PendingMedia::Counted(PacketCounter::Frames(packets)), reading)
+    };
+    Ok((set_up, pending, RtcpLink::Channel(rtcp)))
 }
 
 fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
@@ -242,7 +334,7 @@ impl PlayingSession {
         let mut end = SessionEnd { is_played: true, ended, sent, ..SessionEnd::default() };
         match self.media {
             Media::Verified(stats) => end.stats = Some(stats),
-            Media::Counted(socket) => end.counted = dropped_packets(&*socket).ok(),
+            Media::Counted(counter) => end.counted = counter.packets(),
         }
         end
     }

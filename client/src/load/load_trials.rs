@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads against a server with scripted faults.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::{Bottleneck, Load, LoadEvent, LoadOutcome, load};
 use crate::scripted_server::{Script, ScriptedServer};
+use crate::transport::StreamTransport;
 
 /// So many sessions of it, for 300 ms after they have settled.
 async fn play(script: Script, sessions: u32, sample: u32) -> LoadOutcome {
+    play_by(StreamTransport::Udp, Ipv4Addr::LOCALHOST.into(), script, sessions, sample).await
+}
+
+async fn play_by(
+    transport: StreamTransport,
+    host: IpAddr,
+    script: Script,
+    sessions: u32,
+    sample: u32,
+) -> LoadOutcome {
     // DESCRIBE has a connection of its own.
-    let fake = ScriptedServer::for_connections(script, sessions as usize + 1).await;
+    let fake = ScriptedServer::at(host, script, sessions as usize + 1).await;
     let mut options = Load::new(fake.url.as_str(), sessions);
     options.length = Duration::from_millis(300);
+    options.transport = transport;
     options.ramp = Some(Duration::ZERO);
     options.sample = Some(sample);
     // Nothing here is about time.
@@ -31,6 +44,41 @@ async fn a_good_server_is_good() {
     assert_eq!((seen.verified.sessions, seen.verified.timely), (2, 2));
     assert_eq!((seen.counted.sessions, seen.counted.accounted, seen.counted.lost), (2, 2, 0));
     assert_eq!(seen.bottleneck, Bottleneck::Nothing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_server_is_good_over_tcp_and_ipv6() {
+    let mut hosts = vec![IpAddr::from(Ipv4Addr::LOCALHOST)];
+    match std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
+        Ok(_) => hosts.push(Ipv6Addr::LOCALHOST.into()),
+        Err(_) => eprintln!("skip: no IPv6 on this machine's loopback"),
+    }
+    for host in hosts {
+        let seen = play_by(StreamTransport::Tcp, host, long(), 4, 2).await;
+        assert!(seen.is_timely(), "{seen}");
+        assert_eq!((seen.verified.sessions, seen.verified.timely), (2, 2));
+        let counted = &seen.counted;
+        assert_eq!((counted.sessions, counted.accounted, counted.lost), (2, 2, 0));
+        assert!(counted.packets > 0 && seen.to_string().contains(" over tcp for "), "{seen}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_is_verified_and_another_counted() {
+    for sample in [1, 0] {
+        let host = Ipv4Addr::LOCALHOST.into();
+        let seen = play_by(StreamTransport::Http, host, long(), 1, sample).await;
+        assert!(seen.is_timely(), "{seen}");
+        assert_eq!((seen.verified.timely, seen.counted.accounted), (sample, 1 - sample), "{seen}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losses_over_tcp_are_known_of_verified_and_of_counted_sessions() {
+    let script = Script { lose: vec![0, 50, 51], ..long() };
+    let host = Ipv4Addr::LOCALHOST.into();
+    let seen = play_by(StreamTransport::Tcp, host, script, 3, 3).await;
+    assert_eq!((seen.verified.lost, seen.counted.lost), (3, 6), "{seen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

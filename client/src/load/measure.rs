@@ -6,16 +6,14 @@
 //!
 //! Sources: proc_stat(5); clock_gettime(2) CLOCK_PROCESS_CPUTIME_ID.
 
-use std::net::UdpSocket;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use paths::dropped_packets;
 
 use super::Load;
 use super::bottleneck::{Evidence, bottleneck};
-use super::load_session::{LoadState, SessionEnd};
+use super::load_session::{LoadState, PacketCounter, SessionEnd};
 use super::outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
 use super::sampled_stats::{SampledStats, Window};
 use super::server_process::ServerProcess;
@@ -30,7 +28,7 @@ pub(super) struct Measurement {
     machine: Option<ProcessorTimes>,
     is_local: bool,
     server: Option<ServerProcess>,
-    counting: Vec<(Arc<UdpSocket>, u32)>,
+    counting: Vec<(PacketCounter, u32)>,
 }
 
 /// Figures of the measured time.
@@ -55,21 +53,21 @@ struct ProcessorTimes {
 impl Measurement {
     pub(super) fn begin(shared: &LoadState, window: &Window, is_local: bool) -> Measurement {
         let server = is_local.then(|| ServerProcess::listening_at(shared.server)).flatten();
-        let sockets = shared.counting.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counters = shared.counting.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let began = *window.from.get_or_init(Instant::now);
-        let count = |socket: Arc<UdpSocket>| {
-            let before = dropped_packets(&*socket).unwrap_or(0);
-            (socket, before)
+        let count = |counter: PacketCounter| {
+            let before = counter.packets().unwrap_or(0);
+            (counter, before)
         };
-        let counting = sockets.into_iter().map(count).collect();
+        let counting = counters.into_iter().map(count).collect();
         let processor_seconds = processor_seconds();
         Measurement { began, processor_seconds, machine: machine(), is_local, server, counting }
     }
 
     pub(super) fn end(self, window: &Window) -> MeasuredLoad {
         let ended = *window.until.get_or_init(Instant::now);
-        let since = |(socket, before): &(Arc<UdpSocket>, u32)| {
-            let now = dropped_packets(&**socket).unwrap_or(*before);
+        let since = |(counter, before): &(PacketCounter, u32)| {
+            let now = counter.packets().unwrap_or(*before);
             u64::from(now.wrapping_sub(*before))
         };
         let packets = self.counting.iter().map(since).collect();
@@ -131,6 +129,7 @@ impl MeasuredLoad {
         let bottleneck = bottleneck(&evidence);
         LoadOutcome {
             url: options.url.clone(),
+            transport: options.transport,
             asked: options.sessions,
             played: ends.iter().filter(|end| end.is_played).count() as u32,
             failed,

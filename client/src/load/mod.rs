@@ -8,6 +8,9 @@
 //! thread (`sample_reader`) reads the verified ones into statistics (`sampled_stats`), with the
 //! kernel's time of each packet. Sessions are tasks (`load_session`) on the caller's tokio runtime.
 //!
+//! Where RTP shares the RTSP connections, a task a session reads them, and steps over the packets of
+//! sessions that are not verified (`frame_sinks`).
+//!
 //! A load has four stages: starts spread over the ramp, a moment to settle, the measured time, and
 //! leaving.
 //!
@@ -15,11 +18,12 @@
 //! own work of delivering, three descriptors and some 9 KiB a session.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250.
-//! Does not use RTP over TCP, follow redirections, authenticate, or begin an ended session again.
+//! Does not follow redirections, authenticate, or begin an ended session again.
 
 mod bottleneck;
 mod descriptors;
 mod drop_filter;
+mod frame_sinks;
 mod load_session;
 #[cfg(test)]
 mod load_trials;
@@ -41,14 +45,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::load_session::{
-    LEAVING_MAX, LoadState, SETTING_UP_MAX, SessionCounts, SessionEnd, session,
+    LEAVING_MAX, LoadState, SETTING_UP_MAX, SessionCounts, SessionEnd, connect_control, session,
 };
 use self::measure::{MeasuredLoad, Measurement};
 use self::sample_reader::SampleReader;
 use self::sampled_stats::{ExpectedStream, Window};
 use super::play::Stop;
 use super::rtsp_client;
-use super::rtsp_connection::{RtspConnection, connect_from};
+use super::transport::StreamTransport;
 use crate::error::{ClientSetting, Error};
 
 pub use bottleneck::Bottleneck;
@@ -61,6 +65,8 @@ pub struct Load {
     pub url: String,
     /// Number of sessions.
     pub sessions: u32,
+    /// Way in which the server is asked to send: UDP, TCP or HTTP.
+    pub transport: StreamTransport,
     /// Length of the measured time, in which all play.
     pub length: Duration,
     /// Time over which the starts are spread; without, two milliseconds a session and at least a
@@ -86,6 +92,7 @@ impl Load {
         Load {
             url: url.into(),
             sessions,
+            transport: StreamTransport::Udp,
             length: Duration::from_secs(10),
             ramp: None,
             sample: None,
@@ -208,6 +215,9 @@ pub async fn load(
         client: described.client,
         server: described.server,
         source: options.source,
+        url: options.url.clone(),
+        transport: options.transport,
+        window: window.clone(),
         expected,
         sample,
         reader: reader.inbox.clone(),
@@ -357,8 +367,8 @@ struct DescribedStream {
 async fn describe(options: &Load) -> Result<DescribedStream, Error> {
     let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
-    let stream = connect_from(options.source, server).await?;
-    let mut control = RtspConnection::over(client, stream)?;
+    let at = (options.source, server);
+    let mut control = connect_control(client, &options.url, options.transport, at).await?;
     let offer = control.describe().await?.offer;
     let needed = options.ramp() + SETTLE + options.length;
     if let Some(duration) = offer.duration.filter(|duration| *duration < needed) {
@@ -410,6 +420,10 @@ fn check(options: &Load) -> Result<(), Error> {
         if time > TIME_MAX {
             return wrong(setting, time.as_secs().to_string(), "write a day (86400) or less");
         }
+    }
+    if options.transport == StreamTransport::Multicast {
+        let cure = "write udp, tcp or http; all sessions would share one group";
+        return wrong(ClientSetting::Transport, options.transport.to_string(), cure);
     }
     if options.length < LENGTH_MIN {
         let found = format!("{} s", options.length.as_secs_f64());

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::bottleneck::Bottleneck;
 use crate::plural::counted;
+use crate::transport::StreamTransport;
 use crate::verdict::LatenessMs;
 
 /// Result of a load.
@@ -19,6 +20,8 @@ use crate::verdict::LatenessMs;
 pub struct LoadOutcome {
     /// URL that was played.
     pub url: String,
+    /// Way in which the packets came.
+    pub transport: StreamTransport,
     /// Sessions requested.
     pub asked: u32,
     /// Sessions whose PLAY was granted.
@@ -88,7 +91,7 @@ pub struct VerifiedSessions {
     pub lateness_ms: LatenessMs,
 }
 
-/// Sessions whose packets the kernel counted and dropped.
+/// Sessions whose packets were counted and dropped, by the kernel where they came over UDP.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedSessions {
@@ -161,7 +164,11 @@ impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LoadOutcome { url, asked, played, seconds, verified, counted, client, .. } = self;
         let stopped = if self.interrupted { ", stopped" } else { "" };
-        writeln!(f, "{url}: {} for {seconds:.1} s{stopped}", sessions(*asked))?;
+        let over = match self.transport {
+            StreamTransport::Udp => String::new(),
+            other => format!(" over {other}"),
+        };
+        writeln!(f, "{url}: {}{over} for {seconds:.1} s{stopped}", sessions(*asked))?;
         writeln!(
             f,
             "  timely      {} of the {} verified; {played} played",
@@ -272,6 +279,7 @@ mod tests {
         };
         LoadOutcome {
             url: "rtsp://h/a.ts".to_owned(),
+            transport: StreamTransport::Udp,
             asked: 2500,
             played: 2500,
             failed: Vec::new(),

@@ -9,25 +9,20 @@
 //!
 //! Sources: RFC 3550 §6.2, §6.3.1, §6.4, §6.6.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tokio::net::UdpSocket;
 use wire::rtcp::{self, RtcpItem};
 
 use super::sampled_stats::SampledStats;
-use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 use crate::receive_thread::lock;
-use crate::rtcp_reporter::block;
+use crate::rtcp_reporter::{RtcpLink, block};
 
 /// A session's RTCP.
 pub(super) struct SessionRtcp {
-    socket: UdpSocket,
-    host: IpAddr,
-    /// Target of reports: the address of SETUP, else the source of the first sender report.
-    to: Option<SocketAddr>,
+    link: RtcpLink,
     /// SSRC of this receiver.
     ssrc: u32,
     cname: String,
@@ -40,44 +35,19 @@ pub(super) struct SessionRtcp {
 }
 
 impl SessionRtcp {
-    pub(super) fn new(
-        socket: std::net::UdpSocket,
-        host: IpAddr,
-        to: Option<SocketAddr>,
-        sender: Option<u32>,
-    ) -> Result<SessionRtcp, Error> {
-        let failed =
-            |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
-        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
-        let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
+    pub(super) fn new(link: RtcpLink, sender: Option<u32>) -> SessionRtcp {
         let (ssrc, cname) = (random_u32(), random_cname());
         let (last_report, first_count, has_sent_bye) = (None, None, false);
-        Ok(SessionRtcp {
-            socket,
-            host,
-            to,
-            ssrc,
-            cname,
-            sender,
-            last_report,
-            first_count,
-            has_sent_bye,
-        })
+        SessionRtcp { link, ssrc, cname, sender, last_report, first_count, has_sent_bye }
     }
 
-    /// Waits for datagrams and reads them. Dropping the future loses none.
+    /// Waits for a packet and reads it. Dropping the future loses none.
     pub(super) async fn receive_report(&mut self) {
-        // The next read removes an ICMP message that was left behind.
-        let _ = self.socket.readable().await;
-        let mut datagram = [0; DATAGRAM_BYTES_MAX];
-        while let Ok((bytes, from)) = self.socket.try_recv_from(&mut datagram) {
-            if from.ip().to_canonical() == self.host.to_canonical() {
-                self.take(&datagram[..bytes], from);
-            }
-        }
+        let (packet, from) = self.link.receive().await;
+        self.take(&packet, from);
     }
 
-    fn take(&mut self, datagram: &[u8], from: SocketAddr) {
+    fn take(&mut self, datagram: &[u8], from: Option<SocketAddr>) {
         let Ok(seen) = rtcp::parse(datagram) else { return };
         let is_its = |ssrc: u32, sender: Option<u32>| sender.is_none_or(|sender| sender == ssrc);
         for item in seen {
@@ -85,7 +55,7 @@ impl SessionRtcp {
                 RtcpItem::Sender(report) if is_its(report.ssrc, self.sender) => {
                     self.first_count.get_or_insert(report.packets);
                     self.last_report = Some((report, Instant::now()));
-                    self.to.get_or_insert(from);
+                    self.link.note_source(from);
                 }
                 RtcpItem::Bye { ssrc } if is_its(ssrc, self.sender) => self.has_sent_bye = true,
                 _ => {}
@@ -120,10 +90,6 @@ impl SessionRtcp {
 
     fn send(&self, datagram: &[u8]) {
         // The next report makes up for one that is not sent.
-        if let Some(to) = self.to {
-            let _ = self.socket.try_send_to(datagram, to);
-        }
+        self.link.try_send(datagram);
     }
 }
-
-const DATAGRAM_BYTES_MAX: usize = 1500;
