@@ -28,6 +28,7 @@ mod frame_reader;
 mod lateness;
 pub mod load;
 mod media_names;
+mod multicast;
 mod play;
 mod play_session;
 mod plural;

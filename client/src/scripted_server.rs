@@ -52,6 +52,8 @@ pub(super) struct Script {
     pub(super) stray_frame: Option<u8>,
     /// Nothing is sent over UDP.
     pub(super) blocks_udp: bool,
+    /// The answer to SETUP of multicast names the sender.
+    pub(super) names_source: bool,
 }
 
 impl Default for Script {
@@ -75,6 +77,7 @@ impl Default for Script {
             channels: None,
             stray_frame: None,
             blocks_udp: false,
+            names_source: false,
         }
     }
 }
@@ -101,6 +104,7 @@ pub(super) struct ScriptedServer {
     task: tokio::task::JoinHandle<()>,
 }
 
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 47, 11);
 pub(super) const SSRC: u32 = 0xFACE_0001;
 
 /// Payload of packet n: seven TS packets.
@@ -329,6 +333,9 @@ impl Conversation {
                 self.script.session_timeout_s
             );
         }
+        if transport.contains("multicast") {
+            return self.set_up_group();
+        }
         let ports = transport.split(';').find_map(|part| part.strip_prefix("client_port="));
         let (rtp, rtcp) = ports.unwrap().split_once('-').unwrap();
         self.ports = (rtp.parse().unwrap(), rtcp.parse().unwrap());
@@ -338,6 +345,26 @@ impl Conversation {
             "Session: 4711;timeout={}\r\nTransport: {transport};server_port={rtp}-{rtcp};\
              ssrc={SSRC:08X}\r\n\r\n",
             self.script.session_timeout_s
+        )
+    }
+
+    /// Sends to a group of the loopback interface from now on.
+    fn set_up_group(&mut self) -> String {
+        for socket in [&self.rtp, &self.rtcp] {
+            socket2::SockRef::from(socket).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
+        }
+        // An even port that nobody else has at this moment.
+        let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        self.ports = (port & !1, port | 1);
+        self.peer.set_ip(GROUP.into());
+        let source = match self.script.names_source {
+            true => ";source=127.0.0.1",
+            false => "",
+        };
+        let (rtp, rtcp) = self.ports;
+        format!(
+            "Session: 4711\r\nTransport: RTP/AVP;multicast;destination={GROUP}{source};\
+             port={rtp}-{rtcp};ttl=1;ssrc={SSRC:08X}\r\n\r\n"
         )
     }
 

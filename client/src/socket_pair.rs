@@ -75,7 +75,8 @@ fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn enlarge(socket: &UdpSocket) -> io::Result<usize> {
+/// Asks for the receive buffer of a stream; returns what the kernel granted.
+pub(super) fn enlarge(socket: &UdpSocket) -> io::Result<usize> {
     use rustix::net::sockopt;
     if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
         // Without privilege the kernel grants what net.core.rmem_max allows.

@@ -11,6 +11,7 @@ use wire::rtsp::client::SetupReply;
 use wire::rtsp::{ChannelPair, TransportOffer};
 
 use super::frame_reader::{FrameQueue, UnexpectedFrames};
+use super::multicast;
 use super::receive_thread::PacketInput;
 use super::rtcp_reporter::{RtcpLink, report_target};
 use super::rtsp_connection::RtspConnection;
@@ -41,7 +42,7 @@ pub(super) async fn set_up_stream(
     match transport {
         StreamTransport::Udp => udp(control).await,
         StreamTransport::Tcp | StreamTransport::Http => interleaved(control).await,
-        StreamTransport::Multicast => Err(control.fault("SETUP", "not yet")),
+        StreamTransport::Multicast => of_group(control).await,
     }
 }
 
@@ -73,6 +74,29 @@ async fn interleaved(control: &mut RtspConnection) -> Result<StreamSetup, Error>
         place: format!("on channel {}", channels.rtp),
         unexpected_frames,
         buffer_bytes: 0,
+    })
+}
+
+async fn of_group(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
+    let reply = ask(control, &TransportOffer::Multicast).await?;
+    let group = reply.multicast.clone();
+    let group = group.and_then(|group| Some((multicast::group_address(&group)?, group)));
+    let Some((address, group)) = group else {
+        return Err(control.fault("SETUP", "no multicast group was granted (RFC 2326 §12.39)"));
+    };
+    let said = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
+    let sockets = multicast::join(address, &group, said, control.local)?;
+    let host = said.unwrap_or(control.remote);
+    // RFC 3550 §6: to the group; RFC 5760 §7.2: to the sender of a source-specific group.
+    let to = said.is_none().then_some(sockets.rtcp_address);
+    Ok(StreamSetup {
+        reply,
+        host,
+        input: PacketInput::Socket(sockets.rtp),
+        rtcp: RtcpLink::udp(sockets.rtcp, host, to)?,
+        place: format!("to the group {}", sockets.address),
+        unexpected_frames: Arc::default(),
+        buffer_bytes: sockets.buffer_bytes,
     })
 }
 

@@ -160,6 +160,17 @@ async fn auto_takes_tcp_where_udp_is_refused_or_brings_nothing() {
 }
 
 #[tokio::test]
+async fn the_group_of_the_answer_is_joined_for_all_senders_or_for_the_named_one() {
+    for names_source in [false, true] {
+        let script = Script { names_source, ..Script::default() };
+        let (verdict, record, file) = trial(StreamTransport::Multicast, script, |_| {}).await;
+        assert!(verdict.is_whole() && verdict.packets == 200, "{verdict}");
+        assert!(file == asset(0..200));
+        assert_eq!(record.transports, ["RTP/AVP;multicast"]);
+    }
+}
+
+#[tokio::test]
 async fn every_transport_plays_over_ipv6() {
     let host = IpAddr::from(Ipv6Addr::LOCALHOST);
     if std::net::UdpSocket::bind((host, 0)).is_err() {
