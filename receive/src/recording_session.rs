@@ -23,7 +23,7 @@
 //!
 //! RTP arrives over UDP or on the RTSP connection, also through a tunnel of HTTP. By default a
 //! source is asked for UDP, and for the rest of the recording for TCP once its server has refused
-//! UDP (461) or a session by UDP has brought no packet.
+//! UDP (461) or a session by UDP has brought no packet in ten seconds.
 //!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
 //! Does not pause.
@@ -266,14 +266,17 @@ impl RecordingSession<'_> {
             Err(ended) => return ended,
         };
         let byes = lock(self.rtcp).byes;
+        let asked_at = Instant::now();
         let played = tokio::select! {
             played = self.play(&mut session, history, byes) => played,
             () = reporter.exchange() => SessionEnd::host("the reports have ended".to_owned()),
             _ = stopped.changed() => SessionEnd::Stopped,
         };
         drop(reporter);
-        let is_unheard = self.activity().at.is_none();
-        history.prefers_tcp |= matches!(played, SessionEnd::Broken { .. }) && is_unheard;
+        let is_silent = matches!(played, SessionEnd::Broken { is_bye: false, .. })
+            && self.activity().at.is_none()
+            && asked_at.elapsed() >= SILENCE_MAX;
+        history.prefers_tcp |= is_silent;
         self.add_to_totals(history);
         lock(self.stream).shut();
         session.tear_down().await;

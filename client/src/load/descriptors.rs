@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File descriptors for the sockets of many sessions: three each.
+//! File descriptors for the sockets of many sessions: three each over UDP, fewer where RTP shares the
+//! RTSP connection.
 //!
 //! The soft limit is raised as needed, and the hard limit where the process may; a limit that is
 //! too low even then is an error before the first session, with the number of sessions that fit.
@@ -9,12 +10,13 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{ClientSetting, Error};
+use crate::transport::StreamTransport;
 
-/// Raises the limit for so many sessions.
-pub(super) fn raise_limit(sessions: u32) -> Result<(), Error> {
+/// Raises the limit for so many sessions by a transport.
+pub(super) fn raise_limit(sessions: u32, transport: StreamTransport) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
-    let open = open_now();
-    let needed = open + u64::from(sessions) * EACH;
+    let (open, each) = (open_now(), each(transport));
+    let needed = open + u64::from(sessions) * each;
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
@@ -30,12 +32,23 @@ pub(super) fn raise_limit(sessions: u32) -> Result<(), Error> {
     if setrlimit(Resource::Nofile, beyond).is_ok() {
         return Ok(());
     }
-    Err(too_few(sessions, open, limit.maximum.unwrap_or(u64::MAX)))
+    Err(too_few(sessions, each, open, limit.maximum.unwrap_or(u64::MAX)))
 }
 
-fn too_few(sessions: u32, open: u64, allowed: u64) -> Error {
-    let needed = open + u64::from(sessions) * EACH;
-    let fit = allowed.saturating_sub(open) / EACH;
+/// Descriptors of a session.
+fn each(transport: StreamTransport) -> u64 {
+    match transport {
+        // RTSP, RTP, RTCP.
+        StreamTransport::Udp | StreamTransport::Multicast => 3,
+        StreamTransport::Tcp => 1,
+        // GET, POST.
+        StreamTransport::Http => 2,
+    }
+}
+
+fn too_few(sessions: u32, each: u64, open: u64, allowed: u64) -> Error {
+    let needed = open + u64::from(sessions) * each;
+    let fit = allowed.saturating_sub(open) / each;
     let less = match fit {
         0 => String::new(),
         fit => format!("write {fit} or less, or "),
@@ -56,8 +69,6 @@ fn open_now() -> u64 {
     open as u64 + SPARE
 }
 
-/// RTSP, RTP, RTCP.
-const EACH: u64 = 3;
 /// The runtime's own, name resolution, other files.
 const SPARE: u64 = 16;
 
@@ -68,13 +79,13 @@ mod tests {
     #[test]
     fn how_many_fit_is_said() {
         assert_eq!(
-            too_few(2500, 30, 4096).to_string(),
+            too_few(2500, 3, 30, 4096).to_string(),
             "sessions: 2500 sessions take 7530 file descriptors, and this process may open \
              4096; write 1355 or less, or raise the limit before (as root: ulimit -n \
              7530)"
         );
         assert_eq!(
-            too_few(1, 30, 32).to_string(),
+            too_few(1, 3, 30, 32).to_string(),
             "sessions: 1 sessions take 33 file descriptors, and this process may open 32; raise \
              the limit before (as root: ulimit -n 33)"
         );
@@ -83,7 +94,7 @@ mod tests {
     #[test]
     fn what_is_allowed_already_is_left_alone() {
         let before = getrlimit(Resource::Nofile);
-        raise_limit(0).unwrap();
+        raise_limit(0, StreamTransport::Udp).unwrap();
         assert_eq!(getrlimit(Resource::Nofile), before);
     }
 }

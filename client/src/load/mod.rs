@@ -190,7 +190,7 @@ pub async fn load(
     mut report: impl FnMut(&LoadEvent),
 ) -> Result<LoadOutcome, Error> {
     check(&options)?;
-    descriptors::raise_limit(options.sessions)?;
+    descriptors::raise_limit(options.sessions, options.transport)?;
     let file = options.file.as_deref().map(load_session::file).transpose()?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(std::future::pending()));
     let described = tokio::select! {

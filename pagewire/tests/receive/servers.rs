@@ -105,7 +105,9 @@ fn what_cannot_be_recorded_ends_with_its_reason() {
         let place = Place::new();
         let fake = Fake::start(script);
         let began = Instant::now();
-        let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &[]);
+        // By default a server that refuses UDP is asked for TCP.
+        let only_udp = ["--transport", "udp"];
+        let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &only_udp);
         let recorded = recorder.ended();
         assert_eq!(recorded.status.code(), Some(1), "{reason}: {}", recorded.log);
         let ended = recorded.stream(0)["ended"].as_str().expect("a reason");
