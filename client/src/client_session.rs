@@ -2,8 +2,8 @@
 //! An RTSP session without its media: the requests alone, for a caller that receives by itself.
 //!
 //! The recorder uses it, whose sockets belong to its receiving thread. The requests are those of
-//! [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection itself, PLAY,
-//! keep-alives, TEARDOWN.
+//! [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection itself,
+//! PLAY, keep-alives, TEARDOWN.
 //!
 //! Sources: RFC 2326 §10, §10.12, §12.37.
 //! Does not receive, report (RTCP), or begin again.
@@ -47,8 +47,8 @@ pub struct GrantedSetup {
 }
 
 impl ClientSession {
-    /// Connects to the server of a URL, for [`StreamTransport::Http`] through a tunnel, and asks for
-    /// the description.
+    /// Connects to the server of a URL, for [`StreamTransport::Http`] through a tunnel, and asks
+    /// for the description.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or offers no MPEG transport stream.

@@ -115,8 +115,8 @@ mod tests {
         let mut writer = shared.lock().await;
         let message = |number: usize| vec![number as u8; MESSAGE_BYTES];
         let mut sent = 0;
-        // The server does not read: a message is given up in the middle, and others behind it, until
-        // the buffer is full.
+        // The server does not read: a message is given up in the middle, and others behind it,
+        // until the buffer is full.
         let refused = loop {
             match timeout(Duration::from_millis(50), writer.send(&message(sent))).await {
                 Ok(Err(error)) => break error,

@@ -3,9 +3,9 @@
 //!
 //! A task reads what the socket has, splits it (`demultiplexer`), and hands RTP packets to a
 //! [`PacketSink`], RTCP packets to the reporter and replies to the request that waits. Where a sink
-//! is full the task stops reading, and TCP holds the sender back: nothing is dropped here. Costs one
-//! system call and one copy for up to 256 KiB, and no memory between reads but a partial frame: all
-//! tasks of a thread share its buffer.
+//! is full the task stops reading, and TCP holds the sender back: nothing is dropped here. Costs
+//! one system call and one copy for up to 256 KiB, and no memory between reads but a partial frame:
+//! all tasks of a thread share its buffer.
 //!
 //! The time of a packet is that of the read that completed it; the scheduling delay of the task is
 //! in it, unlike the kernel's times of datagrams.

@@ -32,8 +32,8 @@ pub(crate) struct Options {
     /// Number of sessions that play at once.
     #[arg(long, value_name = "N")]
     sessions: u32,
-    /// Way in which the server is asked to send: udp, tcp (on the RTSP connections) or http (RTSP in
-    /// tunnels of two HTTP connections).
+    /// Way in which the server is asked to send: udp, tcp (on the RTSP connections) or http (RTSP
+    /// in tunnels of two HTTP connections).
     #[arg(long, value_name = "NAME", default_value = "udp")]
     transport: StreamTransport,
     /// Length of the measured time, in which all play.

@@ -283,8 +283,8 @@ impl RecordingSession<'_> {
         played
     }
 
-    /// Prepares a session, up to SETUP; a second one by TCP where the first one shows that UDP is of
-    /// no use.
+    /// Prepares a session, up to SETUP; a second one by TCP where the first one shows that UDP is
+    /// of no use.
     async fn prepare(
         &self,
         history: &mut SessionHistory,

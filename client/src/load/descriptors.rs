@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File descriptors for the sockets of many sessions: three each over UDP, fewer where RTP shares the
-//! RTSP connection.
+//! File descriptors for the sockets of many sessions: three each over UDP, fewer where RTP shares
+//! the RTSP connection.
 //!
 //! The soft limit is raised as needed, and the hard limit where the process may; a limit that is
 //! too low even then is an error before the first session, with the number of sessions that fit.

@@ -2,9 +2,9 @@
 //! Packets of a load's sessions whose RTP shares the RTSP connection.
 //!
 //! TCP has no filter that counts and drops in the kernel, so a counted session reads its bytes into
-//! the buffer that all tasks of a thread share, and only steps from header to header. It reads every
-//! 20 ms, so that a read brings many packets and a session costs 50 wake-ups a second at any rate. A
-//! verified session is read as soon as bytes arrive.
+//! the buffer that all tasks of a thread share, and only steps from header to header. It reads
+//! every 20 ms, so that a read brings many packets and a session costs 50 wake-ups a second at any
+//! rate. A verified session is read as soon as bytes arrive.
 //!
 //! Sources: RFC 2326 §10.12.
 //! Does not stamp packets in the kernel: a verified session's lateness has this program's delay in

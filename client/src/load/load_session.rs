@@ -3,8 +3,8 @@
 //!
 //! It owns an RTSP connection and an RTCP socket. Its RTP socket belongs to the reading thread when
 //! the session is verified, and has a filter that drops everything when it is not. Where RTP shares
-//! the RTSP connection, a task of its own reads that (`frame_sinks`). Memory is some 9 KiB a session,
-//! most of it the buffer of the RTSP connection.
+//! the RTSP connection, a task of its own reads that (`frame_sinks`). Memory is some 9 KiB a
+//! session, most of it the buffer of the RTSP connection.
 //!
 //! Sources: RFC 2326 §10.4–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
 //! Does not begin an ended session again.

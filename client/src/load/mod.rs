@@ -8,8 +8,8 @@
 //! thread (`sample_reader`) reads the verified ones into statistics (`sampled_stats`), with the
 //! kernel's time of each packet. Sessions are tasks (`load_session`) on the caller's tokio runtime.
 //!
-//! Where RTP shares the RTSP connections, a task a session reads them, and steps over the packets of
-//! sessions that are not verified (`frame_sinks`).
+//! Where RTP shares the RTSP connections, a task a session reads them, and steps over the packets
+//! of sessions that are not verified (`frame_sinks`).
 //!
 //! A load has four stages: starts spread over the ramp, a moment to settle, the measured time, and
 //! leaving.

@@ -71,9 +71,9 @@ pub(crate) struct Options {
     /// once, and is complete when its range has arrived; one without an end is live.
     #[arg(long)]
     live: bool,
-    /// Way in which RTSP servers are asked to send: udp, tcp (on the RTSP connection), http (RTSP in
-    /// a tunnel of two HTTP connections), or auto: UDP, then TCP where the server refuses UDP or a
-    /// session by UDP brings no packet.
+    /// Way in which RTSP servers are asked to send: udp, tcp (on the RTSP connection), http (RTSP
+    /// in a tunnel of two HTTP connections), or auto: UDP, then TCP where the server refuses UDP or
+    /// a session by UDP brings no packet.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: client::TransportChoice,
     /// Sends no RTCP receiver reports.
