@@ -10,6 +10,7 @@
 //!
 //! Does not interpret headers; 12 bytes of RTP are as good as any.
 
+use crate::departure::Departure;
 use crate::mapped_file::MappedFile;
 
 /// The most payload a UDP datagram over IPv4 can have: 65,535 less the IP and UDP headers.
@@ -35,6 +36,10 @@ pub struct Batch<'a> {
     pub bytes: u64,
     /// The location of the bytes.
     pub form: BatchForm<'a>,
+    /// Time at which the batch is to leave the host; `None` is at once. Heeded by paths that carry
+    /// departure times ([`crate::StreamPath::carries_departures`]) to a destination that has a
+    /// queue for them ([`crate::Destination::use_departures`]); others send at once.
+    pub departure: Option<Departure>,
 }
 
 /// The location of a batch's bytes.
@@ -74,7 +79,7 @@ impl<'a> Batch<'a> {
         let payload_bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.bytes));
         let bytes = payload_bytes.saturating_add(heads.len() as u64);
         let form = BatchForm::Gathered { source, heads, pieces };
-        let batch = Self { packets, segment_bytes, bytes, form };
+        let batch = Self { packets, segment_bytes, bytes, form, departure: None };
         batch.assert_sound();
         batch
     }
@@ -91,10 +96,18 @@ impl<'a> Batch<'a> {
         offset: u64,
         bytes: u64,
     ) -> Self {
-        let batch =
-            Self { packets, segment_bytes, bytes, form: BatchForm::Image { source, offset } };
+        let form = BatchForm::Image { source, offset };
+        let batch = Self { packets, segment_bytes, bytes, form, departure: None };
         batch.assert_sound();
         batch
+    }
+
+    /// Sets the time at which all of it leaves: a call of several packets is one packet to the
+    /// kernel's queue and leaves back to back.
+    #[must_use]
+    pub fn departing(mut self, at: Departure) -> Self {
+        self.departure = Some(at);
+        self
     }
 
     /// Returns the number of bytes of `packets` datagrams from number `first` on.

@@ -31,7 +31,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::batch::DATAGRAM_BYTES_MAX;
-use crate::error::{Errno, Error, SendError, Unframed};
+use crate::departure::DepartureQueue;
+use crate::error::{Errno, Error, SendError, Unavailable, Unframed};
 use crate::frame::Framing;
 use crate::report::{PathFault, PathReport};
 use crate::send_stats::SendStats;
@@ -96,6 +97,10 @@ pub struct Destination {
     unreported: Option<Box<Unreported>>,
     /// Headers of frames to it, kept after a path by frames has asked the kernel.
     framing: Option<Box<Framing>>,
+    /// True when sends may carry departure times.
+    has_departures: bool,
+    /// Datagrams that the device's queue dropped because of their departure times.
+    missed: u64,
 }
 
 impl Destination {
@@ -128,6 +133,8 @@ impl Destination {
             is_zerocopy: false,
             unreported: None,
             framing: None,
+            has_departures: false,
+            missed: 0,
         })
     }
 
@@ -166,6 +173,50 @@ impl Destination {
     /// Returns the socket, to query its address or set its buffers.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
+    }
+
+    /// Lets sends to it carry departure times ([`crate::Batch::departing`]) of the clock of `queue`
+    /// ([`DepartureQueue::of`]). Three calls. From here on a packet that the queue has no room for
+    /// is a send to be repeated, not a loss.
+    ///
+    /// # Errors
+    /// This process may not use the queue's clock.
+    pub fn use_departures(&mut self, queue: &DepartureQueue) -> Result<(), Unavailable> {
+        let mut stats = SendStats::default();
+        let mode = (queue.is_deadline, queue.drops_late());
+        let set = sys::set_departure_clock(self.as_fd(), queue.clock, mode, &mut stats);
+        set.map_err(|errno| Unavailable {
+            need: format!("SO_TXTIME with the clock of {} (CAP_NET_ADMIN)", queue.discipline),
+            found: format!("clock {}: {errno}", queue.clock),
+        })?;
+        self.has_departures = true;
+        self.hears_reports = sys::queue_reports(self.as_fd(), self.peer, &mut stats).is_ok();
+        Ok(())
+    }
+
+    pub(crate) fn has_departures(&self) -> bool {
+        self.has_departures
+    }
+
+    /// Returns the number of datagrams, since the last call, that the queue has dropped because
+    /// they were late for their departure. An `etf` reports them and `fq` never drops one for that
+    /// reason; costs a call for each report and one more.
+    pub fn take_missed_departures(&mut self) -> u64 {
+        if self.has_departures && !self.is_zerocopy {
+            self.read_reports(&mut SendStats::default());
+        }
+        std::mem::take(&mut self.missed)
+    }
+
+    /// Takes all entries of the error queue.
+    fn read_reports(&mut self, stats: &mut SendStats) {
+        while let Ok(queued) = sys::next_error(self.as_fd(), stats) {
+            match queued {
+                ErrorQueueEntry::Path(report) => self.keep(report),
+                ErrorQueueEntry::Departure(_) => self.missed += 1,
+                ErrorQueueEntry::Zerocopy(_) | ErrorQueueEntry::Local => {}
+            }
+        }
     }
 
     /// Takes the headers of frames out; [`Destination::keep_framing`] puts them back while they
@@ -358,11 +409,7 @@ impl Destination {
             unreported.reap_all(self.as_fd(), stats);
             self.end_zerocopy(unreported);
         } else if self.hears_reports && !self.is_zerocopy {
-            while let Ok(queued) = sys::next_error(self.as_fd(), stats) {
-                if let ErrorQueueEntry::Path(report) = queued {
-                    self.keep(report);
-                }
-            }
+            self.read_reports(stats);
         }
         if self.reports.len() > before {
             return true;

@@ -16,12 +16,14 @@
 //! Sources: `sendfile(2)`, `writev(2)`, `udp(7)` (`UDP_SEGMENT`), `madvise(2)`
 //! (`MADV_POPULATE_READ`), `preadv2(2)` (`RWF_NOWAIT`); Linux `fs/splice.c`, `net/ipv4/udp.c`.
 //!
-//! Has no knowledge of packet plans and of time, and starts no thread. `unsafe` is in `sys` alone.
+//! Has no knowledge of packet plans, converts departure times but never waits for one, and starts no
+//! thread. `unsafe` is in `sys` alone.
 
 #![deny(unsafe_code)]
 
 mod batch;
 mod datagram_reader;
+mod departure;
 mod destination;
 mod error;
 mod file_datagrams;
@@ -49,6 +51,7 @@ mod zerocopy;
 
 pub use batch::{Batch, BatchForm, Piece};
 pub use datagram_reader::{Datagram, DatagramReader, dropped_packets};
+pub use departure::{ClockReading, Departure, DepartureQueue};
 pub use destination::{Destination, SEGMENTS_MAX, SegmentLimitLowered};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};

@@ -38,6 +38,12 @@ pub trait StreamPath: Send {
         stats: &mut SendStats,
     ) -> Result<u32, SendError>;
 
+    /// True when each call of the path takes its batch's departure time to the kernel. `sendfile`
+    /// has no control messages, so paths by it do not.
+    fn carries_departures(&self) -> bool {
+        false
+    }
+
     /// Sends the batches of many destinations; the result of each is left in its [`Due::outcome`],
     /// as [`StreamPath::send`] would have returned it. A path that can hand several to the kernel
     /// at once does so; here they take turns.

@@ -64,7 +64,8 @@ impl Unreported {
             ErrorQueueEntry::Path(report) if self.path_reports.len() < UNREPORTED_MAX => {
                 self.path_reports.push(report);
             }
-            ErrorQueueEntry::Path(_) | ErrorQueueEntry::Local => {}
+            // A path with zero-copy sends carries no departure times.
+            ErrorQueueEntry::Path(_) | ErrorQueueEntry::Departure(_) | ErrorQueueEntry::Local => {}
         }
         Ok(())
     }

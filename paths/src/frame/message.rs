@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of rtnetlink: three questions, and the parsing of their answers.
+//! Messages of rtnetlink: four questions, and the parsing of their answers.
 //!
-//! Written and parsed by hand: three questions of 28 to 60 bytes are less code than any crate for
+//! Written and parsed by hand: four questions of 28 to 92 bytes are less code than any crate for
 //! them, and the answers are parsed like all input, with every length checked.
 //!
 //! Sources: `netlink(7)`, `rtnetlink(7)`; Linux `include/uapi/linux/{netlink,rtnetlink,if_link,
 //! neighbour}.h`.
 //!
-//! Does not send messages, and does not parse dumps.
+//! Does not send messages. Parses dumps of queueing disciplines alone ([`qdisc`]).
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::Errno;
 
@@ -31,6 +31,7 @@ const ROUTE_BYTES: usize = 12;
 const NEIGHBOUR_BYTES: usize = 12;
 
 const INET: u8 = libc::AF_INET as u8;
+const INET6: u8 = libc::AF_INET6 as u8;
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 
 /// Attributes of routes (`RTA_`).
@@ -67,10 +68,11 @@ mod nda {
 struct Question(Vec<u8>);
 
 impl Question {
-    fn new(kind: u16, body: &[u8]) -> Self {
+    /// Begins a question; `flags` beside the one that every question has.
+    fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(REQUEST | flags).to_ne_bytes());
         bytes[8..12].copy_from_slice(&SEQUENCE.to_ne_bytes());
         bytes.extend_from_slice(body);
         Self(bytes)
@@ -94,23 +96,33 @@ impl Question {
 
 /// Asks for the route of a datagram between two addresses; ports matter where there are several
 /// routes.
-pub(super) fn ask_route(source: SocketAddrV4, target: SocketAddrV4) -> Vec<u8> {
+pub(crate) fn ask_route(source: SocketAddr, target: SocketAddr) -> Vec<u8> {
     let mut body = [0; ROUTE_BYTES];
-    body[..3].copy_from_slice(&[INET, 32, 32]);
-    Question::new(GET_ROUTE, &body)
-        .with(rta::DESTINATION, &target.ip().octets())
-        .with(rta::SOURCE, &source.ip().octets())
+    let (source_ip, target_ip) = (octets(source.ip()), octets(target.ip()));
+    let family = if target.is_ipv4() { INET } else { INET6 };
+    let bits = |ip: &[u8]| (8 * ip.len()) as u8;
+    body[..3].copy_from_slice(&[family, bits(&target_ip), bits(&source_ip)]);
+    Question::new(GET_ROUTE, 0, &body)
+        .with(rta::DESTINATION, &target_ip)
+        .with(rta::SOURCE, &source_ip)
         .with(rta::IP_PROTOCOL, &[UDP])
         .with(rta::SOURCE_PORT, &source.port().to_be_bytes())
         .with(rta::DESTINATION_PORT, &target.port().to_be_bytes())
         .done()
 }
 
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
 /// Asks for a device's properties.
 pub(super) fn ask_link(device: u32) -> Vec<u8> {
     let mut body = [0; LINK_BYTES];
     body[4..8].copy_from_slice(&device.to_ne_bytes());
-    Question::new(GET_LINK, &body).done()
+    Question::new(GET_LINK, 0, &body).done()
 }
 
 /// Asks for the Ethernet address of a neighbour.
@@ -118,15 +130,15 @@ pub(super) fn ask_neighbour(device: u32, hop: Ipv4Addr) -> Vec<u8> {
     let mut body = [0; NEIGHBOUR_BYTES];
     body[0] = INET;
     body[4..8].copy_from_slice(&device.to_ne_bytes());
-    Question::new(GET_NEIGHBOUR, &body).with(nda::DESTINATION, &hop.octets()).done()
+    Question::new(GET_NEIGHBOUR, 0, &body).with(nda::DESTINATION, &hop.octets()).done()
 }
 
 /// The route of datagrams to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Route {
+pub(crate) struct Route {
     /// `RTN_UNICAST` and so on.
-    pub(super) kind: u8,
-    pub(super) device: u32,
+    pub(crate) kind: u8,
+    pub(crate) device: u32,
     pub(super) gateway: Option<Ipv4Addr>,
     /// True for an IPv6 gateway or a tunnel, which plain frames cannot use.
     pub(super) is_wrapped: bool,
@@ -160,15 +172,16 @@ pub(super) struct Neighbour {
 /// Error for an answer that breaks the protocol.
 const MALFORMED: Errno = Errno::new(libc::EPROTO);
 
-pub(super) fn route(answer: &[u8]) -> Result<Route, Errno> {
+pub(crate) fn route(answer: &[u8]) -> Result<Route, Errno> {
     let (body, attributes) = open(answer, NEW_ROUTE, ROUTE_BYTES)?;
     let mut route = Route { kind: body[7], device: 0, gateway: None, is_wrapped: false, mtu: None };
     for (kind, value) in attributes {
         match kind {
             rta::OUT_DEVICE => route.device = number(value)?,
             rta::GATEWAY => {
-                let octets: [u8; 4] = value.try_into().map_err(|_| MALFORMED)?;
-                route.gateway = Some(octets.into());
+                let octets: Option<[u8; 4]> = value.try_into().ok();
+                route.gateway = octets.map(Into::into);
+                route.is_wrapped |= octets.is_none();
             }
             rta::VIA | rta::ENCAPSULATION => route.is_wrapped = true,
             rta::METRICS => {
@@ -254,6 +267,8 @@ impl<'a> Iterator for Attributes<'a> {
         Some((kind, value))
     }
 }
+
+pub(crate) mod qdisc;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@
 //! here an address that is being resolved gives [`SendError::Blocked`], and an unknown one is a
 //! refusal.
 
-mod message;
+pub(crate) mod message;
 pub(crate) mod ring;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -88,7 +88,7 @@ impl Framing {
         let kernel = Netlink::open(stats).map_err(failed)?;
         let mut answer = vec![0; ANSWER_BYTES];
 
-        let question = message::ask_route(source, target);
+        let question = message::ask_route(source.into(), target.into());
         let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
         let no_route = |errno| to.unframed(Unframed::NoRoute { errno });
         let route = message::route(said).map_err(no_route)?;

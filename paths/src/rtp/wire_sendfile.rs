@@ -30,7 +30,9 @@
 //!
 //! Does not run on kernels before 6.5: there `sendfile` handed pages to a UDP socket one by one,
 //! IPv6 sent each as a datagram of its own and a file's end left the socket corked. Does not give a
-//! session its own SSRC or sequence numbers: these are the image's.
+//! session its own SSRC or sequence numbers: these are the image's. Does not carry departure times:
+//! `sendfile` has no control messages, `splice` neither, and `MSG_SPLICE_PAGES` is not open to user
+//! space; streams with departure times go by `mmap_gso`.
 
 use std::os::fd::AsFd;
 

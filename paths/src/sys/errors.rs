@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A socket's error queue: reports of zero-copy sends and of the path, and the options that limit
-//! the effect of ICMP on a socket.
+//! A socket's error queue: reports of zero-copy sends, of the path and of missed departure times,
+//! and the options that limit the effect of ICMP on a socket.
 //!
 //! ICMP reaches a connected UDP socket in two ways. It sets the socket's pending error, which the
 //! next send returns instead of sending; without `IP_RECVERR` only the fatal kinds do so (port and
@@ -36,6 +36,9 @@ const OMIT: libc::c_int = 5;
 /// crate lacks.
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
+/// `SO_EE_ORIGIN_TXTIME`, `SO_EE_CODE_TXTIME_MISSED` of `linux/errqueue.h`.
+const ORIGIN_TXTIME: u8 = 6;
+const CODE_TXTIME_MISSED: u8 = 2;
 /// RFC 792 and RFC 4443 §3.1, §3.2.
 const ICMP_UNREACHABLE: u8 = 3;
 const ICMP_PORT: u8 = 3;
@@ -59,6 +62,8 @@ pub(crate) enum ErrorQueueEntry {
     Zerocopy(ZerocopyReport),
     /// A report by ICMP.
     Path(PathReport),
+    /// A datagram was dropped because of its departure time.
+    Departure(DepartureReport),
     /// An error of this host, which the send returned as well.
     Local,
 }
@@ -71,6 +76,14 @@ pub(crate) struct ZerocopyReport {
     pub(crate) last: u32,
     /// True when their bytes were copied nevertheless.
     pub(crate) copied: bool,
+}
+
+/// The reason why a queueing discipline dropped a datagram, and the time that it was to leave at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DepartureReport {
+    /// True when it was too late; false when the socket's clock or mode is not the discipline's.
+    pub(crate) is_missed: bool,
+    pub(crate) departure_ns: u64,
 }
 
 /// Sends to `peer` by the MTU of the device, regardless of ICMP's path MTU.
@@ -182,6 +195,12 @@ fn queued(error: &libc::sock_extended_err, quote: &[u8]) -> ErrorQueueEntry {
                 copied,
             });
         }
+        (ORIGIN_TXTIME, _, code) => {
+            // Linux 6.18 `net/sched/sch_etf.c` (`report_sock_error`): the upper half is `ee_data`.
+            let departure_ns = u64::from(error.ee_data) << 32 | u64::from(error.ee_info);
+            let is_missed = code == CODE_TXTIME_MISSED;
+            return ErrorQueueEntry::Departure(DepartureReport { is_missed, departure_ns });
+        }
         (libc::SO_EE_ORIGIN_ICMP, ICMP_UNREACHABLE, ICMP_PORT)
         | (libc::SO_EE_ORIGIN_ICMP6, ICMP6_UNREACHABLE, ICMP6_PORT) => PathFault::PortUnreachable,
         (libc::SO_EE_ORIGIN_ICMP, ICMP_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED)
@@ -253,5 +272,21 @@ mod tests {
             assert_eq!(fault(v4, kind, code), Some(PathFault::Transient), "{kind} {code}");
         }
         assert_eq!(fault(libc::SO_EE_ORIGIN_LOCAL, 0, 0), None);
+    }
+    #[test]
+    fn a_missed_departure_has_its_time() {
+        let error = |ee_code| libc::sock_extended_err {
+            ee_errno: libc::ECANCELED as u32,
+            ee_origin: ORIGIN_TXTIME,
+            ee_type: 0,
+            ee_code,
+            ee_pad: 0,
+            ee_info: 0x89ab_cdef,
+            ee_data: 0x0123_4567,
+        };
+        for (code, is_missed) in [(1, false), (2, true)] {
+            let report = DepartureReport { is_missed, departure_ns: 0x0123_4567_89ab_cdef };
+            assert_eq!(queued(&error(code), b""), ErrorQueueEntry::Departure(report));
+        }
     }
 }

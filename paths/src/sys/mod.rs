@@ -34,6 +34,7 @@ mod receive;
 mod scatter;
 mod send;
 mod splice;
+mod txtime;
 mod umem;
 mod uring;
 mod usage;
@@ -87,6 +88,7 @@ pub(crate) use send::{
     Gather, RANGES_MAX, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
 };
 pub(crate) use splice::Pipe;
+pub(crate) use txtime::{clock_reading, set_departure_clock};
 pub(crate) use umem::has_xdp_sockets;
 pub(crate) use uring::{Queue, Ring, offer};
 pub use usage::Usage;

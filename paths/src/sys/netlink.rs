@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One question to the kernel's routing (rtnetlink) and its answer.
+//! One question to the kernel's routing (rtnetlink) and its answer, in one part or in several.
 //!
 //! Sources: `netlink(7)`, `rtnetlink(7)`.
 //!
@@ -37,11 +37,23 @@ impl Netlink {
         stats: &mut SendStats,
     ) -> Result<&'a [u8], Errno> {
         let socket = self.0.as_raw_fd();
-        stats.calls += 2;
+        stats.calls += 1;
         // SAFETY: the range is the slice's own. A netlink socket that was not connected sends to
         // the kernel.
         let sent = unsafe { libc::send(socket, question.as_ptr().cast(), question.len(), 0) };
         counted(sent)?;
+        self.more(answer, stats)
+    }
+
+    /// Takes the next part of the answer to a question about many things (a dump): the kernel puts
+    /// it into the socket when the part before is taken.
+    pub(crate) fn more<'a>(
+        &self,
+        answer: &'a mut [u8],
+        stats: &mut SendStats,
+    ) -> Result<&'a [u8], Errno> {
+        let socket = self.0.as_raw_fd();
+        stats.calls += 1;
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the range is the slice's own.
         let got = unsafe { libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), flags) };

@@ -4,12 +4,15 @@
 //! [`Scratch`] is a thread's list of ranges, kept so that no batch allocates. A [`Gather`] borrows
 //! it together with all listed data, so the kernel reads only live memory.
 //!
-//! Sources: `writev(2)`, `sendfile(2)`, `send(2)`; Linux 6.18 `net/ipv4/udp.c`.
+//! Sources: `writev(2)`, `sendfile(2)`, `send(2)`, `sendmsg(2)`, `cmsg(3)`; Linux 6.18
+//! `net/ipv4/udp.c`, `net/core/sock.c` (`SCM_TXTIME`: eight bytes, refused with `EINVAL` where the
+//! socket has no departure clock).
 //!
 //! Does not interpret a refusal or repeat a call.
 
 use std::fs::File;
 use std::marker::PhantomData;
+use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
@@ -104,7 +107,48 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
         stats.copied_bytes += sent as u64;
         Ok(sent)
     }
+
+    /// Sends all that is on the list as one message that is to leave at `departure_ns`, a time of
+    /// the clock that the socket was given ([`crate::sys::set_departure_clock`]).
+    pub(crate) fn send_at(
+        &self,
+        socket: BorrowedFd<'_>,
+        departure_ns: u64,
+        stats: &mut SendStats,
+    ) -> Result<usize, Errno> {
+        let mut control = [0_u64; CONTROL_WORDS];
+        let ranges = &self.ranges[self.first..];
+        // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_iov = ranges.as_ptr().cast_mut();
+        message.msg_iovlen = ranges.len() as _;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: `message` names `control`, which is live, aligned for cmsghdr and, by the
+        // assertion at CONTROL_WORDS, has room for one header and eight bytes.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_TXTIME;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<u64>() as u32) as _;
+            libc::CMSG_DATA(header).cast::<u64>().write_unaligned(departure_ns);
+        }
+        stats.calls += 1;
+        // SAFETY: every range on the list was added by `bytes` or `mapped` and is borrowed for
+        // `'data`, which `self` keeps alive; `control` lives to the end of this function. The
+        // kernel only reads both.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
+        let sent = counted(sent)?;
+        stats.copied_bytes += sent as u64;
+        Ok(sent)
+    }
 }
+
+/// Words of a control message of eight bytes, header and padding included.
+const CONTROL_WORDS: usize = 3;
+// SAFETY: CMSG_SPACE only computes.
+const _: () =
+    assert!(unsafe { libc::CMSG_SPACE(size_of::<u64>() as u32) } as usize <= CONTROL_WORDS * 8);
 
 /// Sends `bytes` bytes of `file` from `offset` on without bringing them to user memory. The file's
 /// own offset stays as it is, so a refused call can be repeated.

@@ -17,6 +17,7 @@ mod harness;
 mod asset;
 mod claims;
 mod counted;
+mod departures;
 mod devices;
 mod downloads;
 mod faults;
