@@ -16,15 +16,16 @@ use crate::stream_paths;
 
 const PACKETS_PER_DEPARTURE: u32 = 2;
 
-/// Sends `asset` in batches of a few packets, each `apart` after the one before.
+/// Sends `asset` in batches of a few packets: the first to leave at `first`, each of the others
+/// `apart` after the one before.
 fn send_spread(
     asset: &Asset,
     (feed, path): (Feed, &mut dyn StreamPath),
     to: &mut Destination,
     queue: &DepartureQueue,
-    apart: Duration,
-) -> (Instant, SendStats) {
-    let (clock, first, mut stats) = (queue.reading(), Instant::now(), SendStats::default());
+    (first, apart): (Instant, Duration),
+) -> SendStats {
+    let (clock, mut stats) = (queue.reading(), SendStats::default());
     let mut next = 0;
     while next < asset.packets() {
         let end = asset.packets().min(next + PACKETS_PER_DEPARTURE);
@@ -34,7 +35,7 @@ fn send_spread(
         assert_eq!(path.send(&batch, to, &mut stats), Ok(end - next), "packet {next}");
         next = end;
     }
-    (first, stats)
+    stats
 }
 
 #[test]
@@ -49,8 +50,8 @@ fn datagrams_with_departure_times_arrive_whole_and_in_order() {
             to.use_departures(&queue).unwrap();
             carrying.push(spec.name);
         }
-        let apart = Duration::from_micros(10);
-        let (_, stats) = send_spread(&asset, (feed, &mut *path), &mut to, &queue, apart);
+        let times = (Instant::now(), Duration::from_micros(10));
+        let stats = send_spread(&asset, (feed, &mut *path), &mut to, &queue, times);
         assert_received(&peer.all(61), &asset.datagrams, &spec.to_string());
         assert_eq!((stats.packets, stats.refused), (61, 0), "{spec}");
         if spec.name == "mmap_gso" {
@@ -82,8 +83,8 @@ fn by_a_pair_with_fq() {
         let queue = DepartureQueue::of(to.socket()).unwrap();
         assert_eq!((&*queue.device, queue.discipline), ("left", "fq"));
         to.use_departures(&queue).unwrap();
-        let apart = Duration::from_millis(30);
-        let (first, _) = send_spread(&asset, (feed, &mut *path), &mut to, &queue, apart);
+        let (first, apart) = (Instant::now(), Duration::from_millis(30));
+        send_spread(&asset, (feed, &mut *path), &mut to, &queue, (first, apart));
         assert!(first.elapsed() < apart, "{spec}: sending does not wait");
         for departure in 0..10_u32 {
             let due = first + apart * departure;
@@ -101,7 +102,8 @@ fn by_a_pair_with_fq() {
 
 #[test]
 fn etf_reports_departures_that_were_missed() {
-    let etf = "tc qdisc replace dev left root etf clockid CLOCK_TAI delta 300000";
+    // It wakes 0.5 s before each departure: a slow guest is late by more than the usual 0.3 ms.
+    let etf = "tc qdisc replace dev left root etf clockid CLOCK_TAI delta 500000000";
     let setup = format!("{PAIR}\n{etf}");
     network::run(Owner::User, &setup, "departures::by_a_pair_with_etf");
 }
@@ -122,12 +124,14 @@ fn by_a_pair_with_etf() {
         let long_ago = asset.batch(feed, 0..2, &pieces).departing(Departure::at_ns(1));
         let _ = path.send(&long_ago, &mut to, &mut stats);
         assert!(to.take_missed_departures() > 0, "{spec}");
-        let apart = Duration::from_millis(1);
-        send_spread(&asset, (feed, &mut *path), &mut to, &queue, apart);
-        std::thread::sleep(Duration::from_millis(100));
+        // Later than a slow guest needs: what is late for an `etf` is refused.
+        let first = Instant::now() + Duration::from_millis(700);
+        let times = (first, Duration::from_millis(1));
+        send_spread(&asset, (feed, &mut *path), &mut to, &queue, times);
+        std::thread::sleep(Duration::from_millis(900));
         peer.take_in();
-        assert_received(&peer.received, &asset.datagrams, &spec.to_string());
         assert_eq!(to.take_missed_departures(), 0, "{spec}");
+        assert_received(&peer.received, &asset.datagrams, &spec.to_string());
     }
 }
 
