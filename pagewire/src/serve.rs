@@ -14,7 +14,9 @@ use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use seal::hls::{Compatibility, KeyFolder};
 use serve::channel::ChannelConfig;
-use serve::{Config, Error, KeySource, KeyTokens, MediaPorts, PathCost, Server, Setting};
+use serve::{
+    Config, Error, KeySource, KeyTokens, MediaPorts, PacketPacing, PathCost, Server, Setting,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::escape::Escaped;
@@ -43,6 +45,11 @@ pub(crate) struct Options {
     /// Time by which a packet may leave before it is due. A longer time costs less and adds jitter.
     #[arg(long, value_name = "MS", default_value_t = 20)]
     burst: u64,
+    /// Spreading of a burst's packets: user sends them at once; txtime has the kernel hold each
+    /// until it is due, where the network device has the queueing discipline fq or etf (tc qdisc
+    /// replace dev eth0 root fq), else as user; txtime=N lets N packets leave together.
+    #[arg(long, value_name = "PACING", default_value = "user", value_parser = pacing)]
+    pacing: PacketPacing,
     /// UDP port all media leaves from (even; RTCP is the next), 0 to pick one, or FIRST-LAST for a
     /// pair per session.
     #[arg(long, value_name = "PORT", default_value = "0", value_parser = media_ports)]
@@ -82,6 +89,7 @@ impl Options {
         config.cache = self.cache;
         config.cache_bytes_max = self.cache_size;
         config.burst = Duration::from_millis(self.burst);
+        config.pacing = self.pacing;
         config.media_ports = self.rtp_port;
         if self.path.iter().any(|name| name == AUTO) {
             config.path_costs = path_costs(self.rtsp.ip());
@@ -234,6 +242,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Http => "--http",
         Setting::MediaPorts => "--rtp-port",
         Setting::Burst => "--burst",
+        Setting::Pacing => "--pacing",
         Setting::Paths => "--path",
         Setting::Pacers => "--pacers",
         Setting::Keys => "--keys",
@@ -402,6 +411,18 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     count.checked_mul(factor).ok_or_else(|| format!("{text}: too large"))
 }
 
+fn pacing(text: &str) -> Result<PacketPacing, String> {
+    let packets = match text.split_once('=') {
+        None if text == "user" => return Ok(PacketPacing::User),
+        None if text == "txtime" => PacketPacing::PACKETS,
+        Some(("txtime", packets)) => packets
+            .parse()
+            .map_err(|_| format!("{packets} packets: write a number such as txtime=2"))?,
+        _ => return Err("write user, txtime or txtime=N".to_owned()),
+    };
+    Ok(PacketPacing::Txtime { packets })
+}
+
 fn media_ports(text: &str) -> Result<MediaPorts, String> {
     let port = |text: &str| {
         text.trim().parse::<u16>().map_err(|_| format!("{text}: write a port, or FIRST-LAST"))
@@ -424,6 +445,23 @@ mod tests {
         assert!(bytes("ten").is_err());
         assert!(bytes("10Q").is_err());
         assert!(bytes("99999999999T").is_err());
+    }
+
+    #[test]
+    fn pacing_is_a_name_and_a_number_of_packets() {
+        let txtime = |packets| Ok(PacketPacing::Txtime { packets });
+        assert_eq!(pacing("user"), Ok(PacketPacing::User));
+        assert_eq!(pacing("txtime"), txtime(PacketPacing::PACKETS));
+        assert_eq!(pacing("txtime=3"), txtime(3));
+        for wrong in ["", "fq", "user=2", "txtime=", "txtime=x", "txtime=-1", "Txtime"] {
+            assert!(pacing(wrong).is_err(), "{wrong}");
+        }
+        let text = "--pacing: 49 packets a departure; write 1 to 48";
+        let mut config = Config::new(".");
+        config.pacing = PacketPacing::Txtime { packets: 49 };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(Server::start(config)).err().expect("it is refused");
+        assert_eq!(with_flag(&error), text);
     }
 
     #[test]

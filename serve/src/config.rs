@@ -33,6 +33,8 @@ pub struct Config {
     /// Longest time by which a packet is sent ahead. Larger bursts cost less CPU time and add
     /// jitter.
     pub burst: Duration,
+    /// Way in which a burst's packets are spread over its time.
+    pub pacing: PacketPacing,
     /// Ports that media is sent from.
     pub media_ports: MediaPorts,
     /// Paths forced by name: at most one for streams and one for downloads.
@@ -55,6 +57,30 @@ pub struct Config {
     pub limits: ClientLimits,
     /// Channels.
     pub channels: Vec<ChannelConfig>,
+}
+
+/// Way in which a burst's packets are spread over its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PacketPacing {
+    /// They leave at once: the shorter the burst, the smoother the stream, and the more wakes.
+    #[default]
+    User,
+    /// The device's queue holds them until they are due, where it heeds departure times (`fq` or
+    /// `etf`); elsewhere as [`PacketPacing::User`].
+    Txtime {
+        /// Such sessions are sent by the path `mmap_gso`, whatever `Config::paths` says: a wire
+        /// image's `sendfile` carries no times. Packets that share a departure time and leave back
+        /// to back, 1 to
+        /// [`PacketPacing::PACKETS_MAX`].
+        packets: u32,
+    },
+}
+
+impl PacketPacing {
+    /// Most packets that can share a departure time: those of one send.
+    pub const PACKETS_MAX: u32 = 48;
+    /// Packets that share a departure time by default: one, the smoothest.
+    pub const PACKETS: u32 = 1;
 }
 
 /// Time-outs of a connection.
@@ -84,6 +110,7 @@ impl Config {
             cache: None,
             cache_bytes_max: 10 << 30,
             burst: Duration::from_millis(20),
+            pacing: PacketPacing::User,
             media_ports: MediaPorts::One(0),
             paths: Vec::new(),
             path_costs: Vec::new(),
@@ -111,6 +138,15 @@ impl Config {
                 setting: Setting::Burst,
                 found: format!("{burst_ms} ms"),
                 cure: format!("write 1 to {BURST_MS_MAX}"),
+            });
+        }
+        if let PacketPacing::Txtime { packets } = self.pacing
+            && !(1..=PacketPacing::PACKETS_MAX).contains(&packets)
+        {
+            return Err(Error::Setting {
+                setting: Setting::Pacing,
+                found: format!("{packets} packets a departure"),
+                cure: format!("write 1 to {}", PacketPacing::PACKETS_MAX),
             });
         }
         if self.pacers == Some(0) {

@@ -36,6 +36,8 @@ pub enum Setting {
     MediaPorts,
     /// [`crate::Config::burst`].
     Burst,
+    /// [`crate::Config::pacing`].
+    Pacing,
     /// [`crate::Config::paths`].
     Paths,
     /// [`crate::Config::pacers`].
@@ -57,6 +59,7 @@ impl std::fmt::Display for Setting {
             Setting::Http => "HTTP address",
             Setting::MediaPorts => "media ports (RTP, and RTCP on the next)",
             Setting::Burst => "burst",
+            Setting::Pacing => "pacing",
             Setting::Paths => "path",
             Setting::Pacers => "pacer threads",
             Setting::Channels => "channels",

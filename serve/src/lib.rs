@@ -30,7 +30,7 @@ mod server;
 mod server_state;
 mod wire_image;
 
-pub use config::{Config, Timeouts};
+pub use config::{Config, PacketPacing, Timeouts};
 pub use error::{Error, Setting};
 pub use http::film_keys::{KEY_BYTES, KeyMaker, KeySource};
 pub use key_tokens::KeyTokens;

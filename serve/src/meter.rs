@@ -27,6 +27,8 @@ pub(crate) struct PacerCounters {
     pub(crate) cold_stalls: u64,
     /// Times a session fell so far behind that its clock was moved.
     pub(crate) clock_moves: u64,
+    /// Packets dropped by a queue because they were late for their departure times.
+    pub(crate) departures_missed: u64,
     /// ICMP reports that quote a recently sent packet, and other reports.
     pub(crate) icmp_verified: u64,
     pub(crate) icmp_ignored: u64,
@@ -45,6 +47,7 @@ impl PacerCounters {
             late_us,
             cold_stalls: 0,
             clock_moves: 0,
+            departures_missed: 0,
             icmp_verified: 0,
             icmp_ignored: 0,
             reader_skips: 0,
@@ -74,6 +77,7 @@ impl PacerCounters {
         self.late_us.add(&other.late_us).expect("equal bounds");
         self.cold_stalls += other.cold_stalls;
         self.clock_moves += other.clock_moves;
+        self.departures_missed += other.departures_missed;
         self.icmp_verified += other.icmp_verified;
         self.icmp_ignored += other.icmp_ignored;
         self.reader_skips += other.reader_skips;
@@ -88,6 +92,7 @@ impl PacerCounters {
         self.reader_skips = reader_skips;
         self.packets_skipped = packets_skipped;
         self.packets_late_reader = packets_late_reader;
+        self.departures_missed = other.departures_missed;
         self.tally = other.tally;
         self.late_us.set_to(&other.late_us).expect("equal bounds");
         self.cold_stalls = cold_stalls;
@@ -141,6 +146,8 @@ pub(crate) struct Meters {
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) sessions_refused: AtomicU64,
+    /// Shared with the pacers.
+    pub(crate) sessions_txtime: Arc<AtomicU64>,
     pub(crate) requests_malformed: AtomicU64,
     pub(crate) frames_unexpected: AtomicU64,
     /// Counters shared with the store of images.
@@ -162,6 +169,9 @@ pub struct ServerMetrics {
     pub sessions_total: u64,
     /// Sessions refused at a limit, or for want of a file descriptor or a port.
     pub sessions_refused: u64,
+    /// Sessions set up and not yet ended whose packets the kernel holds until they are due
+    /// ([`crate::PacketPacing::Txtime`]); the pacer alone paces the others.
+    pub sessions_txtime: u64,
     /// Connections open now (RTSP and HTTP).
     pub connections: usize,
     /// Connections refused at a limit, or for want of a file descriptor.
@@ -189,6 +199,8 @@ pub struct ServerMetrics {
     pub cold_stalls: u64,
     /// Times a session's clock was moved because it was too far behind.
     pub clock_moves: u64,
+    /// Packets that a queue dropped because they were late for their departure times.
+    pub departures_missed: u64,
     /// ICMP reports to media sockets that quote a packet which was sent lately.
     pub icmp_verified: u64,
     /// ICMP reports that do not, or that claim no more than a passing fault: counted and ignored.
@@ -236,6 +248,7 @@ impl Meters {
             sessions_total: AtomicU64::new(0),
             connections_refused: AtomicU64::new(0),
             sessions_refused: AtomicU64::new(0),
+            sessions_txtime: Arc::default(),
             requests_malformed: AtomicU64::new(0),
             frames_unexpected: AtomicU64::new(0),
             images_dropped: Arc::default(),
@@ -266,6 +279,7 @@ impl Meters {
             sessions_interleaved,
             sessions_total: self.sessions_total.load(Ordering::Relaxed),
             sessions_refused: self.sessions_refused.load(Ordering::Relaxed),
+            sessions_txtime: self.sessions_txtime.load(Ordering::Relaxed),
             connections,
             connections_refused: self.connections_refused.load(Ordering::Relaxed),
             refusals,
@@ -284,6 +298,7 @@ impl Meters {
             },
             cold_stalls: all.cold_stalls,
             clock_moves: all.clock_moves,
+            departures_missed: all.departures_missed,
             icmp_verified: all.icmp_verified,
             icmp_ignored: all.icmp_ignored,
             reader_skips: all.reader_skips,

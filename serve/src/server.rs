@@ -24,7 +24,7 @@ use crate::library::served_folder::Folder;
 use crate::library::{FolderWatch, Library};
 use crate::limits::Limiter;
 use crate::meter::{Meters, ServerMetrics};
-use crate::pacer::{Pacers, allowed_cores};
+use crate::pacer::{Pacers, PacingChoice, allowed_cores};
 use crate::path_choice::choose;
 use crate::prefetch::{Fetch, Readers, fetch};
 use crate::rtsp::control;
@@ -85,8 +85,10 @@ impl Server {
         let readers = Readers::start(fetch)?;
         let (told, events) = tokio::sync::mpsc::unbounded_channel();
         let prefetch_handle = readers.prefetch_handle();
+        let pacing = PacingChoice::new(config.pacing, meters.sessions_txtime.clone());
+        let bursts = (config.burst, pacing);
         let pacers =
-            Pacers::start(&meters.pacers, chosen.streams, config.burst, &prefetch_handle, &told)?;
+            Pacers::start(&meters.pacers, chosen.streams, bursts, &prefetch_handle, &told)?;
         let watch = FolderWatch::start(&library)?;
         let channels = Channels::start(&config.channels, config.burst, &library)?;
         let state = Arc::new(ServerState {

@@ -14,6 +14,7 @@
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 //! Does not handle RTCP, time-outs or any protocol.
 
+mod departures;
 mod gather;
 pub(crate) mod media_target;
 mod paced_stream;
@@ -27,9 +28,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use paths::{InterleavedPath, Open, Spec, StreamPath};
+use paths::{InterleavedPath, Open, Spec, StreamPath, Transport};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use departures::PacingChoice;
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 
 use crate::error::{Error, Setting};
@@ -38,6 +40,7 @@ use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
 use crate::rtsp::stream_session::Shift;
 use gather::Gather;
+use media_target::MediaTarget;
 use paced_stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
 
@@ -78,6 +81,7 @@ pub(crate) struct Event {
 /// All pacer threads.
 pub(crate) struct Pacers {
     pacers: Vec<Pacer>,
+    pacing: PacingChoice,
 }
 
 struct Pacer {
@@ -98,7 +102,7 @@ impl Pacers {
     pub(crate) fn start(
         meters: &[Arc<Mutex<PacerCounters>>],
         choice: Choice,
-        burst: Duration,
+        (burst, pacing): (Duration, PacingChoice),
         readers: &PrefetchHandle,
         events: &mpsc::UnboundedSender<Event>,
     ) -> Result<Pacers, Error> {
@@ -110,6 +114,7 @@ impl Pacers {
                 gathered: Sending::open(choice.gathered)?,
                 image: choice.image.map(Sending::open).transpose()?,
                 framed: open_framed(choice.framed)?,
+                departing: pacing.is_txtime().then(open_departing).transpose()?,
                 gather: Gather::default(),
                 meter: PacerMeter::new(meter.clone()),
                 readers: readers.clone(),
@@ -132,11 +137,14 @@ impl Pacers {
                 })?;
             pacers.push(Pacer { commands, sessions: Arc::default(), thread });
         }
-        Ok(Pacers { pacers })
+        Ok(Pacers { pacers, pacing })
     }
 
     /// Adds a session to the pacer with the fewest.
-    pub(crate) fn add(&self, number: u64, stream: Box<PacedStream>) -> Handle {
+    pub(crate) fn add(&self, number: u64, mut stream: Box<PacedStream>) -> Handle {
+        if let MediaTarget::Datagrams(to) = &mut stream.to {
+            stream.departures = self.pacing.prepare(to);
+        }
         let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
         let pacer = self.pacers.iter().min_by_key(least).expect("there is at least one pacer");
         pacer.sessions.fetch_add(1, Ordering::Relaxed);
@@ -188,6 +196,8 @@ pub(crate) struct Tools {
     gathered: Sending,
     image: Option<Sending>,
     framed: Box<dyn InterleavedPath>,
+    /// Sends with departure times, if sessions may have them.
+    departing: Option<Box<dyn StreamPath>>,
     gather: Gather,
     meter: PacerMeter,
     readers: PrefetchHandle,
@@ -415,6 +425,14 @@ fn open_framed(spec: &'static Spec) -> Result<Box<dyn InterleavedPath>, Error> {
     Ok(open()?)
 }
 
+/// Opens the path for batches with departure times: from the file, since wire images are sent by
+/// `sendfile`, which carries none.
+fn open_departing() -> Result<Box<dyn StreamPath>, Error> {
+    let path = open(paths::find(Transport::Rtp, DEPARTING).expect("it is in the list"))?;
+    assert!(path.carries_departures(), "{DEPARTING} carries departure times");
+    Ok(path)
+}
+
 /// Returns the cores this process may run on: one pacer each.
 pub(crate) fn allowed_cores() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
@@ -441,6 +459,8 @@ fn raise_priority() {
     }
 }
 
+/// The path with segmented sends that carries departure times.
+const DEPARTING: &str = "mmap_gso";
 /// Packets sent at one wake: sessions that would wake apart are woken together up to this number.
 /// They leave in one go of 1.4 MB, a millisecond of 10 Gb/s. A device's usual queue (`txqueuelen`
 /// 1000) holds ten times that, since it counts the packets of one call as one.

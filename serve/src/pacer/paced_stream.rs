@@ -17,9 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{Batch, INTERLEAVED_PACKETS_MAX, InterleavedPath, SendError, SendStats, StreamPath};
+use paths::{
+    Batch, Departure, INTERLEAVED_PACKETS_MAX, InterleavedPath, SendError, SendStats, StreamPath,
+};
 use wire::rtsp::INTERLEAVED_HEADER_BYTES;
 
+use super::departures::Departures;
 use super::media_target::{MediaTarget, packets_missed};
 use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
@@ -32,6 +35,8 @@ pub(crate) struct PacedStream {
     pub(crate) source: Arc<Source>,
     pub(crate) to: MediaTarget,
     pub(crate) link: Arc<Link>,
+    /// Set for a session whose packets the kernel holds until they are due.
+    pub(super) departures: Option<Departures>,
     /// The next packet to send.
     pub(crate) next: u64,
     /// One past the last packet to send that is known so far.
@@ -99,6 +104,7 @@ impl PacedStream {
             source,
             to,
             link,
+            departures: None,
             next: 0,
             end: 0,
             limit: 0,
@@ -259,8 +265,10 @@ impl PacedStream {
 
     /// Returns the form to send in and one past the last packet in memory; asks for more in time.
     fn ready(&mut self, tools: &Tools) -> (SendForm, u64) {
-        // The image holds unshifted numbers, and no frames.
+        // The image holds unshifted numbers and no frames, and its path carries no departure
+        // times.
         let imaged = matches!(self.to, MediaTarget::Datagrams(_))
+            && self.departures.is_none()
             && self.shift == Shift::default()
             && tools.image.is_some()
             && self.source.image().is_some();
@@ -336,22 +344,21 @@ impl PacedStream {
         tools: &mut Tools,
     ) -> Result<(), Step> {
         let mut progress = Sent::default();
+        let reading = self.departures.as_ref().map(Departures::reading);
+        let most = self.packets_a_call(&packets);
         let outcome = loop {
             if self.next >= packets.end {
                 break Ok(());
             }
             let plan = &self.source.asset.plan;
-            let most = match self.to {
-                MediaTarget::Datagrams(_) => BATCH_PACKETS_MAX,
-                MediaTarget::Stream(_) => INTERLEAVED_PACKETS_MAX,
-            };
             let count = plan.segment_run(self.next, (packets.end - self.next).min(most));
             let run = self.next..self.next + count;
-            let late =
-                Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(run.start)));
+            let due = clock.moment_of(plan.ticks(run.start));
+            let late = Instant::now().saturating_duration_since(due);
+            let at = reading.map(|reading| reading.departure(due));
             let mut tally = SendStats::default();
             let was_blocked = self.to.is_blocked();
-            let sent = self.send_batch(run, form, &mut tally, tools);
+            let sent = self.send_batch(run, form, at, &mut tally, tools);
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
             match was_blocked {
                 // The reader was late, not this server.
@@ -372,6 +379,11 @@ impl PacedStream {
         if progress.packets > 0 {
             self.link.count(self.next, progress);
         }
+        if self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask()) {
+            if let MediaTarget::Datagrams(to) = &mut self.to {
+                tools.counters().departures_missed += to.take_missed_departures();
+            }
+        }
         outcome
     }
 
@@ -380,6 +392,7 @@ impl PacedStream {
         &mut self,
         run: Range<u64>,
         form: SendForm,
+        at: Option<Departure>,
         tally: &mut SendStats,
         tools: &mut Tools,
     ) -> Result<u32, SendError> {
@@ -396,7 +409,7 @@ impl PacedStream {
         };
         let batch = match form {
             SendForm::Image => tools.image_batch(source, run),
-            SendForm::Source => Some(tools.gathered_batch(source, run, shift)),
+            SendForm::Source => Some(tools.gathered_batch(source, run, shift, at)),
         };
         let sent = match batch {
             Some((path, batch)) => path.send(&batch, to, tally),
@@ -425,6 +438,18 @@ impl PacedStream {
             let counters = tools.counters();
             counters.reader_skips += 1;
             counters.packets_skipped += packets;
+        }
+    }
+
+    /// Returns the most packets of one send call of a burst of these packets.
+    fn packets_a_call(&self, packets: &Range<u64>) -> u64 {
+        let burst_packets = packets.end.saturating_sub(self.next);
+        let shared = self.departures.as_ref().map(|departures| departures.packets(burst_packets));
+        match self.to {
+            MediaTarget::Stream(_) => INTERLEAVED_PACKETS_MAX,
+            MediaTarget::Datagrams(_) => {
+                shared.map_or(BATCH_PACKETS_MAX, |packets| packets.min(BATCH_PACKETS_MAX))
+            }
         }
     }
 
@@ -506,6 +531,7 @@ impl Tools {
         source: &'a Source,
         packets: Range<u64>,
         shift: Shift,
+        departure: Option<Departure>,
     ) -> (&'a mut dyn StreamPath, Batch<'a>) {
         let plan = &source.asset.plan;
         let count = (packets.end - packets.start) as u32;
@@ -513,7 +539,10 @@ impl Tools {
         self.gather.fill(plan, packets, shift);
         let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
         let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
-        (self.gathered.of(count.into()), batch)
+        match (departure, &mut self.departing) {
+            (Some(at), Some(path)) => (&mut **path, batch.departing(at)),
+            _ => (self.gathered.of(count.into()), batch),
+        }
     }
 }
 

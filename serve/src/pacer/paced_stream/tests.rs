@@ -101,6 +101,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
         gathered: Sending { short: Box::new(blocked), long: None },
         image: None,
         framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
+        departing: None,
         gather: Gather::default(),
         meter: PacerMeter::new(meters.pacers[0].clone()),
         readers: readers.prefetch_handle(),
@@ -139,5 +140,76 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let report = meters.report((1, 0), 1, Default::default());
     assert_eq!((report.packets, link.progress().packets), (100, 100));
     assert_eq!(tools.meter.counters.late_us.len(), 100);
+    readers.stop();
+}
+
+/// Path that keeps the departure and the number of packets of every batch.
+struct RecordingPath(mpsc::Sender<(Option<Departure>, u32)>);
+
+impl StreamPath for RecordingPath {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        _: &mut Destination,
+        tally: &mut SendStats,
+    ) -> Result<u32, SendError> {
+        self.0.send((batch.departure, batch.packets)).unwrap();
+        tally.packets += u64::from(batch.packets);
+        Ok(batch.packets)
+    }
+}
+
+#[test]
+fn a_burst_with_departure_times_is_spread_over_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(&folder, 188, 300);
+    let meters = Meters::new(1);
+    let readers = Readers::start(|_| true).unwrap();
+    let (usual, sent_at_once) = mpsc::channel();
+    let (departing, sent) = mpsc::channel();
+    let mut tools = Tools {
+        gathered: Sending { short: Box::new(RecordingPath(usual)), long: None },
+        image: None,
+        framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
+        departing: Some(Box::new(RecordingPath(departing))),
+        gather: Gather::default(),
+        meter: PacerMeter::new(meters.pacers[0].clone()),
+        readers: readers.prefetch_handle(),
+        burst: Duration::from_millis(100),
+        ignored_logged: None,
+    };
+    for packets in [1, 2, 4] {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(socket.local_addr().unwrap()).unwrap();
+        let to = Destination::new(socket, "here".to_owned()).unwrap();
+        let link = Arc::new(Link::default());
+        link.source.answer(0..300, true);
+        let to = MediaTarget::Datagrams(Box::new(to));
+        let mut stream = PacedStream::new(source.clone(), to, link);
+        stream.departures = Some(Departures::for_test(packets));
+        stream.play_from(0, 300, Shift::default());
+        let now = Instant::now();
+        stream.step(now, (now + Duration::from_millis(100), Duration::ZERO), &mut tools);
+        let calls: Vec<(Option<Departure>, u32)> = sent.try_iter().collect();
+        assert_eq!(calls.iter().map(|call| call.1).sum::<u32>(), 10, "a burst at 100 a second");
+        assert!(calls.iter().all(|call| u64::from(call.1) <= packets), "{calls:?}");
+        assert_eq!(calls.len(), 10_usize.div_ceil(packets as usize));
+        // Packets are 10 ms apart; the times are those of the first packet of each call.
+        let clock = stream.clock.expect("it plays");
+        let reading = stream.departures.as_ref().unwrap().reading();
+        let first = calls[0].0.expect("it has a time");
+        let apart = Duration::from_millis(10 * packets);
+        for (number, call) in calls.iter().enumerate().skip(1) {
+            let due = clock.moment + apart * number as u32;
+            let found = call.0.expect("it has a time");
+            assert!(found > first);
+            // Two readings of a clock differ by the time between their halves alone.
+            let slack = Duration::from_millis(1);
+            let (soonest, latest) =
+                (reading.departure(due - slack), reading.departure(due + slack));
+            assert!((soonest..=latest).contains(&found), "{number} of {packets}");
+        }
+    }
+    assert_eq!(sent_at_once.try_iter().count(), 0);
     readers.stop();
 }
