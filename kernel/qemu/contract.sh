@@ -4,7 +4,8 @@
 # contract.sh [SERIES...]: the contract of the paths (paths/tests/contract) for the members that
 # take the module pagewire_rtp, on Debian's kernels under QEMU, 6.12 and 6.1 if none is named: every
 # shape, files that are cut, full sockets, peers that go, and calls and copies as claimed, counted
-# by strace where that is installed. Two minutes each, after the build.
+# by strace where that is installed. Then the departure times of all members, which need a kernel
+# with the queueing disciplines fq and etf. Two minutes each, after the build.
 #
 # The guest has no disk: its file system holds the test's program, the shell and the tools it
 # calls, with their libraries, as this host has them. What is skipped is said by the test itself, as
@@ -13,6 +14,8 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
+# shellcheck source-path=SCRIPTDIR source=programs.sh
+source "$here/programs.sh"
 top=$(realpath "$here/../..")
 limit_s=600
 members=msend,kmsend,ksendfile,mmap_rtpmsend,mmap_send_msend
@@ -36,31 +39,6 @@ trap finish EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT
 
-# put ROOT PROGRAM [NAME]: copies a program to ROOT/bin, and what it is linked with to its place.
-put() {
-	local root=$1 program=$2 name=${3:-$2} library
-	cp -L "$program" "$root/bin/${name##*/}"
-	while read -r library; do
-		mkdir -p "$root${library%/*}"
-		cp -nL "$library" "$root$library"
-	done < <(ldd "$program" | grep -o '/[^ ]*' || true)
-}
-
-tools=()
-while read -r tool package; do
-	path=$(command -v "$tool") || die "$tool: not found; apt-get install $package"
-	tools+=("$path")
-done <<-LIST
-	bash bash
-	mount mount
-	insmod kmod
-	ip iproute2
-	unshare util-linux
-	sysctl procps
-LIST
-if path=$(command -v strace); then
-	tools+=("$path")
-fi
 for tool in xz strip; do
 	command -v "$tool" >/dev/null || die "$tool: not found; apt-get install xz-utils binutils"
 done
@@ -77,20 +55,26 @@ for series; do
 	printf '# %s\n' "$series"
 	root=$scratch/$series
 	mkdir -p "$root"/{bin,proc,sys,dev,tmp,modules}
-	for tool in "${tools[@]}"; do
-		put "$root" "$tool"
-	done
+	put_tools "$root" <<-LIST
+		bash bash
+		mount mount
+		insmod kmod
+		ip iproute2
+		tc iproute2
+		unshare util-linux
+		sysctl procps
+	LIST
+	if path=$(type -P strace); then
+		put "$root" "$path"
+	fi
 	put "$root" "$program" contract
 	strip --strip-debug "$root/bin/contract"
 	ln -s bash "$root/bin/sh"
 	lines=$("$here/fetch.sh" "$series")
 	modules=$(sed -n 's/^modules=//p' <<<"$lines")
-	veth=$(find "$modules" -name 'veth.ko*' | head -n 1)
-	case $veth in
-	*.xz) xz -dc "$veth" >"$root/modules/veth.ko" ;;
-	*.ko) cp "$veth" "$root/modules/veth.ko" ;;
-	*) die "veth.ko: not in $modules" ;;
-	esac
+	for module in veth sch_fq sch_etf; do
+		put_module "$root" "$modules" "$module"
+	done
 	lines=$("$here/../rtp/build.sh" debian "$series")
 	cp "$(sed -n 's/^module=//p' <<<"$lines")" "$root/modules/pagewire_rtp.ko"
 	cat >"$root/init" <<-INIT
@@ -109,10 +93,16 @@ for series; do
 		else
 			echo 'guest: not ok the contract of the paths'
 		fi
+		unset ONLY
+		if contract --test-threads=1 --nocapture departures:: 2>&1; then
+			echo 'guest: ok departure times'
+		else
+			echo 'guest: not ok departure times'
+		fi
 		echo 'guest: end'
 		echo o >/proc/sysrq-trigger
 		# The end of the first process would be a panic.
-		read -r -t 60 <> <(:)
+		read -r -t 60 <>/dev/console
 	INIT
 	chmod +x "$root/init"
 	"$here/boot.sh" --root "$root" --linux "$series" --memory 1536 --timeout "$limit_s" \

@@ -12,7 +12,7 @@ use std::fmt;
 
 use paths::{PATHS, RECEIVE_PATHS, Transport};
 
-use crate::experiments::peers;
+use crate::experiments::{pacing, peers};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
@@ -132,6 +132,29 @@ pub(crate) static SESSIONS: Explanation = Explanation {
     duration: "some 20 seconds a number of sessions; in full several minutes",
     example: &["pagewire lab sessions --sessions 100 --sessions 500 --cores 1"],
     options: &["sessions", "seconds", "cores"],
+};
+
+pub(crate) static PACING: Explanation = Explanation {
+    measures: "the installed server with N sessions of a 5 Mb/s asset, by pacer (--pacing of \
+               serve) and burst (1 to 40 ms): gaps between packets, the longest burst and the \
+               delay factor (RFC 4445) at receivers, against the server's CPU cost",
+    members: || {
+        format!(
+            "{}; txtime needs a kernel with the queueing discipline fq, else it is skipped with \
+             the reason",
+            pacing::MEMBERS.join(", ")
+        )
+    },
+    sinks: "veth for a few watched sessions, ifb-software for the others",
+    units: "gap: µs; longest burst: packets and bytes of a session in any millisecond, fewer is \
+            smoother; delay factor: ms of buffer that a receiver needs, less is smoother; media \
+            loss: packets; CPU cost: s/GB, less is cheaper, and relative to user at 20 ms",
+    duration: "--quick under a minute; in full some 15 minutes",
+    example: &[
+        "pagewire lab pacing --quick",
+        "pagewire lab pacing --sessions 500 --json mine.json",
+    ],
+    options: &["member", "sessions", "seconds"],
 };
 
 pub(crate) static COLD: Explanation = Explanation {

@@ -149,6 +149,19 @@ impl Network {
         ip(&["rule", "add", "ipproto", "udp", "sport", &port, "to", &sunk, "lookup", table])
     }
 
+    /// Has the kernel segment runs longer than `segments` before a sink's device.
+    pub fn limit_segments(&self, sink: &Sink, segments: u32) -> Result<(), Error> {
+        ip(&["link", "set", "dev", device(sink), "gso_max_segs", &segments.to_string()])
+    }
+
+    /// Gives a sink's device a queueing discipline, such as `fq`.
+    ///
+    /// # Errors
+    /// [`Error::Host`] with the kernel's answer where it was built without that discipline.
+    pub fn set_queue(&self, sink: &Sink, discipline: &str) -> Result<(), Error> {
+        call("tc", &["qdisc", "replace", "dev", device(sink), "root", discipline])
+    }
+
     /// Returns a command that runs `program` in the second namespace.
     pub fn far_command(&self, program: &std::path::Path) -> Command {
         let far = self.far.as_ref().expect("the veth pair is made first");
@@ -382,7 +395,7 @@ fn ip(arguments: &[&str]) -> Result<(), Error> {
 fn call(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| Error::Unavailable {
-        need: "the programs ip (iproute2) and nsenter (util-linux)",
+        need: "the programs ip and tc (iproute2) and nsenter (util-linux)",
         found: format!("{program}: {error}; install iproute2 and util-linux"),
     })?;
     if output.status.success() {

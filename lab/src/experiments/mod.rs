@@ -10,6 +10,7 @@ mod cold;
 mod copy;
 mod descriptors;
 mod kernel;
+pub(crate) mod pacing;
 mod paths;
 pub(crate) mod peers;
 mod receive;
@@ -57,6 +58,13 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: sessions::run,
         explanation: &explain::SESSIONS,
+    },
+    Experiment {
+        name: "pacing",
+        summary: "how even streams are, by pacer and burst, against the CPU cost",
+        sends: true,
+        run: pacing::run,
+        explanation: &explain::PACING,
     },
     Experiment {
         name: "cold",

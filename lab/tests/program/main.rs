@@ -11,6 +11,7 @@
 
 mod kernel;
 mod namespace;
+mod pacing;
 mod peers;
 mod receive;
 mod seal;

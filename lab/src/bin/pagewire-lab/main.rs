@@ -76,10 +76,10 @@ struct Options {
     /// [default: 20 within 21 minutes, or --rounds where that is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds_max: Option<u16>,
-    /// Sessions, for `sessions`; may be given several times.
+    /// Sessions, for `sessions`, where it may be given several times, and for `pacing`.
     #[arg(long, value_name = "N")]
     sessions: Vec<usize>,
-    /// Seconds of steady streaming, for `sessions`.
+    /// Seconds of steady streaming, for `sessions` and `pacing`.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
     /// Threads, for `seal`; may be given several times, the first for its libraries.

@@ -27,7 +27,7 @@ mod pagewire;
 mod peer;
 mod point;
 mod process;
-mod rtsp;
+pub(crate) mod rtsp;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

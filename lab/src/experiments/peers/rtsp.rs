@@ -11,7 +11,7 @@ use std::time::Duration;
 use measure::Error;
 
 /// A playing session.
-pub(super) struct Session {
+pub(crate) struct Session {
     stream: BufReader<TcpStream>,
     url: String,
     /// Header line of the session, once it is set up.
@@ -21,7 +21,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Plays `url` with RTP to `port` and RTCP to the port after it.
-    pub(super) fn play(url: &str, port: u16) -> Result<Session, Error> {
+    pub(crate) fn play(url: &str, port: u16) -> Result<Session, Error> {
         let failed = || Error::host(format!("connecting to {url}"));
         let authority = url.trim_start_matches("rtsp://").split('/').next().unwrap_or_default();
         let stream = TcpStream::connect(authority).map_err(failed())?;

@@ -16,25 +16,25 @@ use measure::meter::Cores;
 use measure::network::Network;
 
 /// A running load.
-pub(super) struct Load {
+pub(crate) struct Load {
     child: Child,
     lines: BufReader<ChildStdout>,
     what: String,
 }
 
 /// Options of the load.
-pub(super) struct Asked<'a> {
-    pub(super) url: &'a str,
-    pub(super) sessions: usize,
+pub(crate) struct Asked<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) sessions: usize,
     /// True to verify every packet; otherwise the sink drops RTP and only RTSP and RTCP are
     /// answered.
-    pub(super) verified: bool,
-    pub(super) source: Ipv4Addr,
-    pub(super) seconds: f64,
+    pub(crate) verified: bool,
+    pub(crate) source: Ipv4Addr,
+    pub(crate) seconds: f64,
 }
 
 impl Load {
-    pub(super) fn start(
+    pub(crate) fn start(
         network: &Network,
         asked: &Asked<'_>,
         cores: &Cores,
@@ -54,7 +54,7 @@ impl Load {
     }
 
     /// Reads lines until the event of that name.
-    pub(super) fn await_event(&mut self, name: &str) -> Result<Value, Error> {
+    pub(crate) fn await_event(&mut self, name: &str) -> Result<Value, Error> {
         let mut line = String::new();
         loop {
             line.clear();

@@ -17,13 +17,13 @@
 //! Does not use several assets, or clients that pause and seek; `pagewire load` can be aimed at any
 //! server.
 
-mod load;
-mod server;
+pub(crate) mod load;
+pub(crate) mod server;
 
 use std::time::{Duration, Instant};
 
 use self::load::{Asked, Load};
-use self::server::{Facts, Server};
+use self::server::{ASSET, Facts, Server};
 use measure::Error;
 use measure::meter::{Cores, Meter};
 use measure::network::{Network, Sink, taken};
@@ -149,7 +149,7 @@ impl Bench {
 
     fn measure(&self, sessions: usize, cores: usize) -> Result<Point, Error> {
         let (for_server, for_clients) = self.cores.split(cores);
-        let server = Server::start(self.folder.path(), &for_server, RTP_PORT)?;
+        let server = Server::start(self.folder.path(), &for_server, (RTP_PORT, &[]))?;
         server.await_plan()?;
         let idle = server.facts()?;
         let idle_kernel = self.idle_kernel_share();
@@ -271,8 +271,7 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
     }
 }
 
-/// Name of the served asset, and its rate.
-const ASSET: &str = "asset.ts";
+/// Rate of the served asset.
 const BITS_PER_SECOND: u64 = 5_000_000;
 /// One session of this many has every packet verified: the same share at every point, as packets
 /// received here cost the sender more than those in the ifb device.

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::ASSET;
 use crate::installed;
 use measure::Error;
 use measure::meter::Cores;
 use measure::network::Network;
 
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     /// Kept open: a server must not get SIGPIPE when nobody reads its ready line.
     stdout: BufReader<ChildStdout>,
@@ -25,19 +24,27 @@ pub(super) struct Server {
 }
 
 /// Figures of the index at one moment.
-pub(super) struct Facts {
-    pub(super) packets: u64,
-    pub(super) bytes: u64,
-    pub(super) refused: u64,
-    pub(super) processor_seconds: f64,
-    pub(super) memory_bytes: u64,
-    pub(super) late_p99_us: u64,
-    pub(super) late_p999_us: u64,
+pub(crate) struct Facts {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) refused: u64,
+    /// System calls made to send.
+    pub(crate) calls: u64,
+    /// Sessions whose packets the kernel holds until they are due.
+    pub(crate) sessions_txtime: u64,
+    pub(crate) processor_seconds: f64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) late_p99_us: u64,
+    pub(crate) late_p999_us: u64,
 }
 
 impl Server {
-    /// Serves `folder`/served on these cores, one pacer on each.
-    pub(super) fn start(folder: &Path, cores: &Cores, rtp_port: u16) -> Result<Server, Error> {
+    /// Serves `folder`/served on these cores, one pacer on each, with `more` options.
+    pub(crate) fn start(
+        folder: &Path,
+        cores: &Cores,
+        (rtp_port, more): (u16, &[&str]),
+    ) -> Result<Server, Error> {
         let program = installed::pagewire()?;
         let cache = folder.join("cache");
         let any = format!("{}:0", Network::NEAR);
@@ -45,6 +52,7 @@ impl Server {
         command.args(["serve", "--rtsp", &any, "--http", &any, "--path", "wire_sendfile"]);
         command.args(["--rtp-port", &rtp_port.to_string()]);
         command.args(["--pacers", &cores.count().to_string()]);
+        command.args(more);
         // All sessions come from two addresses.
         command.args(["--exempt-from-limits", "0.0.0.0/0"]);
         command.arg("--cache").arg(&cache).arg(folder.join("served"));
@@ -67,11 +75,11 @@ impl Server {
         Ok(server)
     }
 
-    pub(super) fn stream_url(&self) -> String {
+    pub(crate) fn stream_url(&self) -> String {
         format!("rtsp://{}/{}", self.rtsp, ASSET)
     }
 
-    pub(super) fn await_plan(&self) -> Result<(), Error> {
+    pub(crate) fn await_plan(&self) -> Result<(), Error> {
         let deadline = Instant::now() + PLAN_WAIT;
         while Instant::now() < deadline {
             if self.index()?["files"][0]["stream"].is_object() {
@@ -83,7 +91,7 @@ impl Server {
     }
 
     /// Waits until the wire image that the first session requested has its name.
-    pub(super) fn await_image(&self) -> Result<(), Error> {
+    pub(crate) fn await_image(&self) -> Result<(), Error> {
         let deadline = Instant::now() + PLAN_WAIT;
         while Instant::now() < deadline {
             let entries = std::fs::read_dir(&self.images).into_iter().flatten().flatten();
@@ -96,7 +104,7 @@ impl Server {
         Err(Error::Host { what: "the wire image".to_owned(), found: "not made".to_owned() })
     }
 
-    pub(super) fn facts(&self) -> Result<Facts, Error> {
+    pub(crate) fn facts(&self) -> Result<Facts, Error> {
         let index = self.index()?;
         let server = &index["server"];
         let count = |name: &str| server[name].as_u64().unwrap_or(0);
@@ -105,6 +113,8 @@ impl Server {
             packets: count("packets"),
             bytes: count("bytes"),
             refused: count("refused"),
+            calls: count("calls"),
+            sessions_txtime: count("sessions_txtime"),
             processor_seconds: server["processor_seconds"].as_f64().unwrap_or(0.0),
             memory_bytes: count("memory_bytes"),
             late_p99_us: late("p99"),
@@ -146,5 +156,7 @@ impl Drop for Server {
     }
 }
 
+/// Name of the served asset.
+pub(crate) const ASSET: &str = "asset.ts";
 const PLAN_WAIT: Duration = Duration::from_secs(30);
 const STOP_WAIT: Duration = Duration::from_secs(5);
