@@ -7,6 +7,9 @@
 //! command that changes it. The cost of a session: the calls of [`DepartureQueue::of`]; of a burst:
 //! one reading of the clock, and a send call for every [`Departures::packets`] instead of one.
 //!
+//! A burst is handed over [`LEAD`] before its first packet is due, so that a pacer that wakes late
+//! delays no packet.
+//!
 //! Sources: `tc-fq(8)` (`flow_limit`: 100 packets of a flow in its queue, a segmented send counted
 //! as one), `tc-etf(8)`.
 //! Does not change a device's queue.
@@ -42,6 +45,12 @@ impl Departures {
     /// configured number, or more where the queue would not hold so many sends of one session.
     pub(crate) fn packets(&self, burst_packets: u64) -> u64 {
         self.packets.max(burst_packets.div_ceil(SENDS_PER_BURST_MAX))
+    }
+
+    /// Returns the time by which a burst is handed over before it is due: at most a burst, so that
+    /// the queue never holds more than two.
+    pub(crate) fn lead(&self, burst: Duration) -> Duration {
+        LEAD.min(burst)
     }
 
     /// Reads the queue's clock, for the sends of one burst.
@@ -112,6 +121,8 @@ impl PacingChoice {
 
 /// Sends of a session in one burst. Two bursts may be in an `fq`, which holds 100 of a flow.
 const SENDS_PER_BURST_MAX: u64 = 32;
+/// More than a pacer is late at loads that it carries (docs/measurements.md: `late, 99.9 %`).
+const LEAD: Duration = Duration::from_millis(5);
 /// Interval at which a session's missed departures are asked for.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Different reasons that are logged: some devices, each with one.

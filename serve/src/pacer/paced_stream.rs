@@ -209,8 +209,9 @@ impl PacedStream {
         let plan = &self.source.asset.plan;
         // After a stall a step sends at most a burst and a packet, or more when the processor was
         // taken away. Without kernel preemption the latter recurs, for longer than a burst.
-        let cap = plan.ticks(self.next) + ticks(tools.burst + CATCH_UP * overslept) + 1;
-        let horizon = clock.ticks_at(wake).min(cap);
+        let lead = self.lead(tools.burst);
+        let cap = plan.ticks(self.next) + ticks(tools.burst + lead + CATCH_UP * overslept) + 1;
+        let horizon = clock.ticks_at(wake + lead).min(cap);
         let due = plan.packets_before(horizon).min(self.end);
         let target = due.min(ready);
         let outcome = self.send(self.next..target, form, clock, tools);
@@ -228,7 +229,8 @@ impl PacedStream {
             Ok(()) if clock.ticks_at(now) >= cap => Step::Behind,
             Ok(()) => {
                 self.to.note_in_time();
-                Step::Sent { due: clock.moment_of(self.source.asset.plan.ticks(self.next)) }
+                let due = clock.moment_of(self.source.asset.plan.ticks(self.next));
+                Step::Sent { due: due.checked_sub(lead).unwrap_or(due) }
             }
             Err(step) => step,
         }
@@ -439,6 +441,11 @@ impl PacedStream {
             counters.reader_skips += 1;
             counters.packets_skipped += packets;
         }
+    }
+
+    /// Returns the time by which packets are handed to the kernel before they are due.
+    fn lead(&self, burst: Duration) -> Duration {
+        self.departures.as_ref().map_or(Duration::ZERO, |departures| departures.lead(burst))
     }
 
     /// Returns the most packets of one send call of a burst of these packets.
