@@ -15,8 +15,9 @@
 //! 10,000 of all, and drops more: a destination with departure times therefore hears of drops
 //! (`ENOBUFS`), which are sends to be repeated.
 //!
-//! Sources: `tc-fq(8)`, `tc-etf(8)`; Linux 6.18 `net/sched/sch_fq.c`, `net/sched/sch_etf.c` (drops a
-//! packet of a socket with another clock, and one that is late), `net/core/sock.c`.
+//! Sources: `tc-fq(8)`, `tc-etf(8)`; Linux 6.18 `net/sched/sch_fq.c` (heeds times since 4.20),
+//! `net/sched/sch_etf.c` (drops a packet of a socket with another clock, and one that is late),
+//! `net/core/sock.c`.
 //!
 //! Does not set up a discipline, and does not set `SO_PRIORITY`, by which `mqprio` chooses a queue.
 

@@ -53,7 +53,9 @@ fn streams_are_smoother_by_short_bursts_and_every_figure_is_there() {
         None => cases.push(("txtime", "20")),
     }
     for (member, burst_ms) in cases {
-        for metric in ["gap, median", "gap, 99 %", "CPU cost", "calls", "delay factor, median"] {
+        for metric in
+            ["gap, median", "gap, 99 %", "burst, 99 %", "CPU cost", "calls", "delay factor, median"]
+        {
             assert!(figure(member, burst_ms, metric) > 0.0, "{metric} of {member} {burst_ms}");
         }
         assert_eq!(figure(member, burst_ms, "media loss"), 0.0);

@@ -42,6 +42,23 @@ fn every_path_gives_the_same_bytes() {
     }
 }
 
+/// Loopback mostly has no queue for departure times; the session is then paced as by default. In a
+/// guest with `fq`, `lab pacing` streams by it.
+#[test]
+fn pacing_by_departure_times_gives_the_same_bytes() {
+    let clip = Clip { seed: 37, milliseconds: 1500, bits_per_second: 2_000_000, with_clock: true };
+    let clip = clip.bytes();
+    let timed: Vec<u8> = clip.chunks(188).flat_map(|p| [&[1, 2, 3, 4], p].concat()).collect();
+    let files: &[(&str, &[u8])] = &[("188.ts", &clip), ("192.m2ts", &timed)];
+    for pacing in ["txtime", "txtime=4"] {
+        let server = serve(files, &["--pacing", pacing]);
+        let snapshot = ResourceSnapshot::of(&server);
+        assert_streams(&server, pacing, &clip);
+        snapshot.assert_restored(&server);
+        assert_eq!(server.index()["server"]["sessions_txtime"], 0, "no session is left");
+    }
+}
+
 /// Names that `--path` takes, as the refusal of an unknown name lists them.
 fn names() -> Vec<String> {
     let place = Place::new();

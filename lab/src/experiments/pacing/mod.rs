@@ -10,7 +10,7 @@
 //! segmentation; both have the queueing discipline `fq` for all cases, where the kernel has it.
 //! Without it `txtime` is skipped with the reason.
 //!
-//! Gaps and delay factors are pooled over the watched sessions; the longest burst is the most
+//! Gaps, bursts and delay factors are pooled over the watched sessions; the longest burst is the most
 //! packets of one session in any millisecond.
 //!
 //! Sources: RFC 4445 §3 (media delivery index); tc-fq(8); docs/measuring.md.
@@ -22,7 +22,7 @@ mod watch;
 
 use std::time::{Duration, SystemTime};
 
-use self::smoothness::{Burst, INTERVAL, delay_factors, gaps, quantile};
+use self::smoothness::{Burst, INTERVAL, bursts, delay_factors, gaps, quantile};
 use self::watch::{Watch, Watched};
 use crate::experiments::sessions::load::{Asked, Load};
 use crate::experiments::sessions::server::{ASSET, Server};
@@ -123,7 +123,9 @@ impl Case {
 struct Sample {
     gap_p50: Duration,
     gap_p99: Duration,
-    burst: Burst,
+    burst_p50: usize,
+    burst_p99: usize,
+    longest: Burst,
     delay_factor_p50: Duration,
     delay_factor_max: Duration,
     lost: u64,
@@ -250,11 +252,13 @@ impl Sample {
         let begin = begin.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let intervals = seconds / INTERVAL.as_secs() as usize;
         let mut all_gaps: Vec<Duration> = Vec::new();
-        let (mut factors, mut burst, mut lost) = (Vec::new(), Burst::default(), 0);
+        let mut all_bursts: Vec<usize> = Vec::new();
+        let (mut factors, mut longest, mut lost) = (Vec::new(), Burst::default(), 0);
         for session in watched {
             let arrivals = &session.arrivals;
             all_gaps.extend(gaps(arrivals));
-            burst = burst.max(Burst::longest(arrivals));
+            all_bursts.extend(bursts(arrivals));
+            longest = longest.max(Burst::longest(arrivals));
             factors.extend(delay_factors(arrivals, BITS_PER_SECOND as f64, (begin, intervals)));
             lost += session.lost();
         }
@@ -262,11 +266,14 @@ impl Sample {
             return Err("no packet of the watched sessions arrived".to_owned());
         }
         all_gaps.sort_unstable();
+        all_bursts.sort_unstable();
         factors.sort_unstable();
         Ok(Sample {
             gap_p50: quantile(&all_gaps, 0.5),
             gap_p99: quantile(&all_gaps, 0.99),
-            burst,
+            burst_p50: quantile(&all_bursts, 0.5),
+            burst_p99: quantile(&all_bursts, 0.99),
+            longest,
             delay_factor_p50: quantile(&factors, 0.5),
             delay_factor_max: quantile(&factors, 1.0),
             lost,
@@ -297,8 +304,10 @@ fn add(cases: &[Case], sessions: usize, results: &mut Results) {
         let (us, ms) = (|time: Duration| time.as_secs_f64() * 1e6, 1e-3);
         push("gap, median", "µs", figure(&|s| us(s.gap_p50)));
         push("gap, 99 %", "µs", figure(&|s| us(s.gap_p99)));
-        push("longest burst", "packets", figure(&|s| s.burst.packets as f64));
-        push("longest burst, bytes", "B", figure(&|s| s.burst.bytes as f64));
+        push("burst, median", "packets", figure(&|s| s.burst_p50 as f64));
+        push("burst, 99 %", "packets", figure(&|s| s.burst_p99 as f64));
+        push("longest burst", "packets", figure(&|s| s.longest.packets as f64));
+        push("longest burst, bytes", "B", figure(&|s| s.longest.bytes as f64));
         push("delay factor, median", "ms", figure(&|s| us(s.delay_factor_p50) * ms));
         push("delay factor, most", "ms", figure(&|s| us(s.delay_factor_max) * ms));
         push("media loss", "packets", figure(&|s| s.lost as f64));
@@ -346,6 +355,6 @@ const EMULATED: &str = "QEMU TCG";
 const EMULATION: &str = "an emulated processor: times and costs are not those of a machine; \
     compare ratios of this run alone";
 const DEFINITIONS: &str = "arrival times are the kernel's (SO_TIMESTAMPNS); gaps of all watched \
-    sessions; longest burst: the most packets, and bytes, of one session within any millisecond; \
+    sessions; burst: packets less than 1 ms apart; longest burst: the most packets, and bytes, of one session within any millisecond; \
     delay factor: RFC 4445 over intervals of 1 s at the asset's rate; media loss: packets lost or \
     out of order; a packet has 1,316 bytes and lasts 2.1 ms";

@@ -52,6 +52,12 @@ impl Burst {
     }
 }
 
+/// Returns the number of packets of each burst: neighbours less than [`BURST_WINDOW`] apart.
+pub(super) fn bursts(arrivals: &[Arrival]) -> impl Iterator<Item = usize> {
+    let is_near = |a: &Arrival, b: &Arrival| b.at < a.at + BURST_WINDOW;
+    arrivals.chunk_by(is_near).map(<[Arrival]>::len)
+}
+
 /// Returns the times between neighbouring packets, in order of arrival.
 pub(super) fn gaps(arrivals: &[Arrival]) -> impl Iterator<Item = Duration> {
     arrivals.windows(2).map(|pair| pair[1].at.saturating_sub(pair[0].at))
@@ -85,11 +91,11 @@ pub(super) fn delay_factors(
     (0..intervals).map(of_interval).collect()
 }
 
-/// Returns the value that a `share` of the sorted durations do not exceed.
+/// Returns the value that a `share` of the sorted ones do not exceed.
 ///
 /// # Panics
-/// Without a duration.
-pub(super) fn quantile(sorted: &[Duration], share: f64) -> Duration {
+/// Without a value.
+pub(super) fn quantile<T: Copy>(sorted: &[T], share: f64) -> T {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
@@ -108,7 +114,7 @@ mod tests {
     const PACKET: Duration = Duration::from_millis(2);
 
     /// Returns `bursts` bursts of `packets` packets, 1 µs apart, in the place of an even stream.
-    fn bursts(packets: u32, bursts: u32) -> Vec<Arrival> {
+    fn stream(packets: u32, bursts: u32) -> Vec<Arrival> {
         let each = (0..bursts).flat_map(|burst| (0..packets).map(move |packet| (burst, packet)));
         let at = |(burst, packet): (u32, u32)| {
             PACKET * packets * burst + Duration::from_micros(1) * packet
@@ -129,19 +135,19 @@ mod tests {
 
     #[test]
     fn an_even_stream_has_the_delay_factor_of_a_packet() {
-        assert_near(&factors_ms(&bursts(1, 1000), 2), &[2.0, 2.0]);
+        assert_near(&factors_ms(&stream(1, 1000), 2), &[2.0, 2.0]);
     }
 
     #[test]
     fn a_stream_in_bursts_has_the_delay_factor_of_a_burst() {
-        assert_near(&factors_ms(&bursts(10, 100), 2), &[20.0, 20.0]);
-        assert_near(&factors_ms(&bursts(20, 25), 1), &[40.0]);
+        assert_near(&factors_ms(&stream(10, 100), 2), &[20.0, 20.0]);
+        assert_near(&factors_ms(&stream(20, 25), 1), &[40.0]);
     }
 
     #[test]
     fn a_stop_and_the_packets_after_it_count_once_each() {
         // 100 ms of the first second are missing and follow at once at its end.
-        let mut arrivals = bursts(1, 1000);
+        let mut arrivals = stream(1, 1000);
         for arrival in &mut arrivals[200..250] {
             arrival.at = PACKET * 250;
         }
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_too_fast_or_slow_drifts_away() {
-        let faster: Vec<Arrival> = bursts(1, 1000)
+        let faster: Vec<Arrival> = stream(1, 1000)
             .into_iter()
             .map(|arrival| Arrival { at: arrival.at.mul_f64(0.9), ..arrival })
             .collect();
@@ -165,15 +171,15 @@ mod tests {
 
     #[test]
     fn an_interval_without_a_packet_has_its_own_length() {
-        assert_near(&factors_ms(&bursts(1, 500), 3), &[2.0, 1000.0, 1000.0]);
+        assert_near(&factors_ms(&stream(1, 500), 3), &[2.0, 1000.0, 1000.0]);
     }
 
     #[test]
     fn the_longest_burst_is_what_arrives_within_a_millisecond() {
         let longest = |arrivals: &[Arrival]| Burst::longest(arrivals);
         assert_eq!(longest(&[]), Burst::default());
-        assert_eq!(longest(&bursts(1, 9)), Burst { packets: 1, bytes: 1250 });
-        assert_eq!(longest(&bursts(7, 9)), Burst { packets: 7, bytes: 7 * 1250 });
+        assert_eq!(longest(&stream(1, 9)), Burst { packets: 1, bytes: 1250 });
+        assert_eq!(longest(&stream(7, 9)), Burst { packets: 7, bytes: 7 * 1250 });
         let at = |us| Arrival { at: Duration::from_micros(us), bytes: 100 };
         let uneven = [at(0), at(900), at(1000), at(1899), at(1900), at(5000)];
         assert_eq!(longest(&uneven), Burst { packets: 3, bytes: 300 });
@@ -185,8 +191,19 @@ mod tests {
     }
 
     #[test]
+    fn bursts_are_packets_less_than_a_millisecond_apart() {
+        assert_eq!(bursts(&[]).count(), 0);
+        assert_eq!(bursts(&stream(1, 3)).collect::<Vec<_>>(), [1, 1, 1]);
+        let mixed = [&stream(4, 2)[..], &[Arrival { at: PACKET * 9, bytes: 1 }]].concat();
+        assert_eq!(bursts(&mixed).collect::<Vec<_>>(), [4, 4, 1]);
+        let at = |us| Arrival { at: Duration::from_micros(us), bytes: 1 };
+        let steady = [at(0), at(999), at(1998), at(2998)];
+        assert_eq!(bursts(&steady).collect::<Vec<_>>(), [3, 1], "a millisecond parts them");
+    }
+
+    #[test]
     fn gaps_are_between_neighbours_and_quantiles_of_them() {
-        let arrivals = bursts(2, 3);
+        let arrivals = stream(2, 3);
         let mut found: Vec<Duration> = gaps(&arrivals).collect();
         let (short, long) = (Duration::from_micros(1), Duration::from_micros(3999));
         assert_eq!(found, [short, long, short, long, short]);
