@@ -79,7 +79,9 @@ pub enum PacketPacing {
 impl PacketPacing {
     /// Most packets that can share a departure time: those of one send.
     pub const PACKETS_MAX: u32 = 48;
-    /// Packets that share a departure time by default: one, the smoothest.
+    /// Packets that share a departure time by default: one, the smoothest. In a guest with `fq`
+    /// (`kernel/qemu/pacing.sh`), at a burst of 20 ms, 1, 2 and 4 cost 1.9, 1.7 and 0.9 times the
+    /// CPU time of [`PacketPacing::User`], in bursts of 1, 2 and 4 packets instead of 10.
     pub const PACKETS: u32 = 1;
 }
 
