@@ -147,7 +147,8 @@ pub(crate) static PACING: Explanation = Explanation {
     },
     sinks: "veth for a few watched sessions, ifb-software for the others",
     units: "gap: µs; burst: packets less than 1 ms apart; longest burst: packets and bytes of a \
-            session in any millisecond, fewer is smoother; delay factor: ms of buffer that a receiver needs, less is smoother; media \
+            session in any millisecond, fewer is smoother; delay factor: ms of buffer that \
+            a receiver needs, less is smoother; media \
             loss: packets; CPU cost: s/GB, less is cheaper, and relative to user at 20 ms",
     duration: "--quick under a minute; in full some 15 minutes",
     example: &[

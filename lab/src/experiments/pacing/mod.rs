@@ -10,8 +10,8 @@
 //! segmentation; both have the queueing discipline `fq` for all cases, where the kernel has it.
 //! Without it `txtime` is skipped with the reason.
 //!
-//! Gaps, bursts and delay factors are pooled over the watched sessions; the longest burst is the most
-//! packets of one session in any millisecond.
+//! Gaps, bursts and delay factors are pooled over the watched sessions; the longest burst is the
+//! most packets of one session in any millisecond.
 //!
 //! Sources: RFC 4445 §3 (media delivery index); tc-fq(8); docs/measuring.md.
 //! Does not model a network; switches and links add what they add. A guest's times are not a
@@ -355,6 +355,7 @@ const EMULATED: &str = "QEMU TCG";
 const EMULATION: &str = "an emulated processor: times and costs are not those of a machine; \
     compare ratios of this run alone";
 const DEFINITIONS: &str = "arrival times are the kernel's (SO_TIMESTAMPNS); gaps of all watched \
-    sessions; burst: packets less than 1 ms apart; longest burst: the most packets, and bytes, of one session within any millisecond; \
+    sessions; burst: packets less than 1 ms apart; longest burst: the most packets, \
+    and bytes, of one session within any millisecond; \
     delay factor: RFC 4445 over intervals of 1 s at the asset's rate; media loss: packets lost or \
     out of order; a packet has 1,316 bytes and lasts 2.1 ms";
