@@ -381,10 +381,10 @@ impl PacedStream {
         if progress.packets > 0 {
             self.link.count(self.next, progress);
         }
-        if self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask()) {
-            if let MediaTarget::Datagrams(to) = &mut self.to {
-                tools.counters().departures_missed += to.take_missed_departures();
-            }
+        if let MediaTarget::Datagrams(to) = &mut self.to
+            && self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask())
+        {
+            tools.counters().departures_missed += to.take_missed_departures();
         }
         outcome
     }
