@@ -202,7 +202,7 @@ fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
     if !control.bye_sent {
         control.bye_sent = true;
         let sender = sender(session, control.shift);
-        session.transport.send_rtcp(&rtcp::sender_bye(&sender, &session.cname, reason));
+        session.transport.send_bye(&rtcp::sender_bye(&sender, &session.cname, reason));
     }
 }
 

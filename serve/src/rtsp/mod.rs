@@ -21,6 +21,7 @@ pub(crate) mod rtsp_input;
 pub(crate) mod rtsp_output;
 pub(crate) mod session_transport;
 mod setup;
+mod starting;
 pub(crate) mod stream_session;
 pub(crate) mod tunnels;
 
@@ -53,6 +54,7 @@ use crate::pacer::ticks;
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
 use crate::rtsp::rtsp_output::RtspOutput;
 use crate::rtsp::session_transport::SessionTransport;
+use crate::rtsp::starting::Starting;
 use crate::rtsp::stream_session::{Shift, StreamSession};
 use crate::rtsp::tunnels::{OTHER_HALF_WAIT, read_head, without_partner};
 use crate::server_state::ServerState;
@@ -164,6 +166,8 @@ struct RtspConnection {
     output: Arc<RtspOutput>,
     /// Sessions whose media the connection carries, by both of their channels.
     channels: Mutex<HashMap<u8, Weak<StreamSession>>>,
+    /// Play that begins when its reply is written.
+    starting: Mutex<Option<Starting>>,
 }
 
 /// Carries out the requests of a connection to its end, and ends or orphans its sessions.
@@ -175,8 +179,16 @@ async fn converse(
 ) {
     let Ok(local) = output.stream().local_addr() else { return };
     let number = server.next_connection.fetch_add(1, Ordering::Relaxed);
-    let (sessions, channels) = (Arc::<AtomicU32>::default(), Mutex::default());
-    let connection = RtspConnection { number, peer, local, sessions, server, output, channels };
+    let connection = RtspConnection {
+        number,
+        peer,
+        local,
+        sessions: Arc::default(),
+        server,
+        output,
+        channels: Mutex::default(),
+        starting: Mutex::default(),
+    };
     connection.serve(input).await;
     // Finding them scans all sessions: skipped for a connection without any.
     if connection.sessions.load(Ordering::Relaxed) > 0 {
@@ -215,6 +227,9 @@ impl RtspConnection {
                     }
                     let response = self.carry_out(&request).await.header("Server", "pagewire");
                     let told = self.output.write(&response.encode(), timeouts.write).await;
+                    if let Some(starting) = self.starting.lock().unwrap().take() {
+                        starting.begin();
+                    }
                     if !told || request.close {
                         return;
                     }
@@ -433,7 +448,9 @@ impl RtspConnection {
             // It opens a file, so it runs on a thread that may block.
             tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
         }
-        session.pacer.play(number, shift, packets.clone());
+        let starting =
+            Starting { session: session.clone(), play: number, shift, packets: packets.clone() };
+        *self.starting.lock().unwrap() = Some(starting);
         Ok(self.playing(request, &session, play, shift, packets))
     }
 

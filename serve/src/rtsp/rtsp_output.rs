@@ -76,6 +76,15 @@ impl RtspOutput {
         }
     }
 
+    /// Sends an RTCP packet on `channel` behind the bytes that wait for a slow reader: BYE, which
+    /// no later packet replaces.
+    pub(crate) fn send_last_rtcp(&self, channel: u8, packet: &[u8]) {
+        let Ok(bytes) = u16::try_from(packet.len()) else { return };
+        let frame = [&interleaved_header(channel, bytes), packet].concat();
+        // Dropped only behind more unread replies than may wait.
+        let _ = self.lock().write(&frame, &mut SendStats::default());
+    }
+
     /// Sends what waits for the socket; false when the connection has failed.
     pub(crate) fn flush(&self) -> bool {
         // Through the runtime, so that it notices a full socket and waits for room.

@@ -60,6 +60,16 @@ impl SessionTransport {
         matches!(self, SessionTransport::Interleaved { .. })
     }
 
+    /// Sends the RTCP packet that ends a stream; a slow reader over TCP gets it later.
+    pub(crate) fn send_bye(&self, packet: &[u8]) {
+        match self {
+            SessionTransport::Udp(_) => self.send_rtcp(packet),
+            SessionTransport::Interleaved { output, channels, .. } => {
+                output.send_last_rtcp(channels.rtcp, packet);
+            }
+        }
+    }
+
     /// Sends an RTCP packet; one for which there is no room is dropped.
     pub(crate) fn send_rtcp(&self, packet: &[u8]) {
         match self {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! starting: a play whose reply is not yet written.
+//!
+//! Media over TCP shares the connection with the reply to its PLAY and must not overtake it: a
+//! client that waits for the reply drops the frames before it (ffmpeg's rtsp.c skips them), and
+//! with them the first key frame. The play is therefore prepared, the reply written, and then the
+//! pacer told. Costs nothing but the time of writing the reply.
+//!
+//! Sources: RFC 2326 §10.5, §10.12.
+//! Does not choose the range.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use wire::rtsp::SessionState;
+
+use crate::rtsp::stream_session::{Shift, StreamSession};
+
+/// A play to begin behind its reply.
+pub(super) struct Starting {
+    pub(super) session: Arc<StreamSession>,
+    /// Number of the PLAY in its session.
+    pub(super) play: u64,
+    pub(super) shift: Shift,
+    pub(super) packets: Range<u64>,
+}
+
+impl Starting {
+    /// Begins the play, unless another connection has stopped or replaced it meanwhile.
+    pub(super) fn begin(self) {
+        let control = self.session.control.lock().unwrap();
+        if control.play == self.play && control.state.state() == SessionState::Playing {
+            self.session.pacer.play(self.play, self.shift, self.packets);
+        }
+    }
+}
