@@ -35,6 +35,41 @@ pub(crate) fn film(test: &str) -> Option<&'static Film> {
     }
 }
 
+/// A film of six seconds with one or two programmes, each of a picture and a sound: streams 0 and 1,
+/// 2 and 3. `None` as for [`film`].
+pub(crate) fn short_film(test: &str, programmes: usize) -> Option<Vec<u8>> {
+    film(test)?;
+    match make_short(programmes) {
+        Ok(bytes) => Some(bytes),
+        Err(reason) => {
+            eprintln!("skip: {test}: no film of {programmes} programmes: {reason}");
+            None
+        }
+    }
+}
+
+fn make_short(programmes: usize) -> Result<Vec<u8>, String> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error"]);
+    let contents = &[("480x270", 440), ("320x180", 880)][..programmes];
+    for (size, tone) in contents {
+        let picture = format!("testsrc2=size={size}:rate={FRAMES_PER_SECOND}:duration=6");
+        let sound = format!("sine=frequency={tone}:sample_rate=48000:duration=6");
+        command.args(["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound]);
+    }
+    for programme in 0..programmes {
+        let (picture, sound) = (2 * programme, 2 * programme + 1);
+        command.args(["-map", &picture.to_string(), "-map", &sound.to_string(), "-program"]);
+        command.arg(format!("program_num={}:st={picture}:st={sound}", programme + 1));
+    }
+    let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
+    command
+        .args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"])
+        .args(["-g", &group, "-keyint_min", &group, "-b:v", "600k", "-c:a", "aac", "-b:a", "96k"])
+        .args(["-mpegts_flags", "+pat_pmt_at_frames", "-f", "mpegts", "-"]);
+    Ok(watchdog::run(&mut command, LIMIT)?.succeeded())
+}
+
 fn make(seconds: u64) -> Result<Film, String> {
     let encoders = ["-hide_banner", "-encoders"];
     let known = watchdog::run(Command::new("ffmpeg").args(encoders), LIMIT)?.succeeded();

@@ -25,6 +25,18 @@ pub(crate) struct Frame {
     pub(crate) hash: String,
 }
 
+impl Frame {
+    /// The frame as one of another stream.
+    pub(crate) fn in_stream(self, stream: usize) -> Frame {
+        Frame { stream, ..self }
+    }
+
+    /// The frame without its times, which a recorder counts anew.
+    pub(crate) fn without_times(self) -> Frame {
+        Frame { times: [0; 2], ..self }
+    }
+}
+
 /// The frames of one stream of what ffmpeg reads.
 pub(crate) fn of_stream(frames: &[Frame], stream: usize) -> Vec<Frame> {
     frames.iter().filter(|frame| frame.stream == stream).cloned().collect()
@@ -65,7 +77,7 @@ pub(crate) fn position(part: &[Frame], whole: &[Frame]) -> Option<usize> {
 }
 
 #[track_caller]
-fn assert_frames(received: &[Frame], sent: &[Frame]) {
+pub(crate) fn assert_frames(received: &[Frame], sent: &[Frame]) {
     let same = received.iter().zip(sent).take_while(|(a, b)| a == b).count();
     assert!(
         received == sent,

@@ -17,6 +17,7 @@ mod gstreamer;
 mod hls;
 mod hls_js;
 mod index;
+mod matrix;
 mod receive;
 mod seeks;
 mod socket;

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The matrix: every client over every transport and address family, of films with one programme
+//! and with two; frames or bytes equal to the file's.
+//!
+//! ffmpeg and mpv copy frames, compared by size and MD5; GStreamer and VLC write the transport
+//! stream, compared byte by byte. One server serves all. The cases run side by side, since each
+//! takes the length of its film by the clock; every case is printed with its outcome.
+//!
+//! Sources: RFC 2326 §10.12, §12.39.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use crate::ffmpeg::{self, Frame, assert_frames, of_stream};
+use crate::harness::film::short_film;
+use crate::harness::{PROGRAM, Place, Server};
+use crate::{assert_bytes, client, gstreamer, vlc};
+
+/// Transport of the media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Udp,
+    Tcp,
+    /// RTSP through HTTP.
+    Tunnel,
+}
+
+/// A film of the matrix.
+struct Title {
+    name: &'static str,
+    programmes: usize,
+    bytes: Vec<u8>,
+    /// As ffmpeg reads the file.
+    frames: Vec<Frame>,
+}
+
+/// One cell of the matrix.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    client: &'static Client,
+    way: Way,
+    address: IpAddr,
+    title: &'a Title,
+}
+
+struct Client {
+    name: &'static str,
+    /// Plays the title of a case at a URL; false when a part of the client is not installed.
+    plays: fn(&Case<'_>, &Server, &str) -> bool,
+    /// Reason why the client cannot play a case.
+    lacks: fn(Way, IpAddr) -> Option<&'static str>,
+}
+
+const CLIENTS: &[Client] = &[
+    Client { name: "ffmpeg", plays: ffmpeg_plays, lacks: |_, _| None },
+    Client { name: "gstreamer", plays: gstreamer_plays, lacks: |_, _| None },
+    Client { name: "mpv", plays: mpv_plays, lacks: |_, _| None },
+    Client { name: "vlc", plays: vlc_plays, lacks: vlc_lacks },
+];
+
+/// Multicast is missing here: it belongs to channels, not to files.
+const WAYS: &[Way] = &[Way::Udp, Way::Tcp, Way::Tunnel];
+const ADDRESSES: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+impl Case<'_> {
+    /// Name for messages: `matrix::ffmpeg/tcp/ipv6/two.ts`.
+    fn name(&self) -> String {
+        let way = format!("{:?}", self.way).to_lowercase();
+        let family = if self.address.is_ipv4() { "ipv4" } else { "ipv6" };
+        format!("matrix::{}/{way}/{family}/{}", self.client.name, self.title.name)
+    }
+
+    /// URL of the title with this scheme.
+    fn url(&self, scheme: &str, port: u16) -> String {
+        let address = std::net::SocketAddr::new(self.address, port);
+        format!("{scheme}://{address}/{}", self.title.name)
+    }
+}
+
+fn cases(titles: &[Title]) -> Vec<Case<'_>> {
+    let mut cases = Vec::new();
+    for client in CLIENTS {
+        for (&way, &address) in
+            WAYS.iter().flat_map(|way| ADDRESSES.iter().map(move |address| (way, address)))
+        {
+            let of_title = |title| Case { client, way, address, title };
+            cases.extend(titles.iter().map(of_title));
+        }
+    }
+    cases
+}
+
+fn ffmpeg_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+    let transport = match case.way {
+        Way::Udp => "udp",
+        Way::Tcp => "tcp",
+        Way::Tunnel => "http",
+    };
+    let url = case.url("rtsp", server.rtsp.port());
+    let options = ["-copyts", "-rtsp_transport", transport];
+    let Some(received) = ffmpeg::frames(name, &options, OsStr::new(&url), &[]) else {
+        return false;
+    };
+    let all: Vec<usize> = (0..2 * case.title.programmes).collect();
+    assert_streams(&received, &case.title.frames, &all);
+    true
+}
+
+/// Byte by byte. An exit status is not judged: at the end of a stream two of GStreamer's threads
+/// may each close the session, and the second then reports a closed connection.
+fn gstreamer_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+    if !gstreamer::has_elements(name, &["rtspsrc", "rtpmp2tdepay", "fdsink"]) {
+        return false;
+    }
+    let (scheme, protocols) = match case.way {
+        Way::Udp => ("rtsp", "udp"),
+        Way::Tcp => ("rtsp", "tcp"),
+        Way::Tunnel => ("rtsph", "tcp"),
+    };
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "rtspsrc"]).arg(format!("protocols={protocols}"));
+    command.arg(format!("location={}", case.url(scheme, server.rtsp.port())));
+    command.args(["!", "rtpmp2tdepay", "!", "fdsink", "fd=1", "sync=false"]);
+    let Some(outcome) = client(name, &mut command) else { return false };
+    assert_bytes(&outcome.stdout, &case.title.bytes);
+    true
+}
+
+/// mpv selects one picture and one sound and records their frames: those of the last programme, so
+/// that the streams of the second are found, too.
+fn mpv_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+    let transport = match case.way {
+        Way::Udp => "udp",
+        Way::Tcp => "tcp",
+        Way::Tunnel => "http",
+    };
+    let programme = case.title.programmes;
+    let record = server.cache().join(format!("{}.ts", name.replace(['/', ':'], "-")));
+    let mut command = Command::new("mpv");
+    command.args(["--no-config", "--no-terminal", "--vo=null", "--ao=null"]);
+    command.arg(format!("--rtsp-transport={transport}"));
+    command.arg(format!("--vid={programme}")).arg(format!("--aid={programme}"));
+    command.arg(format!("--stream-record={}", record.display()));
+    command.arg(case.url("rtsp", server.rtsp.port()));
+    let Some(outcome) = client(name, &mut command) else { return false };
+    outcome.succeeded();
+    let Some(received) = ffmpeg::frames(name, &[], record.as_os_str(), &[]) else { return false };
+    let received: Vec<_> = received.into_iter().map(Frame::without_times).collect();
+    let sent: Vec<_> = case.title.frames.iter().cloned().map(Frame::without_times).collect();
+    assert_streams(&received, &sent, &[2 * programme - 2, 2 * programme - 1]);
+    true
+}
+
+fn vlc_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+    let options = ["--demux=dump", "--demuxdump-access=file", "--demuxdump-file=-"];
+    let url = case.url("rtsp", server.rtsp.port());
+    let Some(received) = vlc::output(name, &url, &options) else { return false };
+    assert_bytes(&received, &case.title.bytes);
+    true
+}
+
+fn vlc_lacks(way: Way, address: IpAddr) -> Option<&'static str> {
+    match (way, address) {
+        (Way::Udp, IpAddr::V4(_)) => None,
+        (Way::Udp, IpAddr::V6(_)) => {
+            Some("the SAT>IP plugin of Debian's VLC opens no IPv6 address")
+        }
+        (Way::Tcp | Way::Tunnel, _) => Some("the SAT>IP plugin of Debian's VLC has UDP alone"),
+    }
+}
+
+/// Asserts that these streams of a file came, each whole and in order. Of a picture the last frame
+/// may be missing: ffmpeg's library drops it at BYE (see [`ffmpeg`]).
+#[track_caller]
+fn assert_streams(received: &[Frame], sent: &[Frame], streams: &[usize]) {
+    for (index, &stream) in streams.iter().enumerate() {
+        let expected = of_stream(sent, stream);
+        let found = of_stream(received, index);
+        let found: Vec<_> = found.into_iter().map(|frame| frame.in_stream(stream)).collect();
+        let is_picture = stream % 2 == ffmpeg::PICTURE;
+        let cut = usize::from(is_picture && found.len() + 1 == expected.len());
+        assert!(expected.len() > 100, "{} frames in stream {stream}", expected.len());
+        assert_frames(&found, &expected[..expected.len() - cut]);
+    }
+}
+
+/// The films with one and with two programmes; `None`, with the reason printed, where they cannot
+/// be made.
+fn titles(test: &str) -> Option<Vec<Title>> {
+    let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let title = |(name, programmes)| {
+        let bytes = short_film(test, programmes)?;
+        let path = folder.path().join(name);
+        std::fs::write(&path, &bytes).expect("room for a film");
+        let frames = all_frames(test, &path)?;
+        Some(Title { name, programmes, bytes, frames })
+    };
+    [("one.ts", 1), ("two.ts", 2)].into_iter().map(title).collect()
+}
+
+fn all_frames(test: &str, path: &Path) -> Option<Vec<Frame>> {
+    ffmpeg::frames(test, &["-copyts"], path.as_os_str(), &[])
+}
+
+/// Runs one case; false, with the panic printed, when it fails.
+fn runs(case: &Case<'_>, server: &Server) -> bool {
+    let name = case.name();
+    if let Some(reason) = (case.client.lacks)(case.way, case.address) {
+        eprintln!("skip: {name}: {reason}");
+        return true;
+    }
+    let bound = UdpSocket::bind((case.address, 0));
+    if let Err(error) = bound {
+        eprintln!("skip: {name}: no address {}: {error}", case.address);
+        return true;
+    }
+    let began = Instant::now();
+    let play = || (case.client.plays)(case, server, &name);
+    // A thread of its own: its panic is this case's alone.
+    let played = thread::scope(|scope| scope.spawn(play).join());
+    let took = began.elapsed().as_secs_f64();
+    match played {
+        Ok(true) => eprintln!("case: {name}: equal, {took:.1} s"),
+        // The reason is printed.
+        Ok(false) => {}
+        Err(_) => eprintln!("case: {name}: FAILED, {took:.1} s"),
+    }
+    played.is_ok()
+}
+
+#[test]
+fn every_client_receives_every_film_over_every_transport() {
+    let test = "matrix::every_client_receives_every_film_over_every_transport";
+    let Some(titles) = titles(test) else { return };
+    let place = Place::new();
+    for title in &titles {
+        place.put(title.name, &title.bytes);
+    }
+    let any =
+        if UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() { "[::]:0" } else { "0.0.0.0:0" };
+    let server = Server::listening(any, &place, Command::new(PROGRAM), &[]);
+    for title in &titles {
+        server.await_stream(title.name);
+    }
+    let cases = cases(&titles);
+    let (waiting, failed) = (Mutex::new(VecDeque::from(cases)), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = waiting.lock().unwrap().pop_front() else { break };
+                    if !runs(&case, &server) {
+                        failed.lock().unwrap().push(case.name());
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "failed, as said above: {}", failed.join(", "));
+    let log = server.stop();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Cases at once: more would make clients late on two cores.
+const SIDE_BY_SIDE: usize = 8;
