@@ -316,6 +316,45 @@ fn await_nobody_playing(server: &Server) {
     assert!(sessions(server) <= 1, "only the session of this test");
 }
 
+/// A client that waits for the reply drops the frames before it, and with them the key frame.
+#[test]
+fn media_begins_behind_the_reply_to_its_play() {
+    let clip = heavy(20);
+    let server = serve(&[("a.ts", &clip)], &[]);
+    let plays = |_| {
+        let mut reader = Reader::to(&server);
+        let session = reader.set_up("a.ts", "0-1");
+        for from in 0..10 {
+            let range = format!("Range: npt={from}-");
+            let reply = reader.ask("PLAY", "a.ts", &[&session, &range]);
+            assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
+            assert_eq!(reader.frames.len(), 0, "frames before the reply to PLAY from {from} s");
+            reader.frame();
+            reader.ask("PAUSE", "a.ts", &[&session]);
+            reader.frames.clear();
+        }
+    };
+    thread::scope(|scope| {
+        for number in 0..16 {
+            scope.spawn(move || plays(number));
+        }
+    });
+    server.stop();
+}
+
+/// Its socket is full when the stream ends: BYE waits behind the media.
+#[test]
+fn a_reader_that_is_behind_at_the_end_gets_bye() {
+    let clip = heavy(5);
+    let server = serve(&[("a.ts", &clip)], &[]);
+    let mut slow = Reader::to(&server);
+    socket2::SockRef::from(&slow.stream).set_recv_buffer_size(16 << 10).expect("a small buffer");
+    slow.play("a.ts", "0-1");
+    thread::sleep(Duration::from_secs(7));
+    while !matches!(slow.frame(), (1, data) if has_bye(&data)) {}
+    server.stop();
+}
+
 #[test]
 fn requests_inside_frames_are_data_and_channels_of_nobody_are_counted() {
     let clip = Clip::of_seconds(4, 3).bytes();
