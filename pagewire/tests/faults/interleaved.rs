@@ -308,8 +308,23 @@ fn a_slow_reader_gets_whole_packets_with_gaps() {
     }
     assert!(gaps >= 1, "{packets} packets and no gap");
     assert!(gaps <= 8, "{gaps} gaps: a skip reaches a later place to start");
+    let reader = slow.stream.local_addr().expect("it is bound");
+    drop(slow);
+    let late_ms = logged_late_ms(&server, reader);
+    assert!(late_ms < 1000.0, "{late_ms} ms late: the reader's lateness is not the server's");
     await_nobody_playing(&server);
     server.stop();
+}
+
+/// Lateness in the line that the log has of an ended session.
+#[track_caller]
+fn logged_late_ms(server: &Server, reader: SocketAddr) -> f64 {
+    let of = format!("of {reader}: ");
+    server.await_log(&of);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(&of)).expect("it was just there");
+    let words = line.split(" ms late at most").next().and_then(|head| head.rsplit(' ').next());
+    words.and_then(|late| late.parse().ok()).unwrap_or_else(|| panic!("no lateness in {line}"))
 }
 
 fn await_nobody_playing(server: &Server) {

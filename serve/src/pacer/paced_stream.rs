@@ -200,8 +200,7 @@ impl PacedStream {
                 return Step::Ended(StreamEnd::Broken(format!("{name}: its pages cannot be read")));
             }
             if self.clock.is_some() {
-                tools.counters().cold_stalls += 1;
-                self.link.count_stall();
+                self.count_stall(tools);
             }
             return Step::Wait;
         }
@@ -222,8 +221,7 @@ impl PacedStream {
         match outcome {
             Ok(()) if self.next >= self.end && !self.may_grow() => Step::Ended(StreamEnd::Finished),
             Ok(()) if self.next < due => {
-                tools.counters().cold_stalls += 1;
-                self.link.count_stall();
+                self.count_stall(tools);
                 Step::Wait
             }
             Ok(()) if clock.ticks_at(now) >= cap => Step::Behind,
@@ -233,6 +231,15 @@ impl PacedStream {
                 Step::Sent { due: due.checked_sub(lead).unwrap_or(due) }
             }
             Err(step) => step,
+        }
+    }
+
+    /// Counts a stall of the disk. Pages at the place to which a slow reader skips were not asked
+    /// for in time, which is the reader's doing.
+    fn count_stall(&self, tools: &mut Tools) {
+        if !self.to.is_blocked() {
+            tools.counters().cold_stalls += 1;
+            self.link.count_stall();
         }
     }
 
@@ -362,8 +369,9 @@ impl PacedStream {
             let was_blocked = self.to.is_blocked();
             let sent = self.send_batch(run, form, at, &mut tally, tools);
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
+            // The reader was late, not this server.
+            let late = if was_blocked { Duration::ZERO } else { late };
             match was_blocked {
-                // The reader was late, not this server.
                 true => tools.counters().record_late_reader(&tally, count),
                 false => tools.counters().record(&tally, late, count),
             }
