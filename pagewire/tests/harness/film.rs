@@ -35,8 +35,8 @@ pub(crate) fn film(test: &str) -> Option<&'static Film> {
     }
 }
 
-/// A film of six seconds with one or two programmes, each of a picture and a sound: streams 0 and 1,
-/// 2 and 3. `None` as for [`film`].
+/// A film of six seconds with one or two programmes, each of a picture and a sound: streams 0 and
+/// 1, 2 and 3. `None` as for [`film`].
 pub(crate) fn short_film(test: &str, programmes: usize) -> Option<Vec<u8>> {
     film(test)?;
     match make_short(programmes) {

@@ -64,7 +64,7 @@ const CLIENTS: &[Client] = &[
     Client { name: "vlc", plays: vlc_plays, lacks: vlc_lacks },
 ];
 
-/// Multicast is missing here: it belongs to channels, not to files.
+/// Multicast belongs to channels, not to files; it has no row here.
 const WAYS: &[Way] = &[Way::Udp, Way::Tcp, Way::Tunnel];
 const ADDRESSES: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
