@@ -90,7 +90,8 @@ impl Server {
         let pacers =
             Pacers::start(&meters.pacers, chosen.streams, bursts, &prefetch_handle, &told)?;
         let watch = FolderWatch::start(&library)?;
-        let channels = Channels::start(&config.channels, config.burst, &library)?;
+        let channels =
+            Channels::start(&config.channels, config.burst, &library, config.cache.as_deref())?;
         let state = Arc::new(ServerState {
             admission: Admission::new(config.key_tokens.clone()),
             keys,

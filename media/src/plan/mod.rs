@@ -297,6 +297,20 @@ impl PacketPlan {
         self.clock.last().map_or(0, |point| point.ticks)
     }
 
+    /// The same plan, ending at `ticks`: for a caller who knows when what follows begins. Without
+    /// that the end is reckoned from the last clock references. A time before the last of them is
+    /// not taken.
+    #[must_use]
+    pub fn ending_at(mut self, ticks: u64) -> Self {
+        if let [.., before, end] = &mut self.clock[..]
+            && ticks > before.ticks
+        {
+            end.ticks = ticks;
+            self.points_per_tick = fraction(self.clock.len() as u64 - 1, ticks);
+        }
+        self
+    }
+
     /// RTP packets before the last clock reference: the packets of a growing file whose bytes and
     /// times no longer change.
     pub fn settled_packets(&self) -> u64 {

@@ -215,3 +215,19 @@ fn settled_packets_of_a_file_that_grows_stay_as_they_are() {
     }
     assert!(before + 100 > whole.packets(), "{before} of {}", whole.packets());
 }
+
+#[test]
+fn known_end_moves_the_packets_behind_the_last_reference_alone() {
+    let plan = scan(&film(200).file).unwrap();
+    let (settled, end) = (plan.settled_packets(), plan.duration_ticks() + 5_000_000);
+    let moved = plan.clone().ending_at(end);
+    assert_eq!((moved.duration_ticks(), moved.packets()), (end, plan.packets()));
+    for packet in 0..plan.packets() {
+        match packet <= settled {
+            true => assert_eq!(moved.ticks(packet), plan.ticks(packet), "packet {packet}"),
+            false => assert!(moved.ticks(packet) > plan.ticks(packet), "packet {packet}"),
+        }
+        assert_eq!(moved.packets_before(moved.ticks(packet) + 1), packet + 1);
+    }
+    assert_eq!(plan.clone().ending_at(1), plan, "before the last reference");
+}

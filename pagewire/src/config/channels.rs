@@ -118,6 +118,7 @@ impl OneChannel<'_, '_, '_, '_> {
             ChannelSetting::Dscp => draft.dscp = Some(self.reader.number(&named, value)?),
             ChannelSetting::Announce => draft.announce = Some(self.reader.switch(&named, value)?),
             ChannelSetting::Role => draft.role = Some(self.reader.text(&named, value)?),
+            ChannelSetting::Rtsp => draft.rtsp = Some(self.reader.switch(&named, value)?),
             ChannelSetting::TimeShift => {
                 draft.time_shift_s = Some(self.reader.number(&named, value)?);
             }

@@ -37,13 +37,11 @@ use super::timeline::{AirReason, OnAir, Timeline};
 
 /// URLs of a list of channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum M3uLinks<'a> {
-    /// `rtsp://AUTHORITY/channel/NAME`; the authority is host and port as clients reach the server.
-    Rtsp {
-        /// Host, and port after a colon; letters, digits and `.-_:[]` alone.
-        authority: &'a str,
-    },
-    /// `rtp://@GROUP:PORT` and `udp://@GROUP:PORT` of each multicast target.
+pub enum M3uLinks {
+    /// `rtsp://AUTHORITY/channel/NAME`.
+    Rtsp,
+    /// `rtp://@GROUP:PORT` and `udp://@GROUP:PORT` of each multicast target; RTSP for a channel
+    /// without any.
     Multicast,
 }
 
@@ -53,9 +51,18 @@ pub const GUIDE_PROGRAMMES_MAX: usize = 20_000;
 /// Longest guide.
 pub const GUIDE_TIME_MAX: Duration = Duration::from_secs(14 * 86_400);
 
-/// Writes the list of channels; `guide` is the URL of their XMLTV. None where the authority or the
-/// guide's URL has characters that neither may have.
-pub fn m3u(channels: &[ChannelConfig], links: M3uLinks<'_>, guide: Option<&str>) -> Option<String> {
+/// Writes the list of channels; `guide` is the URL of their XMLTV. `authority` is host and port of
+/// RTSP as clients reach the server: letters, digits and `.-_:[]` alone. None where the authority or
+/// the guide's URL has characters that neither may have.
+pub fn m3u(
+    channels: &[ChannelConfig],
+    links: M3uLinks,
+    authority: &str,
+    guide: Option<&str>,
+) -> Option<String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    let is_authority = !authority.is_empty() && authority.bytes().all(is_letter);
+    is_authority.then_some(())?;
     let mut list = String::from("#EXTM3U");
     if let Some(guide) = guide {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"';
@@ -72,19 +79,13 @@ pub fn m3u(channels: &[ChannelConfig], links: M3uLinks<'_>, guide: Option<&str>)
             let _ = writeln!(list, "#EXTINF:-1 tvg-id=\"{name}\" tvg-name=\"{quoted}\",{title}");
             let _ = writeln!(list, "{url}");
         };
-        match links {
-            M3uLinks::Rtsp { authority } => {
-                let is_letter =
-                    |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
-                let is_authority = !authority.is_empty() && authority.bytes().all(is_letter);
-                is_authority.then_some(())?;
-                add(&format!("rtsp://{authority}/channel/{}", channel.name));
+        let has_group = channel.targets.iter().any(SendTarget::is_multicast);
+        if links == M3uLinks::Multicast && has_group {
+            for target in channel.targets.iter().filter(|target| target.is_multicast()) {
+                add(&multicast_url(channel, target));
             }
-            M3uLinks::Multicast => {
-                for target in channel.targets.iter().filter(|target| target.is_multicast()) {
-                    add(&multicast_url(channel, target));
-                }
-            }
+        } else if channel.rtsp {
+            add(&format!("rtsp://{authority}/channel/{}", channel.name));
         }
     }
     Some(list)

@@ -41,6 +41,8 @@ pub enum ChannelSetting {
     Announce,
     /// Primary or standby.
     Role,
+    /// Viewers over RTSP.
+    Rtsp,
     /// How far back viewers may go.
     TimeShift,
     /// Beginning of the playlist's clock.
@@ -73,6 +75,7 @@ impl ChannelSetting {
         ChannelSetting::Dscp,
         ChannelSetting::Announce,
         ChannelSetting::Role,
+        ChannelSetting::Rtsp,
         ChannelSetting::TimeShift,
         ChannelSetting::StartsAt,
         ChannelSetting::TimeZone,
@@ -99,6 +102,7 @@ impl ChannelSetting {
             ChannelSetting::Dscp => "dscp",
             ChannelSetting::Announce => "announce",
             ChannelSetting::Role => "role",
+            ChannelSetting::Rtsp => "rtsp",
             ChannelSetting::TimeShift => "time_shift_s",
             ChannelSetting::StartsAt => "starts_at",
             ChannelSetting::TimeZone => "time_zone",

@@ -25,6 +25,7 @@ mod send_target;
 mod settings;
 mod shown_text;
 mod timeline;
+pub(crate) mod window;
 
 pub use exports::{
     GUIDE_PROGRAMMES_MAX, GUIDE_TIME_MAX, M3uLinks, m3u, session_description, xmltv,

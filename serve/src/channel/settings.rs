@@ -19,6 +19,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 
 use super::invalid::{ChannelSetting as Setting, InvalidChannel};
+use super::name_hash::name_hash;
 use super::send_target::SendTarget;
 use super::shown_text::is_hidden_control;
 
@@ -53,6 +54,8 @@ pub struct ChannelDraft {
     pub announce: Option<bool>,
     /// `primary` (default) or `standby`.
     pub role: Option<String>,
+    /// False for a channel that viewers over RTSP do not get; true by default.
+    pub rtsp: Option<bool>,
     /// Seconds that viewers may go back; 0 by default.
     pub time_shift_s: Option<i64>,
     /// Beginning of the playlist's clock (RFC 3339); the Unix epoch by default.
@@ -107,6 +110,8 @@ pub struct ChannelConfig {
     pub announce: bool,
     /// Primary, or standby of a second server with the same channel.
     pub role: ChannelRole,
+    /// True when viewers over RTSP get the channel.
+    pub rtsp: bool,
     /// How far back viewers may go.
     pub time_shift: Duration,
     /// Beginning of the playlist's clock, since the Unix epoch.
@@ -156,6 +161,11 @@ impl ScheduleSlot {
 }
 
 impl ChannelConfig {
+    /// SSRC of the channel's packets to its targets, the same on all servers that send it.
+    pub fn ssrc(&self) -> u32 {
+        (name_hash(self.name.as_bytes()) >> 32) as u32
+    }
+
     /// Source address announced for a target: that of the target's family, where it is
     /// source-specific.
     pub fn source_of(&self, target: &SendTarget) -> Option<IpAddr> {
@@ -193,6 +203,19 @@ impl ChannelDraft {
         let ttl = check.number(Setting::Ttl, self.ttl, 1..=255, TTL_RULE)?;
         let dscp = check.number(Setting::Dscp, self.dscp, 0..=63, DSCP_RULE)?;
         let shift = check.number(Setting::TimeShift, self.time_shift_s, 0..=SHIFT_S_MAX, "")?;
+        let rtsp = self.rtsp.unwrap_or(true);
+        if !rtsp && targets.is_empty() {
+            let cure = "write send = [\"rtp://GROUP:PORT\"], or leave rtsp out";
+            return Err(check.missing(
+                Setting::Rtsp,
+                "rtsp = false without send reaches nobody",
+                cure,
+            ));
+        }
+        if !rtsp && shift.is_some_and(|shift| shift > 0) {
+            let cure = "leave one of the two out";
+            return Err(check.missing(Setting::TimeShift, "only viewers over RTSP go back", cure));
+        }
         Ok(ChannelConfig {
             name: name.to_owned(),
             title,
@@ -208,6 +231,7 @@ impl ChannelDraft {
             dscp: dscp.map(|dscp| dscp as u8),
             announce,
             role: check.word(Setting::Role, self.role, ROLES)?,
+            rtsp,
             time_shift: Duration::from_secs(shift.unwrap_or(0)),
             starts_at: check.starts_at(self.starts_at)?,
             time_zone: check.time_zone(self.time_zone)?,
@@ -254,7 +278,7 @@ const TTL_RULE: &str = "a packet's time to live is 8 bits, and 0 leaves no machi
 const DSCP_RULE: &str = "a code point has 6 bits (RFC 2474 §3)";
 /// From a voice alone to an uncompressed picture.
 const RATE_KBPS: std::ops::RangeInclusive<i64> = 32..=10_000_000;
-/// A week: viewers compute earlier times from the same files, so it costs no memory.
+/// A week: 378 GB at 5 Mb/s.
 const SHIFT_S_MAX: i64 = 7 * 86_400;
 /// Most channels of a server; each has a thread's attention many times a second.
 const CHANNELS_MAX: usize = 1000;

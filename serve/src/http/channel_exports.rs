@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_exports: what players and guides read about channels: `/channels.m3u` (list),
-//! `/channels.xml` (XMLTV of the coming day), `/channels.json` (state), `/channel/NAME.sdp`.
+//! channel_exports: what players and guides read about channels: `/channels.m3u` (list, multicast
+//! where a channel has it), `/channels-rtsp.m3u` (the same by RTSP alone), `/channels.xml` (XMLTV of the coming day), `/channels.json` (state), `/channel/NAME.sdp`.
 //!
 //! A server without channels has none of these paths; files of these names are served instead.
 //!
@@ -17,7 +17,7 @@ use crate::server_state::ServerState;
 /// A document about channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChannelExport<'a> {
-    List,
+    List(M3uLinks),
     Guide,
     State,
     /// Description of the first target of a channel.
@@ -28,7 +28,8 @@ impl ChannelExport<'_> {
     /// Returns the document that a path names.
     pub(super) fn named(path: &str) -> Option<ChannelExport<'_>> {
         match path {
-            "/channels.m3u" => Some(ChannelExport::List),
+            "/channels.m3u" => Some(ChannelExport::List(M3uLinks::Multicast)),
+            "/channels-rtsp.m3u" => Some(ChannelExport::List(M3uLinks::Rtsp)),
             "/channels.xml" => Some(ChannelExport::Guide),
             "/channels.json" => Some(ChannelExport::State),
             path => {
@@ -47,9 +48,10 @@ impl ChannelExport<'_> {
         let configs = &server.config.channels;
         let lock = || server.channels.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
-            ChannelExport::List => {
+            ChannelExport::List(links) => {
+                let rtsp = SocketAddr::new(local.ip().to_canonical(), server.rtsp.port());
                 let guide = format!("http://{local}/channels.xml");
-                let list = m3u(configs, M3uLinks::Multicast, Some(&guide))?;
+                let list = m3u(configs, links, &rtsp.to_string(), Some(&guide))?;
                 Some(("audio/x-mpegurl", list.into_bytes()))
             }
             ChannelExport::Guide => {
@@ -85,7 +87,10 @@ mod tests {
 
     #[test]
     fn paths_name_documents() {
-        assert_eq!(ChannelExport::named("/channels.m3u"), Some(ChannelExport::List));
+        assert_eq!(
+            ChannelExport::named("/channels.m3u"),
+            Some(ChannelExport::List(M3uLinks::Multicast))
+        );
         let description = ChannelExport::named("/channel/news.sdp");
         assert_eq!(description, Some(ChannelExport::Description("news")));
         for other in ["/channel/", "/channels", "/channel/news", "/a/channels.m3u", "/news.sdp"] {

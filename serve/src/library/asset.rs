@@ -10,9 +10,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use media::TICKS_PER_TIMESTAMP;
 use media::plan::{PacketPlan, PlanKey};
 use paths::MappedFile;
 
+use crate::channel::window::{ChannelWindow, WindowPlace};
 use crate::library::growing_file::Growth;
 use crate::prefetch::{Residency, SendForm};
 use crate::wire_image::WireImage;
@@ -25,6 +27,8 @@ pub(crate) struct Asset {
     pub(crate) plan: PacketPlan,
     /// Set while the file is recorded.
     growth: Option<Arc<Growth>>,
+    /// Set for a part of a channel's window.
+    place: Option<WindowPlace>,
     source: Mutex<Weak<Source>>,
 }
 
@@ -42,7 +46,7 @@ pub(crate) struct Source {
 
 impl Asset {
     pub(crate) fn new(name: String, key: PlanKey, plan: PacketPlan) -> Asset {
-        Asset { name, key, plan, growth: None, source: Mutex::new(Weak::new()) }
+        Asset { name, key, plan, growth: None, place: None, source: Mutex::new(Weak::new()) }
     }
 
     /// Creates the asset of a recording as far as it is written.
@@ -55,9 +59,45 @@ impl Asset {
         Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
     }
 
+    /// Makes it a part of a channel's window.
+    pub(crate) fn in_window(self, place: WindowPlace) -> Asset {
+        Asset { place: Some(place), ..self }
+    }
+
     /// True when the file will have more packets than this plan.
     pub(crate) fn is_growing(&self) -> bool {
         self.growth.is_some()
+    }
+
+    /// True when more may follow the packets of this plan: of a recording, or of a channel.
+    pub(crate) fn continues(&self) -> bool {
+        self.is_growing() || self.place.is_some()
+    }
+
+    /// Returns the window of a channel's part.
+    pub(crate) fn window(&self) -> Option<&Arc<ChannelWindow>> {
+        self.place.as_ref().map(|place| &place.window)
+    }
+
+    /// Returns the packets of the channel before this part; 0 for a file.
+    pub(crate) fn first_packet(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.first_packet)
+    }
+
+    /// Returns the time of the channel before this part; 0 for a file.
+    pub(crate) fn first_ticks(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.first_ticks)
+    }
+
+    /// Returns the RTP timestamp of a time of the channel or file.
+    pub(crate) fn timestamp(&self, ticks: u64) -> u32 {
+        match ticks.checked_sub(self.first_ticks()) {
+            Some(ticks) => self.plan.timestamp(ticks),
+            None => {
+                let before = (self.first_ticks() - ticks) / TICKS_PER_TIMESTAMP;
+                self.plan.timestamp(0).wrapping_sub(before as u32)
+            }
+        }
     }
 
     /// Returns the shared open files; calls `open` if no session holds them.
@@ -86,8 +126,8 @@ impl Asset {
             asset: self.clone(),
             media,
             image: OnceLock::new(),
-            // True for a recording: its image would soon be outdated.
-            image_asked: AtomicBool::new(self.is_growing()),
+            // True for a recording and a channel: its image would soon be outdated.
+            image_asked: AtomicBool::new(self.continues()),
         })
     }
 }
@@ -99,15 +139,54 @@ impl Source {
         newest.unwrap_or_else(|| self.clone())
     }
 
+    /// Returns the newest source of what a session plays: for a channel its newest part.
+    pub(crate) fn current(self: &Arc<Source>) -> Arc<Source> {
+        match self.asset.window() {
+            Some(window) => window.newest().unwrap_or_else(|| self.clone()),
+            None => self.newest(),
+        }
+    }
+
+    /// Returns the source that holds `packet` of the channel or file.
+    pub(crate) fn holding(self: &Arc<Source>, packet: u64) -> Arc<Source> {
+        match self.asset.window() {
+            Some(window) => window.holding(packet).unwrap_or_else(|| self.clone()),
+            None => self.newest(),
+        }
+    }
+
+    /// Returns the part of the channel that continues this one; `None` while there is none.
+    pub(crate) fn following(&self) -> Option<Arc<Source>> {
+        let end = self.asset.first_packet() + self.asset.plan.packets();
+        self.asset.window().filter(|_| !self.asset.is_growing())?.following(end)
+    }
+
+    /// Returns the packet with which a play of `packet` begins: that packet, or the nearest one
+    /// that there is. Behind its end a file begins anew.
+    pub(crate) fn playable(&self, packet: u64) -> u64 {
+        match self.asset.window() {
+            Some(window) => window.playable(packet).unwrap_or(packet),
+            None if packet >= self.asset.plan.packets() => 0,
+            None => packet,
+        }
+    }
+
+    /// Returns the RTP timestamp of `packet` of the channel or file; behind the last packet that of
+    /// the end.
+    pub(crate) fn timestamp_of(&self, packet: u64) -> u32 {
+        let plan = &self.asset.plan;
+        plan.timestamp(plan.ticks(packet.saturating_sub(self.asset.first_packet())))
+    }
+
     /// Returns one past the last packet that can be sent.
     pub(crate) fn end(&self) -> u64 {
         let plan = &self.asset.plan;
         if self.asset.is_growing() { plan.settled_packets() } else { plan.packets() }
     }
 
-    /// Returns the end of a play of everything, including later packets of a recording.
+    /// Returns the end of a play of everything, including later packets of a recording or channel.
     pub(crate) fn limit(&self) -> u64 {
-        if self.asset.is_growing() { u64::MAX } else { self.asset.plan.packets() }
+        if self.asset.continues() { u64::MAX } else { self.asset.plan.packets() }
     }
 
     /// Returns the recently resident parts of the file or of the image.

@@ -125,6 +125,9 @@ pub(crate) enum NoAsset {
     /// All scan slots are in use.
     #[error("other files are being read; try again in {} s", again_in.as_secs())]
     Busy { again_in: Duration },
+    /// The channel has not sent for long enough, or stands by for another server.
+    #[error("the channel is not on the air here yet; try again in a second")]
+    NotOnAir,
     /// The client disconnected before the answer.
     #[error("the peer has hung up")]
     HungUp,
@@ -142,6 +145,7 @@ impl NoAsset {
             NoAsset::Changing { again_in } | NoAsset::Busy { again_in } => {
                 Some(again_in.as_millis().div_ceil(1000).max(1) as u64)
             }
+            NoAsset::NotOnAir => Some(1),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 //! Does not handle RTCP, time-outs or any protocol.
 
+mod batches;
 mod departures;
 mod gather;
 pub(crate) mod media_target;
@@ -35,6 +36,7 @@ pub(crate) use departures::PacingChoice;
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 
 use crate::error::{Error, Setting};
+use crate::library::asset::Source;
 use crate::meter::{PacerCounters, PacerMeter};
 use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
@@ -50,9 +52,11 @@ pub(crate) enum PacerCommand {
         number: u64,
         stream: Box<PacedStream>,
     },
-    /// Plays packets `from..end`, starting now. `play` is returned in the event that ends it.
+    /// Plays packets `from..end`, of which `source` holds the first, starting now. `play` is
+    /// returned in the event that ends it.
     Play {
         number: u64,
+        source: Arc<Source>,
         play: u64,
         shift: Shift,
         from: u64,
@@ -166,11 +170,9 @@ impl Pacers {
 }
 
 impl Handle {
-    pub(crate) fn play(&self, play: u64, shift: Shift, packets: Range<u64>) {
-        let Range { start: from, end } = packets;
-        // A pacer is gone only while the server stops.
-        let _ =
-            self.commands.send(PacerCommand::Play { number: self.number, play, shift, from, end });
+    pub(crate) fn play(&self, source: Arc<Source>, play: u64, shift: Shift, packets: Range<u64>) {
+        let (number, Range { start: from, end }) = (self.number, packets);
+        self.send(PacerCommand::Play { number, source, play, shift, from, end });
     }
 
     /// Returns the next packet once the pacer has stopped sending; `None` if the pacer is gone.
@@ -307,10 +309,10 @@ impl Thread {
                 self.streams.insert(number, *stream);
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
-            PacerCommand::Play { number, play, shift, from, end } => {
+            PacerCommand::Play { number, source, play, shift, from, end } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.play = play;
-                    stream.play_from(from, end, shift);
+                    stream.play_from(source, from..end, shift);
                     self.serve(number, true);
                 }
             }
@@ -318,7 +320,7 @@ impl Thread {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.halt();
                     // A closed control connection does not read the reply.
-                    let _ = reply.send(stream.next);
+                    let _ = reply.send(stream.position());
                 }
             }
             PacerCommand::Remove { number } => {

@@ -17,13 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{
-    Batch, Departure, INTERLEAVED_PACKETS_MAX, InterleavedPath, SendError, SendStats, StreamPath,
-};
-use wire::rtsp::INTERLEAVED_HEADER_BYTES;
+use paths::{Departure, INTERLEAVED_PACKETS_MAX, SendError, SendStats};
 
 use super::departures::Departures;
-use super::media_target::{MediaTarget, packets_missed};
+use super::media_target::{BACKLOG_MAX, MediaTarget, packets_missed};
 use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
@@ -37,11 +34,12 @@ pub(crate) struct PacedStream {
     pub(crate) link: Arc<Link>,
     /// Set for a session whose packets the kernel holds until they are due.
     pub(super) departures: Option<Departures>,
-    /// The next packet to send.
+    /// The next packet of the source to send.
     pub(crate) next: u64,
-    /// One past the last packet to send that is known so far.
+    /// One past the last packet of the source to send that is known so far.
     pub(crate) end: u64,
-    /// One past the last packet to send; beyond all known packets of a followed recording.
+    /// One past the last packet of the file or channel to send; beyond all known ones of a followed
+    /// recording and of a channel.
     limit: u64,
     /// Mean packets a second.
     pub(crate) packets_per_s: u64,
@@ -120,20 +118,50 @@ impl PacedStream {
         }
     }
 
-    /// Starts to play at any packet `next`.
-    pub(crate) fn play_from(&mut self, next: u64, limit: u64, shift: Shift) {
+    /// Starts to play any packets of the file or channel; `source` holds the first.
+    pub(crate) fn play_from(&mut self, source: Arc<Source>, packets: Range<u64>, shift: Shift) {
         self.halt();
-        (self.next, self.limit, self.shift) = (next, limit, shift);
+        let next = packets.start.saturating_sub(source.asset.first_packet());
+        self.enter(source, next);
+        (self.limit, self.shift) = (packets.end, shift);
         self.is_starved = false;
         self.take_newest();
         self.playing = true;
     }
 
+    /// Returns the next packet of the file or channel to send.
+    pub(crate) fn position(&self) -> u64 {
+        self.source.asset.first_packet() + self.next
+    }
+
     /// Switches to the newest plan of a recording.
     fn take_newest(&mut self) {
         self.source = self.source.newest();
-        self.end = self.limit.min(self.source.end());
+        self.end = self.limit_here().min(self.source.end());
         self.seen = [Seen::default(); 2];
+    }
+
+    /// Goes to packet `next` of a source.
+    fn enter(&mut self, source: Arc<Source>, next: u64) {
+        if self.source.asset.first_packet() != source.asset.first_packet() {
+            // What is in memory of one part says nothing about another.
+            self.link.source.answer(0..0, true);
+        }
+        (self.source, self.next) = (source, next);
+    }
+
+    /// Goes on to the next part of a channel, whose time follows that of this one.
+    fn enter_following(&mut self, part: Arc<Source>) {
+        let apart = part.asset.first_ticks().saturating_sub(self.source.asset.first_ticks());
+        self.clock =
+            self.clock.map(|clock| MediaClock { moment: clock.moment_of(apart), ticks: 0 });
+        self.enter(part, 0);
+        self.take_newest();
+    }
+
+    /// Returns one past the last packet of the source that this play may send.
+    fn limit_here(&self) -> u64 {
+        self.limit.saturating_sub(self.source.asset.first_packet())
     }
 
     /// Checks for new packets of a recording whose known ones were sent. After running dry it waits
@@ -141,9 +169,15 @@ impl PacedStream {
     /// write. The clock stops meanwhile and later packets are sent at their own pace.
     fn follow(&mut self, now: Instant) -> Option<Step> {
         self.take_newest();
-        let plan = &self.source.asset.plan;
-        let wanted = if self.is_starved { ticks(CUSHION) } else { 1 };
-        let there = plan.ticks(self.end).saturating_sub(plan.ticks(self.next));
+        if self.next >= self.end
+            && let Some(part) = self.source.following()
+        {
+            self.enter_following(part);
+        }
+        let asset = &self.source.asset;
+        // A part that is whole waits for nothing.
+        let wanted = if self.is_starved && asset.is_growing() { ticks(CUSHION) } else { 1 };
+        let there = asset.plan.ticks(self.end).saturating_sub(asset.plan.ticks(self.next));
         if self.may_grow() && there < wanted {
             self.hold_clock();
             self.is_starved = true;
@@ -155,7 +189,7 @@ impl PacedStream {
 
     /// True when more packets than are known so far are to be sent.
     fn may_grow(&self) -> bool {
-        self.end < self.limit && self.source.asset.is_growing()
+        self.end < self.limit_here() && self.source.asset.continues()
     }
 
     /// Stops sending and records how long the media sent ahead lasts. The next play begins no
@@ -264,7 +298,8 @@ impl PacedStream {
                 // After a clock that was behind, `sent_until` lies in the past.
                 let moment = self.sent_until.map_or(now, |until| until.max(now));
                 let clock = MediaClock { moment, ticks: at };
-                self.link.start_clock(clock);
+                let ticks = at + self.source.asset.first_ticks();
+                self.link.start_clock(MediaClock { ticks, ..clock });
                 clock
             }
         };
@@ -387,7 +422,7 @@ impl PacedStream {
             }
         };
         if progress.packets > 0 {
-            self.link.count(self.next, progress);
+            self.link.count(self.position(), progress);
         }
         if let MediaTarget::Datagrams(to) = &mut self.to
             && self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask())
@@ -437,6 +472,16 @@ impl PacedStream {
     /// Skips what a slow reader has missed, once its backlog is at the limit.
     fn skip_missed(&mut self, now: Instant, clock: MediaClock, tools: &mut Tools) {
         let plan = &self.source.asset.plan;
+        if clock.ticks_at(now) > plan.ticks(self.end).saturating_add(ticks(BACKLOG_MAX))
+            && let Some(part) = self.source.following()
+        {
+            // All of this part is late.
+            let packets = self.end.saturating_sub(self.next);
+            self.enter_following(part);
+            self.link.skip(self.position(), packets);
+            tools.counters().packets_skipped += packets;
+            return;
+        }
         let may_grow = self.may_grow();
         let missed = packets_missed(plan, self.next..self.end, (clock, now), may_grow);
         if let Some(missed) = missed {
@@ -444,7 +489,7 @@ impl PacedStream {
             self.next = missed.end;
             // Its windows begin at another packet now.
             self.seen = [Seen::default(); 2];
-            self.link.skip(self.next, packets);
+            self.link.skip(self.position(), packets);
             let counters = tools.counters();
             counters.reader_skips += 1;
             counters.packets_skipped += packets;
@@ -519,65 +564,6 @@ impl PacedStream {
         if ignored > 0 {
             tools.say_ignored(to.name());
         }
-    }
-}
-
-impl Tools {
-    /// Returns a segment run of the wire image and its path; `None` if the image was dropped.
-    fn image_batch<'a>(
-        &'a mut self,
-        source: &'a Source,
-        packets: Range<u64>,
-    ) -> Option<(&'a mut dyn StreamPath, Batch<'a>)> {
-        let plan = &source.asset.plan;
-        let image = source.image()?;
-        let offset = plan.wire_offset(packets.start);
-        let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
-        let bytes = plan.wire_offset(packets.end) - offset;
-        let count = (packets.end - packets.start) as u32;
-        let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
-        let path = self.image.as_mut().expect("the form is chosen by the path being there");
-        Some((path.of(count.into()), batch))
-    }
-
-    /// Returns a segment run of the file with RTP headers, and its path.
-    fn gathered_batch<'a>(
-        &'a mut self,
-        source: &'a Source,
-        packets: Range<u64>,
-        shift: Shift,
-        departure: Option<Departure>,
-    ) -> (&'a mut dyn StreamPath, Batch<'a>) {
-        let plan = &source.asset.plan;
-        let count = (packets.end - packets.start) as u32;
-        let segment_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
-        self.gather.fill(plan, packets, shift);
-        let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
-        let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
-        match (departure, &mut self.departing) {
-            (Some(at), Some(path)) => (&mut **path, batch.departing(at)),
-            _ => (self.gathered.of(count.into()), batch),
-        }
-    }
-}
-
-impl Tools {
-    /// Returns a segment run of the file in frames of `channel`, and its path.
-    fn framed_batch<'a>(
-        &'a mut self,
-        source: &'a Source,
-        packets: Range<u64>,
-        shift: Shift,
-        channel: u8,
-    ) -> (&'a mut dyn InterleavedPath, Batch<'a>) {
-        let plan = &source.asset.plan;
-        let count = (packets.end - packets.start) as u32;
-        let packet_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
-        let segment_bytes = packet_bytes as u32 + INTERLEAVED_HEADER_BYTES as u32;
-        self.gather.fill_framed(plan, packets, shift, channel);
-        let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
-        let batch = Batch::gathered(&source.media, count, segment_bytes, heads, pieces);
-        (&mut *self.framed, batch)
     }
 }
 

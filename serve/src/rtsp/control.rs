@@ -208,15 +208,15 @@ fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
 
 /// Returns the counts sent and the present time of the stream's clock.
 fn sender(session: &StreamSession, shift: Shift) -> rtcp::SenderInfo {
-    let (plan, progress) = (&session.source.asset.plan, session.link.progress());
+    let (asset, progress) = (&session.source.asset, session.link.progress());
     let ticks = match progress.clock {
         Some(clock) => clock.ticks_at(Instant::now()),
         None => 0,
     };
     rtcp::SenderInfo {
-        ssrc: plan.identity().ssrc,
+        ssrc: asset.plan.identity().ssrc,
         ntp: ntp_now(),
-        rtp_timestamp: plan.timestamp(ticks).wrapping_add(shift.timestamp),
+        rtp_timestamp: asset.timestamp(ticks).wrapping_add(shift.timestamp),
         // 32-bit counts that wrap (RFC 3550 §6.4.1).
         packets: progress.packets as u32,
         octets: progress.octets as u32,

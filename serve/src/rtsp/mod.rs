@@ -15,6 +15,7 @@
 pub(crate) mod control;
 pub(crate) mod icmp_faults;
 pub(crate) mod media_ports;
+mod play_range;
 #[cfg(test)]
 pub(crate) mod player;
 pub(crate) mod rtsp_input;
@@ -29,28 +30,27 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use wire::rtsp::tunnel::{TunnelHalf, begins_tunnel, tunnel_opened, tunnel_refused};
 use wire::rtsp::{
-    Command, ControlChannel, InterleavedFrame, Limits, NptRange, NptStart, PlayRequest, Received,
-    Request, RequestReader, Response, RtpInfo, SessionState, Status,
+    Command, ControlChannel, InterleavedFrame, Limits, PlayRequest, Received, Request,
+    RequestReader, Response, RtpInfo, SessionState, Status,
 };
 
 use crate::key_tokens::{Asked, Decision, Subject};
 use crate::library::NoAsset;
-use crate::library::asset::{Asset, Source};
+use crate::library::asset::Asset;
 use crate::library::formats;
 use crate::library::served_folder::Denied;
 use crate::limits::{Refused, RequestPace, counted_as};
 use crate::listener::{close_shared, write};
 use crate::meter::Meters;
-use crate::pacer::ticks;
+use crate::rtsp::play_range::{Wanted, duration, resolve};
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
 use crate::rtsp::rtsp_output::RtspOutput;
 use crate::rtsp::session_transport::SessionTransport;
@@ -268,7 +268,7 @@ impl RtspConnection {
         let session = self.channels.lock().unwrap().get(&frame.channel).and_then(Weak::upgrade);
         let rtcp = |session: &Arc<StreamSession>| match &session.transport {
             SessionTransport::Interleaved { channels, .. } => channels.rtcp == frame.channel,
-            SessionTransport::Udp(_) => false,
+            SessionTransport::Udp(_) | SessionTransport::Multicast { .. } => false,
         };
         match session {
             Some(session) if rtcp(&session) => {
@@ -366,6 +366,9 @@ impl RtspConnection {
             return Err(Response::new(Status::Forbidden, request));
         }
         let short = wire::rtsp::asset_path(whole);
+        if let Some(asset) = self.channel_asset(request, short)? {
+            return Ok(asset);
+        }
         let (library, peer) = (&self.server.library, counted_as(self.peer.ip()));
         let stream = self.output.stream();
         let mut found = library.asset(short, peer, hung_up(stream)).await;
@@ -377,6 +380,17 @@ impl RtspConnection {
         found.map_err(|error| no_asset(request, &error))
     }
 
+    /// Returns the newest part of a channel with this path; `None` where the path is no channel's.
+    fn channel_asset(&self, request: &Request, path: &str) -> Result<Option<Arc<Asset>>, Response> {
+        let window = {
+            let channels = self.server.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            channels.window(path)
+        };
+        let Some(window) = window else { return Ok(None) };
+        let newest = window.newest().ok_or_else(|| no_asset(request, &NoAsset::NotOnAir))?;
+        Ok(Some(newest.asset.clone()))
+    }
+
     async fn describe(&self, request: &Request) -> Result<Response, Response> {
         let asset = self.asset(request).await?;
         let plan = &asset.plan;
@@ -385,7 +399,7 @@ impl RtspConnection {
             origin: self.local.ip().to_canonical(),
             id: u64::from(plan.identity().ssrc),
             version: (asset.key.modified_ns / 1_000_000_000) as u64,
-            duration: (!asset.is_growing()).then(|| duration(plan.duration_ticks())),
+            duration: (!asset.continues()).then(|| duration(plan.duration_ticks())),
             bits_per_second: plan.bits_per_second(),
         };
         let base = wire::rtsp::content_base(&self.url(request, &asset));
@@ -394,8 +408,12 @@ impl RtspConnection {
 
     async fn play(&self, request: &Request, play: &PlayRequest) -> Result<Response, Response> {
         let session = self.session(request)?;
-        let source = session.source.newest();
-        let (plan, limit) = (&source.asset.plan, source.limit());
+        if session.pacer.is_none() {
+            session.control.lock().unwrap().state.play(self.server.now());
+            return Ok(Response::play_group(request, &session.id));
+        }
+        let source = session.source.current();
+        let limit = source.limit();
         // Checked first: a refused request must not stop a running play.
         let wanted = match play.range {
             Some(range) => resolve(&source, range)
@@ -415,14 +433,14 @@ impl RtspConnection {
             before
         };
         let standing = match before {
-            SessionState::Playing => session.pacer.pause().await,
+            SessionState::Playing => session.pause().await,
             SessionState::Ready => None,
         };
         let (number, shift, packets) = {
             let mut control = session.control.lock().unwrap();
             let from = wanted.from.or(standing).unwrap_or(control.resume);
-            // A PLAY without a range after the end starts from the beginning.
-            let from = if from >= plan.packets() { 0 } else { from };
+            // A PLAY without a range after the end of a file starts from the beginning.
+            let from = source.playable(from);
             let end = match (wanted.end, play.range) {
                 (Some(end), _) => end,
                 (None, Some(_)) => limit,
@@ -434,7 +452,7 @@ impl RtspConnection {
             control.state.play(self.server.now());
             let sent = session.link.progress();
             if sent.packets > 0 {
-                control.shift = control.shift.jump(plan, sent.next, from);
+                control.shift = control.shift.jump(&source, sent.next, from);
             }
             // The next jump is counted from here, even if nothing is sent before it.
             session.link.start_at(from);
@@ -448,8 +466,13 @@ impl RtspConnection {
             // It opens a file, so it runs on a thread that may block.
             tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
         }
-        let starting =
-            Starting { session: session.clone(), play: number, shift, packets: packets.clone() };
+        let starting = Starting {
+            source: source.holding(packets.start),
+            session: session.clone(),
+            play: number,
+            shift,
+            packets: packets.clone(),
+        };
         *self.starting.lock().unwrap() = Some(starting);
         Ok(self.playing(request, &session, play, shift, packets))
     }
@@ -464,26 +487,28 @@ impl RtspConnection {
         shift: Shift,
         packets: Range<u64>,
     ) -> Response {
-        let source = session.source.newest();
-        let plan = &source.asset.plan;
+        let source = session.source.holding(packets.start);
+        let (asset, plan) = (&source.asset, &source.asset.plan);
         let url = format!(
             "{}{}",
-            wire::rtsp::content_base(&self.url(request, &session.source.asset)),
+            wire::rtsp::content_base(&self.url(request, asset)),
             wire::sdp::CONTROL
         );
+        let first = asset.first_packet();
+        let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
         let info = RtpInfo {
             url: &url,
             sequence: plan
                 .identity()
                 .first_sequence
-                .wrapping_add(packets.start as u16)
+                .wrapping_add(part.start as u16)
                 .wrapping_add(shift.sequence),
-            timestamp: plan.timestamp(plan.ticks(packets.start)).wrapping_add(shift.timestamp),
+            timestamp: source.timestamp_of(packets.start).wrapping_add(shift.timestamp),
         };
         // Length by RTP timestamps, which clients relate to this range (§12.33).
-        let length = plan.ticks(packets.end).saturating_sub(plan.ticks(packets.start));
-        let start = plan.presented_ticks(packets.start.min(plan.packets() - 1));
-        let is_open = source.asset.is_growing() && packets.end > source.end();
+        let length = plan.ticks(part.end).saturating_sub(plan.ticks(part.start));
+        let start = asset.first_ticks() + plan.presented_ticks(part.start.min(plan.packets() - 1));
+        let is_open = asset.continues() && part.end > source.end();
         let end = (!is_open).then(|| duration(start + length));
         Response::play(request, &session.id, play, duration(start), end, info)
     }
@@ -498,7 +523,7 @@ impl RtspConnection {
             .pause(self.server.now())
             .map_err(|no| Response::not_in_this_state(request, no.allow))?;
         if before == SessionState::Playing
-            && let Some(next) = session.pacer.pause().await
+            && let Some(next) = session.pause().await
         {
             session.control.lock().unwrap().resume = next;
         }
@@ -513,48 +538,6 @@ impl RtspConnection {
     }
 }
 
-/// Range in packets; `None` where the client left an end open.
-struct Wanted {
-    from: Option<u64>,
-    end: Option<u64>,
-}
-
-/// Finds a range in the plan. It begins at the entry at or before its start (RFC 2326 §10.5 lets
-/// the server choose the nearest playable position and name it in its Range header). Returns `None`
-/// for a range beyond the end or one that ends before it begins.
-fn resolve(source: &Source, range: NptRange) -> Option<Wanted> {
-    let plan = &source.asset.plan;
-    let end = range.end.map(presented_ticks);
-    let from = match range.start {
-        // `now` of a recording is its present end (§3.6).
-        NptStart::Now if source.asset.is_growing() => Some(plan.entry(u64::MAX)),
-        NptStart::Now => None,
-        NptStart::At(start) => {
-            let start = presented_ticks(start);
-            let empty = end.is_some_and(|end| end <= start);
-            if empty || start >= plan.duration_ticks().max(1) {
-                return None;
-            }
-            Some(plan.entry(start))
-        }
-    };
-    let end =
-        end.map(|end| plan.packets_presented_before(end).max(from.map_or(1, |from| from + 1)));
-    Some(Wanted { from, end: end.filter(|&end| end < source.end()) })
-}
-
-/// Converts a client's time to presentation ticks at 90 kHz, rounded to the nearest, because
-/// clients write as few decimals as milliseconds or microseconds.
-fn presented_ticks(time: Duration) -> u64 {
-    let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
-    stamps.saturating_mul(TICKS_PER_TIMESTAMP)
-}
-
-fn duration(ticks: u64) -> Duration {
-    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
-    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-}
-
 fn no_asset(request: &Request, error: &NoAsset) -> Response {
     let status = match error {
         NoAsset::Denied(denied) => match **denied {
@@ -564,7 +547,7 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
             Denied::Host(_) => Status::InternalServerError,
         },
         NoAsset::Refused(_) => Status::UnsupportedMediaType,
-        NoAsset::Changing { .. } | NoAsset::Busy { .. } | NoAsset::HungUp => {
+        NoAsset::Changing { .. } | NoAsset::Busy { .. } | NoAsset::NotOnAir | NoAsset::HungUp => {
             Status::ServiceUnavailable
         }
         NoAsset::Unreadable(_) => Status::InternalServerError,

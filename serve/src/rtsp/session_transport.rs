@@ -24,6 +24,8 @@ pub(crate) enum SessionTransport {
         /// The client's end of the connection.
         peer: SocketAddr,
     },
+    /// A multicast group, to which the channel sends in any case.
+    Multicast { peer: SocketAddr },
 }
 
 /// Ports and sockets of a session over UDP.
@@ -43,7 +45,9 @@ impl SessionTransport {
     pub(crate) fn peer(&self) -> SocketAddr {
         match self {
             SessionTransport::Udp(udp) => udp.rtp_peer,
-            SessionTransport::Interleaved { peer, .. } => *peer,
+            SessionTransport::Interleaved { peer, .. } | SessionTransport::Multicast { peer } => {
+                *peer
+            }
         }
     }
 
@@ -51,7 +55,7 @@ impl SessionTransport {
     pub(crate) fn rtcp_peer(&self) -> Option<SocketAddr> {
         match self {
             SessionTransport::Udp(udp) => Some(udp.rtcp_peer),
-            SessionTransport::Interleaved { .. } => None,
+            SessionTransport::Interleaved { .. } | SessionTransport::Multicast { .. } => None,
         }
     }
 
@@ -67,6 +71,7 @@ impl SessionTransport {
             SessionTransport::Interleaved { output, channels, .. } => {
                 output.send_last_rtcp(channels.rtcp, packet);
             }
+            SessionTransport::Multicast { .. } => {}
         }
     }
 
@@ -82,6 +87,8 @@ impl SessionTransport {
             SessionTransport::Interleaved { output, channels, .. } => {
                 output.send_rtcp(channels.rtcp, packet);
             }
+            // The others of the group have not asked for it.
+            SessionTransport::Multicast { .. } => {}
         }
     }
 }

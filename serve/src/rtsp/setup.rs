@@ -3,7 +3,7 @@
 //!
 //! The first offer of the client that this server can serve is taken (RFC 2326 §12.39). Over UDP a
 //! session costs a connected socket; interleaved it uses the connection it was set up on, and ends
-//! with it.
+//! with it. A channel that is sent to a multicast group is granted as that group, and costs nothing.
 //!
 //! Sources: RFC 2326 §10.4, §10.12, §12.39.
 //! Does not add a second stream to a session: a presentation has one.
@@ -18,6 +18,7 @@ use wire::rtsp::{
 };
 
 use super::{RtspConnection, control, no_asset};
+use crate::channel::{ChannelConfig, SendFormat, SendTarget};
 use crate::library::asset::Source;
 use crate::limits::{Refused, SessionPermit};
 use crate::listener::is_exhausted;
@@ -35,6 +36,7 @@ use crate::rtsp::stream_session::{
 enum ChosenTransport {
     Udp(PortPair),
     Interleaved(ChannelPair),
+    Multicast(SendTarget),
 }
 
 impl RtspConnection {
@@ -79,7 +81,12 @@ impl RtspConnection {
             (SessionTransport::Interleaved { channels, .. }, _) => {
                 GrantedTransport::Interleaved { channels: *channels, ssrc }
             }
-            (SessionTransport::Udp(_), _) => unreachable!("a session has the chosen transport"),
+            (SessionTransport::Multicast { .. }, ChosenTransport::Multicast(target)) => self
+                .granted_group(request, target)
+                .ok_or_else(|| Response::new(Status::NotFound, request))?,
+            (SessionTransport::Udp(_) | SessionTransport::Multicast { .. }, _) => {
+                unreachable!("a session has the chosen transport")
+            }
         };
         let timeout = self.server.config.session_timeout;
         Ok(Response::setup(request, &session.id, timeout, &granted))
@@ -107,7 +114,12 @@ impl RtspConnection {
                         return Ok(ChosenTransport::Interleaved(channels));
                     }
                 }
-                TransportOffer::Multicast => {}
+                TransportOffer::Multicast => {
+                    let group = self.channel(request).and_then(|channel| self.group_of(channel));
+                    if let Some(group) = group {
+                        return Ok(ChosenTransport::Multicast(group));
+                    }
+                }
             }
         }
         if forbidden_port {
@@ -115,6 +127,35 @@ impl RtspConnection {
         }
         let refusal = Response::new(Status::UnsupportedTransport, request);
         Err(refusal.body("text/plain", format!("{TRANSPORTS}\n")))
+    }
+
+    /// Returns the settings of the channel that a request names.
+    fn channel(&self, request: &Request) -> Option<&ChannelConfig> {
+        let path = wire::rtsp::asset_path(&request.path);
+        let name = path.trim_start_matches('/').strip_prefix("channel/")?;
+        self.server.config.channels.iter().find(|channel| channel.name == name)
+    }
+
+    /// Returns the first group of a channel that a client of this address family can join.
+    fn group_of(&self, channel: &ChannelConfig) -> Option<SendTarget> {
+        let is_v4 = self.peer.ip().to_canonical().is_ipv4();
+        let joins = |target: &&SendTarget| {
+            let is_rtp = target.format == SendFormat::Rtp;
+            target.is_multicast() && is_rtp && target.address.is_ipv4() == is_v4
+        };
+        channel.targets.iter().find(joins).copied()
+    }
+
+    fn granted_group(&self, request: &Request, target: SendTarget) -> Option<GrantedTransport> {
+        let channel = self.channel(request)?;
+        let port = target.address.port();
+        Some(GrantedTransport::Multicast {
+            group: target.address.ip(),
+            ports: PortPair { rtp: port, rtcp: port + 1 },
+            ttl: channel.ttl,
+            source: channel.source_of(&target),
+            ssrc: channel.ssrc(),
+        })
     }
 
     /// Returns the channels the client wants if they are free, otherwise the first free pair;
@@ -145,22 +186,33 @@ impl RtspConnection {
     ) -> std::io::Result<Arc<StreamSession>> {
         let server = &self.server;
         let (transport, target) = match chosen {
-            ChosenTransport::Udp(ports) => self.open_udp(ports)?,
+            ChosenTransport::Udp(ports) => {
+                let (transport, target) = self.open_udp(ports)?;
+                (transport, Some(target))
+            }
             ChosenTransport::Interleaved(channels) => {
-                self.open_interleaved(channels, source.asset.plan.bits_per_second())
+                let rate = source.asset.plan.bits_per_second();
+                let (transport, target) = self.open_interleaved(channels, rate);
+                (transport, Some(target))
+            }
+            ChosenTransport::Multicast(_) => {
+                (SessionTransport::Multicast { peer: self.peer }, None)
             }
         };
         let link = Arc::new(Link::default());
         let number = server.sessions.number();
         let end = source.limit();
-        let stream = Box::new(PacedStream::new(source.clone(), target, link.clone()));
+        let pacer = target.map(|target| {
+            let stream = Box::new(PacedStream::new(source.clone(), target, link.clone()));
+            server.pacers.add(number, stream)
+        });
         let session = Arc::new(StreamSession {
             number,
             id: random_id(),
             peer: self.peer.ip(),
-            source,
+            source: source.clone(),
             link,
-            pacer: server.pacers.add(number, stream),
+            pacer,
             transport,
             cname: random_cname(),
             connection: self.number,
@@ -171,7 +223,8 @@ impl RtspConnection {
                     server.limits.limits.play_within,
                 ),
                 receiver: wire::rtcp::ReceiverView::default(),
-                resume: 0,
+                // A viewer of a channel joins where it is when he plays.
+                resume: if source.asset.window().is_some() { u64::MAX } else { 0 },
                 end,
                 report_at: Duration::ZERO,
                 shift: Shift::default(),
@@ -237,4 +290,4 @@ const UNSENT_BYTES: (u64, u64) = (128 << 10, 4 << 20);
 /// Body of 461.
 const TRANSPORTS: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) to the \
     client's own address and RTP on this connection (Transport: \
-    RTP/AVP/TCP;unicast;interleaved=0-1) are offered";
+    RTP/AVP/TCP;unicast;interleaved=0-1) are offered; multicast of a channel that is sent to a group";

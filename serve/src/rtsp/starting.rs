@@ -14,11 +14,14 @@ use std::sync::Arc;
 
 use wire::rtsp::SessionState;
 
+use crate::library::asset::Source;
 use crate::rtsp::stream_session::{Shift, StreamSession};
 
 /// A play to begin behind its reply.
 pub(super) struct Starting {
     pub(super) session: Arc<StreamSession>,
+    /// File or part of a channel that holds the first packet.
+    pub(super) source: Arc<Source>,
     /// Number of the PLAY in its session.
     pub(super) play: u64,
     pub(super) shift: Shift,
@@ -29,8 +32,11 @@ impl Starting {
     /// Begins the play, unless another connection has stopped or replaced it meanwhile.
     pub(super) fn begin(self) {
         let control = self.session.control.lock().unwrap();
-        if control.play == self.play && control.state.state() == SessionState::Playing {
-            self.session.pacer.play(self.play, self.shift, self.packets);
+        if let Some(pacer) = &self.session.pacer
+            && control.play == self.play
+            && control.state.state() == SessionState::Playing
+        {
+            pacer.play(self.source, self.play, self.shift, self.packets);
         }
     }
 }

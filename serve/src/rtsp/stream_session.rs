@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use media::plan::PacketPlan;
 
 use crate::library::asset::Source;
 use crate::limits::SessionPermit;
@@ -60,12 +59,8 @@ pub(crate) struct Shift {
 
 impl Shift {
     /// Returns the shift with which packet `to` continues in place of packet `from`.
-    pub(crate) fn jump(self, plan: &PacketPlan, from: u64, to: u64) -> Shift {
-        // After the last packet the next one would be due at the end.
-        let start = |packet: u64| {
-            let is_end = packet >= plan.packets();
-            plan.timestamp(if is_end { plan.duration_ticks() } else { plan.ticks(packet) })
-        };
+    pub(crate) fn jump(self, source: &Arc<Source>, from: u64, to: u64) -> Shift {
+        let start = |packet: u64| source.holding(packet).timestamp_of(packet);
         Shift {
             sequence: self.sequence.wrapping_add(from.wrapping_sub(to) as u16),
             timestamp: self.timestamp.wrapping_add(start(from).wrapping_sub(start(to))),
@@ -84,7 +79,7 @@ pub(crate) struct Link {
 /// Progress of a session's sending.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
-    /// The next packet to send.
+    /// The next packet of the file or channel to send.
     pub(crate) next: u64,
     /// Packets and payload octets sent, as RTCP counts them.
     pub(crate) packets: u64,
@@ -93,7 +88,7 @@ pub(crate) struct Progress {
     pub(crate) stalls: u64,
     /// Packets that a slow reader has missed.
     pub(crate) skipped: u64,
-    /// Clock of the running play, or of the last one while paused.
+    /// Clock of the running play, or of the last one while paused, in ticks of the file or channel.
     pub(crate) clock: Option<MediaClock>,
     /// Path fault claimed by verified ICMP reports.
     pub(crate) fault: Option<Fault>,
@@ -172,7 +167,8 @@ pub(crate) struct StreamSession {
     pub(crate) peer: IpAddr,
     pub(crate) source: Arc<Source>,
     pub(crate) link: Arc<Link>,
-    pub(crate) pacer: Handle,
+    /// `None` for a session whose media goes to a group.
+    pub(crate) pacer: Option<Handle>,
     pub(crate) transport: SessionTransport,
     /// Canonical name in the sender reports (RFC 7022).
     pub(crate) cname: String,
@@ -181,6 +177,13 @@ pub(crate) struct StreamSession {
     pub(crate) control: Mutex<SessionControl>,
     /// Released when the session ends, before later holders drop the session.
     pub(crate) permit: Mutex<Option<SessionPermit>>,
+}
+
+impl StreamSession {
+    /// Stops the session's media; returns the next packet once nothing more will be sent.
+    pub(crate) async fn pause(&self) -> Option<u64> {
+        self.pacer.as_ref()?.pause().await
+    }
 }
 
 /// The part of a session that commands and time change.
@@ -258,7 +261,7 @@ impl StreamSessions {
         {
             tables.by_rtcp.remove(&rtcp_peer);
         }
-        session.pacer.remove();
+        session.pacer.iter().for_each(Handle::remove);
         drop(session.permit.lock().unwrap().take());
         if let SessionTransport::Udp(UdpTransport { rtcp_task: Some(task), .. }) =
             &session.transport

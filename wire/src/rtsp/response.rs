@@ -121,6 +121,12 @@ impl Response {
         response.header("RTP-Info", rtp_info)
     }
 
+    /// 200 to PLAY of a stream that goes to a group: it is joined where it is (§3.6, `now`), so no
+    /// packet is its first.
+    pub fn play_group(request: &Request, session: &str) -> Self {
+        Response::in_session(request, session).header("Range", "npt=now-")
+    }
+
     /// 200 with the Session header and nothing more: PAUSE, TEARDOWN, and GET_PARAMETER as a sign
     /// of life (§10.6 to §10.8).
     pub fn in_session(request: &Request, session: &str) -> Self {

@@ -75,41 +75,46 @@ fn lists_name_each_channel_with_its_url() {
             .check("music")
             .unwrap(),
     ];
-    let links = M3uLinks::Rtsp { authority: "10.0.0.1:8554" };
+    let (links, authority) = (M3uLinks::Rtsp, "10.0.0.1:8554");
     let expected = "#EXTM3U url-tvg=\"http://10.0.0.1:8080/guide.xml\" \
         x-tvg-url=\"http://10.0.0.1:8080/guide.xml\"\n\
         #EXTINF:-1 tvg-id=\"news\" tvg-name=\"News & 'more'\",News & \"more\"\n\
         rtsp://10.0.0.1:8554/channel/news\n\
         #EXTINF:-1 tvg-id=\"music\" tvg-name=\"music\",music\n\
         rtsp://10.0.0.1:8554/channel/music\n";
-    let list = m3u(&channels, links, Some("http://10.0.0.1:8080/guide.xml"));
+    let list = m3u(&channels, links, authority, Some("http://10.0.0.1:8080/guide.xml"));
     assert_eq!(list.as_deref(), Some(expected));
     let expected = "#EXTM3U\n\
         #EXTINF:-1 tvg-id=\"news\" tvg-name=\"News & 'more'\",News & \"more\"\n\
         rtp://10.0.0.1@232.1.1.1:5004\n\
         #EXTINF:-1 tvg-id=\"news\" tvg-name=\"News & 'more'\",News & \"more\"\n\
-        udp://[fd00::1]@[ff35::8000:1]:1234\n";
-    assert_eq!(m3u(&channels, M3uLinks::Multicast, None).as_deref(), Some(expected));
+        udp://[fd00::1]@[ff35::8000:1]:1234\n\
+        #EXTINF:-1 tvg-id=\"music\" tvg-name=\"music\",music\n\
+        rtsp://10.0.0.1:8554/channel/music\n";
+    assert_eq!(
+        m3u(&channels, M3uLinks::Multicast, "10.0.0.1:8554", None).as_deref(),
+        Some(expected)
+    );
     let mut plain = news();
     (plain.targets, plain.sources) = (
         vec![SendTarget { format: SendFormat::Rtp, address: "239.1.1.1:5004".parse().unwrap() }],
         Vec::new(),
     );
-    let list = m3u(&[plain], M3uLinks::Multicast, None).unwrap();
+    let list = m3u(&[plain], M3uLinks::Multicast, "10.0.0.1:8554", None).unwrap();
     assert!(list.ends_with("\nrtp://@239.1.1.1:5004\n"), "{list}");
 }
 
 #[test]
 fn authorities_and_urls_cannot_add_a_line() {
     for authority in ["", "a\nb", "a b", "user@host", "a/b", "a\"b", "höst"] {
-        assert_eq!(m3u(&[news()], M3uLinks::Rtsp { authority }, None), None, "{authority}");
+        assert_eq!(m3u(&[news()], M3uLinks::Rtsp, authority, None), None, "{authority}");
     }
     for guide in ["http://a/\"", "http://a/\nb", "http://a b"] {
-        assert_eq!(m3u(&[news()], M3uLinks::Multicast, Some(guide)), None, "{guide}");
+        assert_eq!(m3u(&[news()], M3uLinks::Multicast, "a:1", Some(guide)), None, "{guide}");
     }
     let mut hostile = news();
     hostile.title = "a\r\n#EXTINF:-1,b\u{202e}\n\"c".to_owned();
-    let list = m3u(&[hostile], M3uLinks::Rtsp { authority: "[::1]:8554" }, None).unwrap();
+    let list = m3u(&[hostile], M3uLinks::Rtsp, "[::1]:8554", None).unwrap();
     assert_eq!(list.lines().count(), 3, "{list}");
     assert!(!list.contains(['\r', '\u{202e}']) && list.contains("tvg-name=\"a  #EXTINF"), "{list}");
 }

@@ -4,13 +4,14 @@
 //! `lineup_watch` (a task a channel) keeps the timeline current with the folder; `channel_file`
 //! opens and measures the files; `producer` joins their packets to one stream, some hundred
 //! milliseconds ahead of time; `outlet` sends bursts to the targets; `peer_watch` hears the other
-//! server of a standby pair; `announcer` sends SAP.
+//! server of a standby pair; `announcer` sends SAP. Viewers over RTSP get what a channel keeps in its
+//! window ([`crate::channel::window`]).
 //!
 //! A channel costs one thread that wakes once a burst, one system call a burst and target, and one
 //! copy of each byte into the socket, however many receivers a group has.
 //!
 //! Sources: RFC 2250, RFC 3550, RFC 2974; ARCHITECTURE.md, "Channels".
-//! Does not serve RTSP viewers: a channel without targets is refused at the start.
+//! Does not serve viewers.
 
 mod announcer;
 mod channel_clock;
@@ -21,6 +22,7 @@ mod peer_watch;
 mod playout_thread;
 mod producer;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -34,12 +36,14 @@ use self::lineup_watch::LineupWatch;
 use self::playout_thread::PlayoutThread;
 use super::settings::{ChannelConfig, ChannelRole};
 use super::timeline::AirReason;
+use super::window::{ChannelWindow, WindowPlanner};
 use crate::error::Error;
 use crate::library::Library;
 
 /// The channels of a running server.
 pub(crate) struct Channels {
     running: Vec<RunningChannel>,
+    planner: WindowPlanner,
 }
 
 struct RunningChannel {
@@ -51,6 +55,8 @@ struct RunningChannel {
 /// State of a channel that its thread, its watch and the control side share.
 pub(crate) struct ChannelShared {
     pub(crate) config: ChannelConfig,
+    /// What viewers over RTSP get; `None` for a channel without them.
+    window: Option<Arc<ChannelWindow>>,
     plan: Mutex<Arc<ChannelPlan>>,
     on_air: Mutex<OnAirNow>,
     counters: ChannelCounters,
@@ -107,18 +113,20 @@ impl Channels {
         configs: &[ChannelConfig],
         burst: Duration,
         library: &Arc<Library>,
+        cache: Option<&Path>,
     ) -> Result<Channels, Error> {
         let mut running = Vec::new();
         for config in configs {
             let shared = Arc::new(ChannelShared {
                 config: config.clone(),
+                window: config.rtsp.then(|| Arc::new(ChannelWindow::new(&config.name))),
                 plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
                 on_air: Mutex::default(),
                 counters: ChannelCounters::default(),
                 is_stopping: AtomicBool::new(false),
             });
             // Opens the sockets here: a fault ends the start with its reason.
-            let thread = PlayoutThread::open(shared.clone(), burst)?;
+            let thread = PlayoutThread::open(shared.clone(), burst, cache)?;
             let watch = tokio::spawn(LineupWatch::new(shared.clone(), library.clone()).run());
             let thread = std::thread::Builder::new()
                 .name(format!("channel-{}", config.name))
@@ -130,7 +138,8 @@ impl Channels {
                 })?;
             running.push(RunningChannel { shared, thread: Some(thread), watch });
         }
-        Ok(Channels { running })
+        let windows = running.iter().filter_map(|channel| channel.shared.window.clone()).collect();
+        Ok(Channels { running, planner: WindowPlanner::start(windows)? })
     }
 
     /// Stops all channels; each withdraws its announcements.
@@ -145,6 +154,18 @@ impl Channels {
                 let _ = thread.join();
             }
         }
+        self.planner.stop();
+        self.running
+            .iter()
+            .filter_map(|channel| channel.shared.window.as_ref())
+            .for_each(|w| w.clear());
+    }
+
+    /// Returns the window of the channel that a path names.
+    pub(crate) fn window(&self, path: &str) -> Option<Arc<ChannelWindow>> {
+        let name = path.trim_start_matches('/').strip_prefix("channel/")?;
+        let channel = self.running.iter().find(|channel| channel.shared.config.name == name)?;
+        channel.shared.window.clone()
     }
 
     /// Returns the plans of the moment, in the order of the settings.

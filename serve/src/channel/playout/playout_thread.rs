@@ -6,12 +6,13 @@
 //! Of a standby pair the one that does not send only listens; at a take-over it begins with the
 //! programme of the wall clock and continues the numbers that it has heard.
 //!
-//! Costs one wake a burst, and one send call a burst and target.
+//! Costs one wake a burst, one send call a burst and target, and a write for viewers over RTSP.
 //!
 //! Sources: RFC 3550 §5.1 (SSRC, sequence, timestamp), RFC 2250 §2.
 //! Does not retransmit.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,6 +31,7 @@ use super::{ChannelShared, OnAirNow};
 use crate::channel::name_hash::name_hash;
 use crate::channel::send_target::SendFormat;
 use crate::channel::settings::ChannelRole;
+use crate::channel::window::WindowWriter;
 use crate::error::{Error, Setting};
 
 /// Thread of one channel.
@@ -40,6 +42,8 @@ pub(super) struct PlayoutThread {
     producer: Producer,
     outlets: Vec<Outlet>,
     announcer: Announcer,
+    /// Keeps what is sent for viewers over RTSP.
+    window: Option<WindowWriter>,
     peer: Option<PeerWatch>,
     path: Box<dyn StreamPath>,
     /// Source of batches whose bytes all lie in memory.
@@ -63,6 +67,7 @@ impl PlayoutThread {
     pub(super) fn open(
         shared: Arc<ChannelShared>,
         burst: Duration,
+        cache: Option<&Path>,
     ) -> Result<PlayoutThread, Error> {
         let config = &shared.config;
         let refuse = |found: &str, cure: &str| Error::Setting {
@@ -70,15 +75,13 @@ impl PlayoutThread {
             found: format!("channel.{}: {found}", config.name),
             cure: cure.to_owned(),
         };
-        if config.targets.is_empty() {
-            let cure = r#"write send = ["rtp://GROUP:PORT"]: viewers over RTSP are not served yet"#;
-            return Err(refuse("no target to send to", cure));
-        }
-        if !config.time_shift.is_zero() {
-            let cure = "leave it out: a channel keeps nothing of what it has sent yet; `pagewire \
-                        receive` records it";
-            return Err(refuse("time_shift_s", cure));
-        }
+        let window = shared.window.clone().map(|window| {
+            WindowWriter::open(window, config.time_shift, cache).map_err(|error| {
+                let found = format!("its window for viewers over RTSP: {error}");
+                refuse(&found, "give the server a cache folder on a disk, or write rtsp = false")
+            })
+        });
+        let window = window.transpose()?;
         let outlets = config.targets.iter().map(|target| Outlet::open(config, *target));
         let outlets = outlets.collect::<Result<Vec<_>, Error>>()?;
         let group = config.targets.iter().find(|t| t.is_multicast() && !t.is_source_specific());
@@ -109,6 +112,7 @@ impl PlayoutThread {
         let clock = ChannelClock::new(now, wall);
         let hash = name_hash(config.name.as_bytes());
         Ok(PlayoutThread {
+            window,
             producer: Producer::new(config, clock.ticks_at(now)),
             announcer: Announcer::open(config)?,
             path: open_path()?,
@@ -118,7 +122,7 @@ impl PlayoutThread {
                 source,
             })?,
             // The same on both servers of a pair: receivers see one sender.
-            ssrc: (hash >> 32) as u32,
+            ssrc: config.ssrc(),
             sequence: hash as u16,
             is_sending: false,
             began: now,
@@ -196,6 +200,8 @@ impl PlayoutThread {
             (ChannelRole::Standby, true) if heard_any => {
                 tracing::info!("channel.{name}: the primary sends again; standing by");
                 self.is_sending = false;
+                self.window.iter_mut().for_each(WindowWriter::close);
+                self.shared.window.iter().for_each(|window| window.clear());
                 self.announcer.withdraw(&mut *self.path, &self.blank);
                 self.shared.note_on_air(OnAirNow::default());
             }
@@ -245,12 +251,16 @@ impl PlayoutThread {
             self.add(&packet);
         }
         self.send();
+        self.window.iter_mut().for_each(WindowWriter::flush);
         let config = &self.shared.config;
         self.announcer.tick(config, self.version, &mut *self.path, &self.blank);
     }
 
     /// Adds a packet to the burst, and sends the burst when it is full.
     fn add(&mut self, packet: &ChannelPacket) {
+        if let Some(window) = &mut self.window {
+            window.add(&packet.payload, packet.begins);
+        }
         let head = Header {
             marker: false,
             payload_type: PAYLOAD_TYPE,

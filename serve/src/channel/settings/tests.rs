@@ -49,6 +49,7 @@ fn every_setting_arrives() {
         dscp: Some(34),
         announce: Some(true),
         role: Some("standby".to_owned()),
+        rtsp: Some(true),
         time_shift_s: Some(3600),
         starts_at: Some("2026-01-01T01:00:00+01:00".to_owned()),
         time_zone: Some("Europe/Berlin".to_owned()),
@@ -183,6 +184,10 @@ fn settings_of_multicast_need_a_group() {
     let unicast = ChannelDraft { send: texts(&["udp://10.0.0.9:1234"]), ..draft() };
     let announced = ChannelDraft { announce: Some(true), ..unicast.clone() };
     refused(announced, Setting::Announce, None, "announce = true|multicast group");
+    let nobody = ChannelDraft { rtsp: Some(false), ..draft() };
+    refused(nobody, Setting::Rtsp, None, "rtsp = false without send reaches nobody");
+    let shifted = ChannelDraft { rtsp: Some(false), time_shift_s: Some(60), ..unicast.clone() };
+    refused(shifted, Setting::TimeShift, None, "only viewers over RTSP go back");
     let by = ChannelDraft { interface: Some("eth1".to_owned()), ..unicast };
     refused(by, Setting::Interface, None, "leave it out");
     let group = ChannelDraft { send: texts(&["udp://[ff12::1]:1234"]), ..draft() };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use media::Scanner;
-use paths::{Destination, INTERLEAVED_PATHS, MappedFile};
+use paths::{Batch, Destination, INTERLEAVED_PATHS, MappedFile, StreamPath};
 
 use super::super::gather::Gather;
 use super::super::{Sending, Tools};
@@ -114,8 +114,8 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let link = Arc::new(Link::default());
     link.source.answer(0..300, true);
     let to = MediaTarget::Datagrams(Box::new(to));
-    let mut stream = PacedStream::new(source, to, link.clone());
-    stream.play_from(0, 300, Shift::default());
+    let mut stream = PacedStream::new(source.clone(), to, link.clone());
+    stream.play_from(source, 0..300, Shift::default());
     let pacer = std::thread::spawn(move || {
         let now = Instant::now();
         stream.step(now, (now + Duration::from_secs(1), Duration::ZERO), &mut tools);
@@ -187,7 +187,7 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
         let to = MediaTarget::Datagrams(Box::new(to));
         let mut stream = PacedStream::new(source.clone(), to, link);
         stream.departures = Some(Departures::for_test(packets));
-        stream.play_from(0, 300, Shift::default());
+        stream.play_from(source.clone(), 0..300, Shift::default());
         let now = Instant::now();
         stream.step(now, (now + Duration::from_millis(100), Duration::ZERO), &mut tools);
         let calls: Vec<(Option<Departure>, u32)> = sent.try_iter().collect();

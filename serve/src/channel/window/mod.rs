@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! window: the last minutes of a channel, kept for viewers over RTSP.
+//!
+//! What a channel sends is also written to a row of parts, each a file without a name with a packet
+//! plan of its own; the oldest are dropped. To a session a part is an asset that grows, and the
+//! next part continues it: sequence numbers, timestamps and time go on. So viewers cost what
+//! viewers of a file cost, share its paths, and may go back as far as the window reaches.
+//!
+//! [`WindowWriter`] belongs to the channel's thread; [`WindowPlanner`] is one thread for all
+//! channels.
+//!
+//! Numbers of packets and times here count from the channel's start; those of a plan count from its
+//! part's. A viewer joins at the last place to start that is [`LIVE_BEHIND`] old, so that plans,
+//! made a few times a second, are always ahead of it.
+//!
+//! Memory: the rate times (`time_shift_s` and two parts), in the page cache. Costs one write a
+//! burst and one read of what was written.
+//!
+//! Sources: RFC 2326 §3.6 (`now`), memfd_create(2), open(2) (`O_TMPFILE`).
+//! Does not keep anything over a restart.
+
+mod planner;
+mod writer;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use media::TICKS_PER_SECOND;
+use media::plan::RtpIdentity;
+
+pub(crate) use self::planner::WindowPlanner;
+pub(crate) use self::writer::WindowWriter;
+use crate::library::asset::Source;
+use crate::library::growing_file::Growth;
+
+/// The parts of one channel that viewers may see.
+pub(crate) struct ChannelWindow {
+    /// Path of the channel below the server's root.
+    pub(crate) name: String,
+    parts: Mutex<VecDeque<Arc<WindowPart>>>,
+}
+
+/// A part of a window: a file of whole transport stream packets.
+pub(crate) struct WindowPart {
+    /// RTP packets and time of the channel before this part.
+    first_packet: u64,
+    first_ticks: u64,
+    identity: RtpIdentity,
+    file: File,
+    /// Bytes written so far.
+    written: AtomicU64,
+    /// Time of the channel at which the next part begins; 0 while that is not known.
+    ends: AtomicU64,
+    /// True when nothing more will be written.
+    is_closed: AtomicBool,
+    growth: Arc<Growth>,
+}
+
+/// Place of an asset in a window.
+#[derive(Clone)]
+pub(crate) struct WindowPlace {
+    pub(crate) window: Arc<ChannelWindow>,
+    pub(crate) first_packet: u64,
+    pub(crate) first_ticks: u64,
+}
+
+impl ChannelWindow {
+    /// Creates the empty window of a channel.
+    pub(crate) fn new(channel: &str) -> ChannelWindow {
+        ChannelWindow { name: format!("channel/{channel}"), parts: Mutex::default() }
+    }
+
+    /// Returns the newest part that can be played; `None` until the channel has sent for a second
+    /// or two, and while it stands by.
+    pub(crate) fn newest(&self) -> Option<Arc<Source>> {
+        self.planned().pop()
+    }
+
+    /// Returns the part that holds `packet`; the nearest one where it is gone or not there yet.
+    pub(crate) fn holding(&self, packet: u64) -> Option<Arc<Source>> {
+        self.last_with(|source| source.asset.first_packet() <= packet)
+    }
+
+    /// Returns the part behind one that ends before `packet`.
+    pub(crate) fn following(&self, packet: u64) -> Option<Arc<Source>> {
+        self.planned().into_iter().find(|source| source.asset.first_packet() >= packet)
+    }
+
+    /// Returns the packet with which a viewer who joins now begins.
+    pub(crate) fn live_packet(&self) -> Option<u64> {
+        let newest = self.newest()?;
+        let plan = &newest.asset.plan;
+        let end = newest.asset.first_ticks() + plan.ticks(plan.settled_packets());
+        self.packet_at(end.saturating_sub(crate::pacer::ticks(LIVE_BEHIND)))
+    }
+
+    /// Returns the packet to start with to play from a time of the channel on: the last place to
+    /// start then or before, or the first one of the window.
+    pub(crate) fn packet_at(&self, ticks: u64) -> Option<u64> {
+        let planned = self.planned();
+        for source in planned.iter().rev().filter(|source| source.asset.first_ticks() <= ticks) {
+            let (asset, plan) = (&source.asset, &source.asset.plan);
+            // A part begins anywhere in a group of pictures: 0 is no place to start.
+            let entry = plan.entry((ticks - asset.first_ticks()).max(1));
+            if entry > 0 {
+                return Some(asset.first_packet() + entry);
+            }
+        }
+        let oldest = &planned.first()?.asset;
+        let is_start = oldest.first_packet() == 0;
+        let entry = if is_start { 0 } else { oldest.plan.entry_from(1).unwrap_or(0) };
+        Some(oldest.first_packet() + entry)
+    }
+
+    /// Returns the packet itself while the window has it; otherwise the nearest place to start.
+    pub(crate) fn playable(&self, packet: u64) -> Option<u64> {
+        let oldest = self.planned().into_iter().next()?;
+        let newest = self.newest()?;
+        if packet >= newest.asset.first_packet() + newest.end() {
+            return self.live_packet();
+        }
+        match packet < oldest.asset.first_packet() {
+            true => self.packet_at(oldest.asset.first_ticks()),
+            false => Some(packet),
+        }
+    }
+
+    /// Drops all parts: their viewers end.
+    pub(crate) fn clear(&self) {
+        let parts = std::mem::take(&mut *self.lock());
+        parts.iter().for_each(|part| part.drop_bytes());
+    }
+
+    /// Returns the newest source of each part that has one, in order.
+    fn planned(&self) -> Vec<Arc<Source>> {
+        self.lock().iter().filter_map(|part| part.growth.newest()).collect()
+    }
+
+    /// Returns the last part that fits, or the first one if none does.
+    fn last_with(&self, fits: impl Fn(&Arc<Source>) -> bool) -> Option<Arc<Source>> {
+        let planned = self.planned();
+        let at = planned.iter().rposition(fits).unwrap_or(0);
+        planned.into_iter().nth(at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<WindowPart>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WindowPart {
+    /// Frees the memory, also of sessions that still hold the file: their next send fails.
+    fn drop_bytes(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        // It refers to itself through its source.
+        self.growth.set_newest(None);
+        if let Err(error) = self.file.set_len(0) {
+            tracing::warn!("freeing a part of a channel's window: {error}");
+        }
+    }
+}
+
+/// Distance of a viewer who joins from the newest packets: more than the time between two plans and
+/// two clock references.
+const LIVE_BEHIND: Duration = Duration::from_secs(3);
+/// Shortest part, and longest.
+const PART_SECONDS: (u64, u64) = (10, 300);
+/// Media kept beyond the time shift, so that nobody at its edge falls out.
+const GRACE_TICKS: u64 = 10 * TICKS_PER_SECOND;
+
+#[cfg(test)]
+mod tests;

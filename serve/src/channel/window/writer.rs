@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! writer: writes what a channel sends to the parts of its window.
+//!
+//! A part ends at a program association table once it is long enough: the next one then begins with
+//! tables, and can be played by itself. The parts of one channel have one SSRC, and their first
+//! sequence number and timestamp follow from what came before.
+//!
+//! Short windows lie in memory (memfd), longer ones in a file of the cache folder that has no name,
+//! so that the kernel may write it out; nothing is left of either after a crash.
+//!
+//! Costs one write a burst. A full disk ends the part and nothing else: the channel's targets do
+//! not notice, and the window is tried anew each second.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.4.3 (PAT, PID 0), memfd_create(2), open(2) (`O_TMPFILE`).
+//! Does not make plans.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use media::plan::RtpIdentity;
+use media::store::random_identity;
+use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+
+use super::{ChannelWindow, GRACE_TICKS, PART_SECONDS, WindowPart};
+use crate::library::growing_file::Growth;
+
+/// Writing end of a window.
+pub(crate) struct WindowWriter {
+    window: Arc<ChannelWindow>,
+    /// Folder of long windows; memory where `None`.
+    folder: Option<PathBuf>,
+    shift_ticks: u64,
+    part_ticks: u64,
+    identity: RtpIdentity,
+    /// Channel time at which the window began.
+    origin: Option<u64>,
+    part: Option<Writing>,
+    /// RTP packets of the parts before.
+    packets_before: u64,
+    /// Bytes of the burst that are not written yet.
+    burst: Vec<u8>,
+    failed_at: Option<Instant>,
+}
+
+/// The part that is written.
+struct Writing {
+    part: Arc<WindowPart>,
+    bytes: u64,
+}
+
+impl WindowWriter {
+    /// Creates the writer of a window; viewers may go back by `shift`.
+    ///
+    /// # Errors
+    /// The host gives no memory or file.
+    pub(crate) fn open(
+        window: Arc<ChannelWindow>,
+        shift: Duration,
+        cache: Option<&Path>,
+    ) -> io::Result<WindowWriter> {
+        let folder = cache.filter(|_| shift > IN_MEMORY_MAX).map(Path::to_path_buf);
+        // Tried at once, so that a fault shows at the start.
+        make_file(folder.as_deref())?;
+        let part_seconds = (shift.as_secs() / 6).clamp(PART_SECONDS.0, PART_SECONDS.1);
+        Ok(WindowWriter {
+            window,
+            folder,
+            shift_ticks: crate::pacer::ticks(shift),
+            part_ticks: part_seconds * TICKS_PER_SECOND,
+            identity: random_identity(),
+            origin: None,
+            part: None,
+            packets_before: 0,
+            burst: Vec::new(),
+            failed_at: None,
+        })
+    }
+
+    /// Sets the least length of a part.
+    #[cfg(test)]
+    pub(super) fn set_part_ticks(&mut self, ticks: u64) {
+        self.part_ticks = ticks;
+    }
+
+    /// Adds packets whose first is due at channel time `begins`.
+    pub(crate) fn add(&mut self, payload: &[u8], begins: u64) {
+        let ticks = begins.saturating_sub(*self.origin.get_or_insert(begins));
+        let is_long = |part: &Writing| ticks - part.part.first_ticks >= self.part_ticks;
+        if self.part.as_ref().is_some_and(is_long) && begins_with_tables(payload) {
+            self.flush();
+            self.part.iter().for_each(|part| part.part.ends.store(ticks, Ordering::Relaxed));
+            self.close();
+            self.evict(ticks);
+        }
+        if self.part.is_none() && begins_with_tables(payload) {
+            self.begin(ticks);
+        }
+        if self.part.is_some() {
+            self.burst.extend_from_slice(payload);
+        }
+    }
+
+    /// Writes what was added.
+    pub(crate) fn flush(&mut self) {
+        let burst = std::mem::take(&mut self.burst);
+        if let Some(writing) = &mut self.part
+            && !burst.is_empty()
+        {
+            match writing.part.file.write_all_at(&burst, writing.bytes) {
+                Ok(()) => {
+                    writing.bytes += burst.len() as u64;
+                    writing.part.written.store(writing.bytes, Ordering::Release);
+                }
+                Err(error) => {
+                    self.complain(&error);
+                    self.close();
+                }
+            }
+        }
+        // Keeps its capacity.
+        self.burst = burst;
+        self.burst.clear();
+    }
+
+    /// Ends the part: the channel stops sending here for a while.
+    pub(crate) fn close(&mut self) {
+        if let Some(writing) = self.part.take() {
+            let ts_packets = writing.bytes / TS_PACKET_BYTES as u64;
+            self.packets_before += ts_packets.div_ceil(TS_PACKETS_PER_PAYLOAD);
+            writing.part.is_closed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Begins a part at a time of the channel.
+    fn begin(&mut self, ticks: u64) {
+        if self.failed_at.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
+            return;
+        }
+        let file = match make_file(self.folder.as_deref()) {
+            Ok(file) => file,
+            Err(error) => return self.complain(&error),
+        };
+        let first = &self.identity;
+        let identity = RtpIdentity {
+            ssrc: first.ssrc,
+            first_sequence: first.first_sequence.wrapping_add(self.packets_before as u16),
+            first_timestamp: first
+                .first_timestamp
+                .wrapping_add((ticks / TICKS_PER_TIMESTAMP) as u32),
+        };
+        let part = Arc::new(WindowPart {
+            first_packet: self.packets_before,
+            first_ticks: ticks,
+            identity,
+            file,
+            written: AtomicU64::new(0),
+            ends: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            growth: Arc::new(Growth::new()),
+        });
+        self.window.lock().push_back(part.clone());
+        self.part = Some(Writing { part, bytes: 0 });
+    }
+
+    /// Drops the parts that ended before the window.
+    fn evict(&self, now: u64) {
+        let oldest = now.saturating_sub(self.shift_ticks + GRACE_TICKS);
+        loop {
+            let mut parts = self.window.lock();
+            // A part ends where the next one begins; the last of them has just ended.
+            let ends_at = parts.get(1).map_or(now, |next| next.first_ticks);
+            if parts.is_empty() || ends_at > oldest {
+                return;
+            }
+            let part = parts.pop_front();
+            drop(parts);
+            part.iter().for_each(|part| part.drop_bytes());
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        let name = &self.window.name;
+        tracing::warn!("{name}: its window for RTSP: {error}; trying again every second");
+        self.failed_at = Some(Instant::now());
+    }
+}
+
+/// True when the first transport stream packet has PID 0.
+fn begins_with_tables(payload: &[u8]) -> bool {
+    matches!(payload, [0x47, high, low, ..] if high & 0x1f == 0 && *low == 0)
+}
+
+/// Makes a file without a name.
+fn make_file(folder: Option<&Path>) -> io::Result<File> {
+    let file = match folder {
+        Some(folder) => {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?
+        }
+        None => rustix::fs::memfd_create("channel-window", MemfdFlags::CLOEXEC)?,
+    };
+    Ok(file.into())
+}
+
+/// Longest time shift kept in memory.
+const IN_MEMORY_MAX: Duration = Duration::from_secs(600);
+const RETRY_EVERY: Duration = Duration::from_secs(1);

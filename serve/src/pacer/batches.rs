@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! batches: a segment run of an asset as a batch of a path: from the file, from its wire image, or
+//! in frames for a connection.
+//!
+//! Costs what [`Gather`](super::gather::Gather) costs; of an image nothing is made.
+//!
+//! Sources: RFC 2326 §10.12 (frames).
+//! Does not send.
+
+use std::ops::Range;
+
+use paths::{Batch, Departure, InterleavedPath, StreamPath};
+use wire::rtsp::INTERLEAVED_HEADER_BYTES;
+
+use super::Tools;
+use crate::library::asset::Source;
+use crate::rtsp::stream_session::Shift;
+
+impl Tools {
+    /// Returns a segment run of the wire image and its path; `None` if the image was dropped.
+    pub(super) fn image_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+    ) -> Option<(&'a mut dyn StreamPath, Batch<'a>)> {
+        let plan = &source.asset.plan;
+        let image = source.image()?;
+        let offset = plan.wire_offset(packets.start);
+        let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
+        let bytes = plan.wire_offset(packets.end) - offset;
+        let count = (packets.end - packets.start) as u32;
+        let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
+        let path = self.image.as_mut().expect("the form is chosen by the path being there");
+        Some((path.of(count.into()), batch))
+    }
+
+    /// Returns a segment run of the file with RTP headers, and its path.
+    pub(super) fn gathered_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+        shift: Shift,
+        departure: Option<Departure>,
+    ) -> (&'a mut dyn StreamPath, Batch<'a>) {
+        let plan = &source.asset.plan;
+        let count = (packets.end - packets.start) as u32;
+        let segment_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
+        self.gather.fill(plan, packets, shift);
+        let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
+        let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
+        match (departure, &mut self.departing) {
+            (Some(at), Some(path)) => (&mut **path, batch.departing(at)),
+            _ => (self.gathered.of(count.into()), batch),
+        }
+    }
+
+    /// Returns a segment run of the file in frames of `channel`, and its path.
+    pub(super) fn framed_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+        shift: Shift,
+        channel: u8,
+    ) -> (&'a mut dyn InterleavedPath, Batch<'a>) {
+        let plan = &source.asset.plan;
+        let count = (packets.end - packets.start) as u32;
+        let packet_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
+        let segment_bytes = packet_bytes as u32 + INTERLEAVED_HEADER_BYTES as u32;
+        self.gather.fill_framed(plan, packets, shift, channel);
+        let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
+        let batch = Batch::gathered(&source.media, count, segment_bytes, heads, pieces);
+        (&mut *self.framed, batch)
+    }
+}

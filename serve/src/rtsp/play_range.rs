@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! play_range: the packets that the range of a PLAY means.
+//!
+//! Costs two binary searches in the plan.
+//!
+//! Sources: RFC 2326 §3.6, §10.5.
+//! Does not parse ranges ([`wire::rtsp`] does).
+
+use std::time::Duration;
+
+use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
+use wire::rtsp::{NptRange, NptStart};
+
+use crate::channel::window::ChannelWindow;
+use crate::library::asset::Source;
+use crate::pacer::ticks;
+
+/// Range in packets; `None` where the client left an end open.
+pub(super) struct Wanted {
+    pub(super) from: Option<u64>,
+    pub(super) end: Option<u64>,
+}
+
+/// Finds a range in the plan. It begins at the entry at or before its start (RFC 2326 §10.5 lets
+/// the server choose the nearest playable position and name it in its Range header). Returns `None`
+/// for a range beyond the end or one that ends before it begins.
+pub(super) fn resolve(source: &Source, range: NptRange) -> Option<Wanted> {
+    if let Some(window) = source.asset.window() {
+        return resolve_in(window, range);
+    }
+    let plan = &source.asset.plan;
+    let end = range.end.map(presented_ticks);
+    let from = match range.start {
+        // `now` of a recording is its present end (§3.6).
+        NptStart::Now if source.asset.is_growing() => Some(plan.entry(u64::MAX)),
+        NptStart::Now => None,
+        NptStart::At(start) => {
+            let start = presented_ticks(start);
+            let empty = end.is_some_and(|end| end <= start);
+            if empty || start >= plan.duration_ticks().max(1) {
+                return None;
+            }
+            Some(plan.entry(start))
+        }
+    };
+    let end =
+        end.map(|end| plan.packets_presented_before(end).max(from.map_or(1, |from| from + 1)));
+    Some(Wanted { from, end: end.filter(|&end| end < source.end()) })
+}
+
+/// Finds a range in a channel's window. Time zero is the present: players ask for it when they mean
+/// the beginning of what they will see. A time before the window is its beginning, and one that has
+/// not come yet is the present, since a player that seeks forward means to catch up. A channel has
+/// no end, so a range has none either.
+fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
+    let live = window.live_packet()?;
+    let from = match range.start {
+        NptStart::Now => live,
+        NptStart::At(start) if start.is_zero() => live,
+        NptStart::At(start) => {
+            let empty = range.end.is_some_and(|end| end <= start);
+            (!empty).then_some(())?;
+            window.packet_at(presented_ticks(start))?.min(live)
+        }
+    };
+    Some(Wanted { from: Some(from), end: None })
+}
+
+/// Converts a client's time to presentation ticks at 90 kHz, rounded to the nearest, because
+/// clients write as few decimals as milliseconds or microseconds.
+fn presented_ticks(time: Duration) -> u64 {
+    let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
+    stamps.saturating_mul(TICKS_PER_TIMESTAMP)
+}
+
+pub(super) fn duration(ticks: u64) -> Duration {
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
