@@ -52,8 +52,8 @@ pub const GUIDE_PROGRAMMES_MAX: usize = 20_000;
 pub const GUIDE_TIME_MAX: Duration = Duration::from_secs(14 * 86_400);
 
 /// Writes the list of channels; `guide` is the URL of their XMLTV. `authority` is host and port of
-/// RTSP as clients reach the server: letters, digits and `.-_:[]` alone. None where the authority or
-/// the guide's URL has characters that neither may have.
+/// RTSP as clients reach the server: letters, digits and `.-_:[]` alone. None where the authority
+/// or the guide's URL has characters that neither may have.
 pub fn m3u(
     channels: &[ChannelConfig],
     links: M3uLinks,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! channel_exports: what players and guides read about channels: `/channels.m3u` (list, multicast
-//! where a channel has it), `/channels-rtsp.m3u` (the same by RTSP alone), `/channels.xml` (XMLTV of the coming day), `/channels.json` (state), `/channel/NAME.sdp`.
+//! where a channel has it), `/channels-rtsp.m3u` (the same by RTSP alone), `/channels.xml` (XMLTV
+//! of the coming day), `/channels.json` (state), `/channel/NAME.sdp`.
 //!
 //! A server without channels has none of these paths; files of these names are served instead.
 //!

@@ -3,7 +3,8 @@
 //!
 //! The first offer of the client that this server can serve is taken (RFC 2326 §12.39). Over UDP a
 //! session costs a connected socket; interleaved it uses the connection it was set up on, and ends
-//! with it. A channel that is sent to a multicast group is granted as that group, and costs nothing.
+//! with it. A channel that is sent to a multicast group is granted as that group, and costs
+//! nothing.
 //!
 //! Sources: RFC 2326 §10.4, §10.12, §12.39.
 //! Does not add a second stream to a session: a presentation has one.
@@ -290,4 +291,5 @@ const UNSENT_BYTES: (u64, u64) = (128 << 10, 4 << 20);
 /// Body of 461.
 const TRANSPORTS: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) to the \
     client's own address and RTP on this connection (Transport: \
-    RTP/AVP/TCP;unicast;interleaved=0-1) are offered; multicast of a channel that is sent to a group";
+    RTP/AVP/TCP;unicast;interleaved=0-1) are offered; RTP/AVP;multicast of a channel that is sent to \
+    a group";

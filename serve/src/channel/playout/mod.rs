@@ -4,8 +4,8 @@
 //! `lineup_watch` (a task a channel) keeps the timeline current with the folder; `channel_file`
 //! opens and measures the files; `producer` joins their packets to one stream, some hundred
 //! milliseconds ahead of time; `outlet` sends bursts to the targets; `peer_watch` hears the other
-//! server of a standby pair; `announcer` sends SAP. Viewers over RTSP get what a channel keeps in its
-//! window ([`crate::channel::window`]).
+//! server of a standby pair; `announcer` sends SAP. Viewers over RTSP get what a channel keeps in
+//! its window ([`crate::channel::window`]).
 //!
 //! A channel costs one thread that wakes once a burst, one system call a burst and target, and one
 //! copy of each byte into the socket, however many receivers a group has.
