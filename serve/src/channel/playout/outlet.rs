@@ -210,12 +210,12 @@ impl Outlet {
     }
 }
 
-/// Returns the index of an interface.
+/// Returns the index of an interface of this network namespace, which need not be that of the
+/// mounted sysfs.
 pub(super) fn interface_index(name: &str) -> io::Result<u32> {
-    let path = format!("/sys/class/net/{name}/ifindex");
-    let missing = || io::Error::new(io::ErrorKind::NotFound, format!("no interface {name}"));
-    let text = std::fs::read_to_string(path).map_err(|_| missing())?;
-    text.trim().parse().map_err(|_| missing())
+    let missing = |_| io::Error::new(io::ErrorKind::NotFound, format!("no interface {name}"));
+    let any = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    rustix::net::netdevice::name_to_index(&any, name).map_err(missing)
 }
 
 /// True for a network that may come back.
