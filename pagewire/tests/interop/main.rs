@@ -10,7 +10,11 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "../../../paths/tests/harness/network.rs"]
+#[allow(dead_code, reason = "these tests have a network of their own")]
+mod network;
 
+mod channels;
 mod curl;
 mod ffmpeg;
 mod gstreamer;

@@ -64,7 +64,7 @@ const CLIENTS: &[Client] = &[
     Client { name: "vlc", plays: vlc_plays, lacks: vlc_lacks },
 ];
 
-/// Multicast belongs to channels, not to files; it has no row here.
+/// Multicast belongs to channels: [`crate::channels`].
 const WAYS: &[Way] = &[Way::Udp, Way::Tcp, Way::Tunnel];
 const ADDRESSES: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 

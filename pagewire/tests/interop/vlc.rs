@@ -11,21 +11,35 @@ use std::process::Command;
 
 use crate::ffmpeg::{PICTURE, SOUND};
 use crate::harness::film::{FRAMES_PER_SECOND, GROUP_SECONDS};
+use crate::harness::watchdog::Outcome;
 use crate::{assert_bytes, client, ffmpeg, serve_excerpt};
 
 /// Returns the standard output of VLC; `None`, with the reason printed, where there is no VLC.
 pub(crate) fn output(test: &str, url: &str, options: &[&str]) -> Option<Vec<u8>> {
-    let mut command = if rustix::process::geteuid().is_root() {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cvlc"]);
-        command
-    } else {
-        Command::new("cvlc")
-    };
+    let outcome = run(test, &[], &[options, &[url]].concat())?;
+    assert!(!outcome.stdout.is_empty(), "VLC wrote nothing: {}", outcome.stderr);
+    Some(outcome.succeeded())
+}
+
+/// Returns the standard output of VLC until it is stopped after some seconds, for a stream without
+/// an end.
+pub(crate) fn recording(test: &str, url: &str, options: &[&str], seconds: &str) -> Option<Vec<u8>> {
+    let outcome = run(test, &["timeout", "-s", "INT", seconds], &[options, &[url]].concat())?;
+    assert!(!outcome.stdout.is_empty(), "VLC wrote nothing: {}", outcome.stderr);
+    Some(outcome.stdout)
+}
+
+/// Runs VLC under another program, if `under` names one, to its end.
+fn run(test: &str, under: &[&str], arguments: &[&str]) -> Option<Outcome> {
+    let mut words = under.to_vec();
+    if rustix::process::geteuid().is_root() {
+        words.extend(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    words.extend(["cvlc", "-I", "dummy", "--no-color"]);
+    let mut command = Command::new(words[0]);
     // It shall find no settings of anybody's.
     command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
-    command.args(["-I", "dummy", "--no-color"]).args(options);
-    command.arg(url).arg("vlc://quit");
+    command.args(&words[1..]).args(arguments).arg("vlc://quit");
     let outcome = client(test, &mut command)?;
     // 127: env(1)'s and setpriv's word for a program that is not there.
     if outcome.status.code() == Some(127) || outcome.stderr.contains("failed to execute cvlc") {
@@ -36,8 +50,7 @@ pub(crate) fn output(test: &str, url: &str, options: &[&str]) -> Option<Vec<u8>>
         eprintln!("skip: {test}: plugin of VLC for RTSP: not installed");
         return None;
     }
-    assert!(!outcome.stdout.is_empty(), "VLC wrote nothing: {}", outcome.stderr);
-    Some(outcome.succeeded())
+    Some(outcome)
 }
 
 #[test]

@@ -108,6 +108,10 @@ impl Asset {
         if let Some(newest) = self.growth.as_ref().and_then(|growth| growth.newest()) {
             return Ok(newest);
         }
+        // A part that is whole has no growth, and no name to open.
+        if let Some(newest) = self.window().and_then(|window| window.newest()) {
+            return Ok(newest);
+        }
         let mut slot = self.source.lock().unwrap();
         if let Some(source) = slot.upgrade() {
             return Ok(source);
