@@ -181,3 +181,20 @@ fn files_that_are_no_text_are_refused() {
     let found = read(Path::new("/nonexistent/pagewire.toml")).unwrap_err();
     assert!(found[0].starts_with("--config ") && found[0].contains("No such file"), "{found:?}");
 }
+
+/// The document for operators has every setting, and its examples are whole.
+#[test]
+fn document_of_channels_is_true() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/channels.md");
+    let document = std::fs::read_to_string(path).expect("it lies in docs");
+    for setting in serve::channel::ChannelSetting::OF_CHANNEL {
+        let row = format!("\n| `{}` |", setting.key());
+        assert!(document.contains(&row), "no row of {}", setting.key());
+    }
+    let examples: Vec<_> = document.split("```toml\n").skip(1).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let (text, _) = example.split_once("```").expect("it ends");
+        assert!(!parse("pagewire.toml", text).expect("no fault").channels.is_empty());
+    }
+}

@@ -104,6 +104,8 @@ fn desk() -> TempDir {
     ] {
         fs::write(at(name), bytes).expect("room for a file");
     }
+    let channel = "[channel.news]\nplaylist = [\"film.ts\"]\n";
+    fs::write(at("pagewire.toml"), channel).expect("room for a file");
     symlink(root().join("docs"), at("docs")).expect("its place is free");
     for name in ["paths.json", "before.json", "after.json", "yours.json"] {
         fs::copy(root().join("docs/measurements/paths.json"), at(name)).expect("room for a file");

@@ -291,5 +291,4 @@ const UNSENT_BYTES: (u64, u64) = (128 << 10, 4 << 20);
 /// Body of 461.
 const TRANSPORTS: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) to the \
     client's own address and RTP on this connection (Transport: \
-    RTP/AVP/TCP;unicast;interleaved=0-1) are offered; RTP/AVP;multicast of a channel that is sent to \
-    a group";
+    RTP/AVP/TCP;unicast;interleaved=0-1) are offered; RTP/AVP;multicast for a channel with a group";
