@@ -28,6 +28,8 @@ pub(super) struct Outlet {
     /// Local address of the socket, by which its own packets are told from others'.
     pub(super) local: Option<SocketAddr>,
     retry_at: Option<Instant>,
+    /// First of the bursts in a row of which nothing was taken.
+    refused_since: Option<Instant>,
     logged: Option<Instant>,
 }
 
@@ -84,8 +86,15 @@ impl Outlet {
             ttl: config.ttl,
             dscp: config.dscp,
         };
-        let mut outlet =
-            Outlet { target, options, to: None, local: None, retry_at: None, logged: None };
+        let mut outlet = Outlet {
+            target,
+            options,
+            to: None,
+            local: None,
+            retry_at: None,
+            refused_since: None,
+            logged: None,
+        };
         match outlet.connect() {
             Ok(()) => Ok(outlet),
             Err(error) if is_passing(&error) => {
@@ -129,15 +138,29 @@ impl Outlet {
                 Err(error) => failure = Some(error),
             }
         }
+        if sent > 0 {
+            self.refused_since = None;
+        }
         match failure {
-            None | Some(SendError::Blocked) => {}
-            Some(error) => {
-                self.complain(&error);
-                self.to = None;
-                self.retry_at = Some(Instant::now() + RETRY_EVERY);
+            None => {}
+            // A full socket, or a network that is down: a path tells them apart no more than this.
+            Some(SendError::Blocked) => {
+                let since = *self.refused_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > RETRY_EVERY {
+                    self.reopen(&"no packet is taken");
+                }
             }
+            Some(error) => self.reopen(&error),
         }
         sent
+    }
+
+    /// Closes the socket, to be opened anew in a second.
+    fn reopen(&mut self, error: &dyn std::fmt::Display) {
+        self.complain(error);
+        self.to = None;
+        self.refused_since = None;
+        self.retry_at = Some(Instant::now() + RETRY_EVERY);
     }
 
     fn reconnect(&mut self) {
