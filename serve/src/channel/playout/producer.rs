@@ -140,7 +140,8 @@ impl Producer {
                 begun += 1;
                 self.begin(clock, plan);
             }
-            let end = until.min(self.ends_at);
+            // However late the thread, clock and tables keep their intervals.
+            let end = until.min(self.ends_at).min(self.at + STEP_TICKS);
             self.play_to(end);
             self.added.clear();
             self.splicer.fill_to(end, &mut self.added);
@@ -284,6 +285,8 @@ pub(super) const PAYLOAD_BYTES: usize = 7 * TS_PACKET_BYTES;
 const SERVICE_NAME_BYTES_MAX: usize = 120;
 /// Offsets into a file up to this play it from its start.
 const START_TICKS: u64 = TICKS_PER_SECOND / 20;
+/// Time that is made at once: less than clock references and tables may be apart.
+const STEP_TICKS: u64 = TICKS_PER_SECOND / 50;
 /// More than the rounding of a time to ticks and back.
 const ROUNDING: Duration = Duration::from_micros(1);
 /// Interval at which an empty timeline is asked again.
