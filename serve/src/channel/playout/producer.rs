@@ -3,7 +3,8 @@
 //!
 //! [`Producer::advance`] plays the timeline up to a channel time: it reads packets of the file on
 //! the air, has the [`Splicer`] join them, and fills RTP payloads of seven. A file that fails in
-//! the middle ends its programme: tables and clock go on until the timeline has something else.
+//! the middle is left, and the filler plays in the rest of its time; without a filler tables and
+//! clock go on until the timeline has something else.
 //!
 //! Costs a read of 64 KiB for 340 packets, and the splicer's 80 ns a packet.
 //!
@@ -11,7 +12,8 @@
 //! Does not send, and does not read a clock.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use media::{SpliceSettings, Splicer, TICKS_PER_SECOND, TS_PACKET_BYTES};
@@ -52,6 +54,10 @@ pub(super) struct Producer {
     made: VecDeque<ChannelPacket>,
     added: Vec<u8>,
     slot_ticks: Option<f64>,
+    /// Name of the filler.
+    filler: Option<String>,
+    /// File that could not be read; not tried again while the plan has it.
+    failed: Weak<ChannelFile>,
 }
 
 /// The file on the air.
@@ -97,6 +103,8 @@ impl Producer {
             added: Vec::new(),
             slot_ticks: constant_rate
                 .map(|rate| packet_bits * TICKS_PER_SECOND as f64 / rate as f64),
+            filler: config.filler.clone(),
+            failed: Weak::new(),
         }
     }
 
@@ -162,7 +170,7 @@ impl Producer {
     fn begin(&mut self, clock: &ChannelClock, plan: &ChannelPlan) {
         // Ticks are rounded down: a moment later it is surely the programme that begins.
         let wall = clock.wall_of(self.at) + ROUNDING;
-        let on_air = plan.timeline.programme_at(wall);
+        let mut on_air = plan.timeline.programme_at(wall);
         self.is_cut = false;
         self.playing = None;
         self.ends_at = match on_air.reason {
@@ -174,13 +182,47 @@ impl Producer {
         };
         // A wall clock's rounding must not make a programme of no length.
         self.ends_at = self.ends_at.max(self.at + 1);
-        if let Some(file) = on_air.entry.as_ref().and_then(|name| plan.files.get(name)) {
-            let name = on_air.entry.clone().unwrap_or_default();
-            if let Err(reason) = self.enter(file, ticks_of(on_air.offset)) {
-                tracing::warn!("channel.{}: {name}: {reason}; nothing plays instead", self.name);
-            }
+        if let Some(file) = on_air.entry.as_ref().and_then(|name| plan.files.get(name))
+            && !self.play(file, ticks_of(on_air.offset))
+        {
+            self.play_filler(&mut on_air, plan);
         }
         self.on_air = Some(on_air);
+    }
+
+    /// Puts a file on the air; false when it cannot be read.
+    fn play(&mut self, file: &Arc<ChannelFile>, offset: u64) -> bool {
+        if Weak::as_ptr(&self.failed) == Arc::as_ptr(file) {
+            return false;
+        }
+        let entered = self.enter(file, offset);
+        if let Err(reason) = &entered {
+            self.leave(file, reason);
+        }
+        entered.is_ok()
+    }
+
+    /// Puts the filler on the air in place of a file that failed.
+    fn play_filler(&mut self, on_air: &mut OnAir, plan: &ChannelPlan) {
+        let filler = self.filler.as_deref().and_then(|name| plan.files.get_key_value(name));
+        let found = filler.map(|(name, file)| (name.clone(), file.clone()));
+        on_air.instead_of = on_air.entry.take();
+        on_air.reason = AirReason::Nothing;
+        if let Some((name, file)) = found
+            && self.play(&file, 0)
+        {
+            on_air.entry = Some(name);
+            on_air.reason = AirReason::Filler;
+            let once = self.at.saturating_add(ticks_of(file.duration).max(1));
+            self.ends_at = self.ends_at.min(once);
+        }
+    }
+
+    /// Notes that a file failed; the programme is chosen anew.
+    fn leave(&mut self, file: &Arc<ChannelFile>, reason: &dyn fmt::Display) {
+        self.failed = Arc::downgrade(file);
+        let (channel, name) = (&self.name, &file.asset.name);
+        tracing::warn!("channel.{channel}: {name}: {reason}; the filler, if any, plays instead");
     }
 
     /// Puts a file on the air from `offset` on, at the place to start at or before it.
@@ -217,8 +259,8 @@ impl Producer {
                     Ok(true) => playing.index = 0,
                     Ok(false) => return,
                     Err(error) => {
-                        let (channel, name) = (&self.name, &playing.file.asset.name);
-                        tracing::warn!("channel.{channel}: {name}: {error}; it is left");
+                        self.leave(&playing.file, &Unplayable::Unreadable(error));
+                        self.is_cut = true;
                         return;
                     }
                 }
