@@ -6,13 +6,19 @@
 //! of a standby that is sending. What is heard tells the next sequence number and, through the
 //! splicer, the next continuity counters.
 //!
-//! Sources: RFC 3550 §5.1; ip(7) (`IP_ADD_MEMBERSHIP`).
+//! Strangers may send to the group. Counted are only packets with the SSRC of the channel, and of
+//! bare ones only those from the address that last sent the channel's PAT; both are the same on
+//! both servers. A stranger who copies them keeps a standby silent; receivers cannot tell him from
+//! the channel either, so the network has to keep him out (RFC 4607, or a filter at its edge).
+//!
+//! Sources: RFC 3550 §5.1; ISO/IEC 13818-1 §2.4.4.3 (PAT); ip(7) (`IP_ADD_MEMBERSHIP`).
 //! Does not exchange messages with the other server, and does not elect: the roles are settings.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use media::TS_PACKET_BYTES;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtp::Header;
@@ -24,7 +30,17 @@ use crate::channel::send_target::{SendFormat, SendTarget};
 pub(super) struct PeerWatch {
     socket: UdpSocket,
     format: SendFormat,
+    identity: ChannelIdentity,
+    /// Address that sent the channel's PAT.
+    peer: Option<SocketAddr>,
     buffer: Vec<u8>,
+}
+
+/// Numbers of a channel that are the same on both servers of a pair.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChannelIdentity {
+    pub(super) ssrc: u32,
+    pub(super) transport_stream_id: u16,
 }
 
 /// Result of listening once.
@@ -38,7 +54,11 @@ pub(super) struct Heard {
 
 impl PeerWatch {
     /// Joins the group of a target, on an interface.
-    pub(super) fn join(target: &SendTarget, interface: Option<&str>) -> io::Result<PeerWatch> {
+    pub(super) fn join(
+        target: &SendTarget,
+        interface: Option<&str>,
+        identity: ChannelIdentity,
+    ) -> io::Result<PeerWatch> {
         let address = target.address;
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
@@ -60,6 +80,8 @@ impl PeerWatch {
         Ok(PeerWatch {
             socket: socket.into(),
             format: target.format,
+            identity,
+            peer: None,
             buffer: vec![0; DATAGRAM_BYTES_MAX],
         })
     }
@@ -75,24 +97,51 @@ impl PeerWatch {
                 continue;
             }
             let datagram = &self.buffer[..bytes];
-            match self.format {
-                SendFormat::Udp => {
-                    if datagram.first() == Some(&0x47) {
-                        heard.packets += 1;
-                        pass(datagram);
-                    }
-                }
-                SendFormat::Rtp => {
-                    let Ok((header, payload)) = Header::parse(datagram) else { continue };
-                    if header.payload_type == PAYLOAD_TYPE {
-                        heard.packets += 1;
+            let payload = match self.format {
+                SendFormat::Udp => 0..bytes,
+                SendFormat::Rtp => match Header::parse(datagram) {
+                    Ok((header, payload)) if self.identity.has_sent(&header) => {
                         heard.next_sequence = Some(header.sequence.wrapping_add(1));
-                        pass(&datagram[payload]);
+                        payload
                     }
-                }
+                    _ => continue,
+                },
+            };
+            let payload = &datagram[payload];
+            let packets = payload.chunks(TS_PACKET_BYTES);
+            let is_stream =
+                |packet: &[u8]| packet.len() == TS_PACKET_BYTES && packet[0] == SYNC_BYTE;
+            if payload.is_empty() || !packets.clone().all(is_stream) {
+                continue;
+            }
+            match packets.clone().find_map(transport_stream_id) {
+                Some(id) if id == self.identity.transport_stream_id => self.peer = Some(from),
+                // The address of another channel.
+                Some(_) => self.peer = self.peer.filter(|peer| *peer != from),
+                None => {}
+            }
+            if self.format == SendFormat::Rtp || self.peer == Some(from) {
+                heard.packets += 1;
+                pass(payload);
             }
         }
         heard
+    }
+}
+
+impl ChannelIdentity {
+    fn has_sent(&self, header: &Header) -> bool {
+        header.payload_type == PAYLOAD_TYPE && header.ssrc == self.ssrc
+    }
+}
+
+/// Returns the transport_stream_id of a packet that has a PAT's beginning.
+fn transport_stream_id(packet: &[u8]) -> Option<u16> {
+    let is_start = packet[1] & 0x5f == 0x40 && packet[2] == 0 && packet[3] & 0x30 == 0x10;
+    let section = packet.get(5 + usize::from(packet[4])..).filter(|_| is_start)?;
+    match *section {
+        [TABLE_ID_PAT, _, _, high, low, ..] => Some(u16::from_be_bytes([high, low])),
+        _ => None,
     }
 }
 
@@ -105,7 +154,51 @@ fn is_own(own: SocketAddr, from: SocketAddr) -> bool {
 pub(super) const SILENCE: Duration = Duration::from_millis(500);
 /// Time that a primary listens before it begins.
 pub(super) const LISTEN: Duration = Duration::from_millis(300);
+const SYNC_BYTE: u8 = 0x47;
+const TABLE_ID_PAT: u8 = 0;
 const DATAGRAM_BYTES_MAX: usize = 9216;
 /// Datagrams read at once: more than a burst has.
 const DATAGRAMS_MAX: usize = 512;
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(head: &[u8]) -> [u8; TS_PACKET_BYTES] {
+        let mut packet = [0xff; TS_PACKET_BYTES];
+        packet[..head.len()].copy_from_slice(head);
+        packet
+    }
+
+    #[test]
+    fn only_the_start_of_a_pat_tells_the_transport_stream() {
+        let pat = [0x47, 0x40, 0, 0x10, 0, 0, 0xb0, 13, 0x12, 0x34];
+        assert_eq!(transport_stream_id(&packet(&pat)), Some(0x1234));
+        let pointed = [0x47, 0x40, 0, 0x10, 2, 9, 9, 0, 0xb0, 13, 0x12, 0x34];
+        assert_eq!(transport_stream_id(&packet(&pointed)), Some(0x1234));
+        let with = |at: usize, byte: u8| {
+            let mut other = pat;
+            other[at] = byte;
+            transport_stream_id(&packet(&other))
+        };
+        for (at, byte) in [(1, 0), (1, 0x41), (2, 1), (3, 0x30), (4, 0xff), (4, 180), (5, 2)] {
+            assert_eq!(with(at, byte), None, "byte {at} is {byte:#x}");
+        }
+    }
+
+    #[test]
+    fn packets_of_another_sender_are_told_by_their_ssrc() {
+        let identity = ChannelIdentity { ssrc: 7, transport_stream_id: 1 };
+        let header = |payload_type, ssrc| Header {
+            marker: false,
+            payload_type,
+            sequence: 1,
+            timestamp: 2,
+            ssrc,
+        };
+        assert!(identity.has_sent(&header(PAYLOAD_TYPE, 7)));
+        assert!(!identity.has_sent(&header(PAYLOAD_TYPE, 8)));
+        assert!(!identity.has_sent(&header(PAYLOAD_TYPE + 1, 7)));
+    }
+}

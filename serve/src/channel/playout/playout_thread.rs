@@ -25,12 +25,12 @@ use wire::rtp::Header;
 use super::announcer::Announcer;
 use super::channel_clock::ChannelClock;
 use super::outlet::{Burst, Outlet};
-use super::peer_watch::{LISTEN, PeerWatch, SILENCE};
+use super::peer_watch::{ChannelIdentity, LISTEN, PeerWatch, SILENCE};
 use super::producer::{ChannelPacket, Producer};
 use super::{ChannelShared, OnAirNow};
 use crate::channel::name_hash::name_hash;
-use crate::channel::send_target::SendFormat;
-use crate::channel::settings::ChannelRole;
+use crate::channel::send_target::{SendFormat, SendTarget};
+use crate::channel::settings::{ChannelConfig, ChannelRole};
 use crate::channel::window::WindowWriter;
 use crate::error::{Error, Setting};
 
@@ -45,6 +45,8 @@ pub(super) struct PlayoutThread {
     /// Keeps what is sent for viewers over RTSP.
     window: Option<WindowWriter>,
     peer: Option<PeerWatch>,
+    /// Index of the target in whose group the other server is heard.
+    peer_at: usize,
     path: Box<dyn StreamPath>,
     /// Source of batches whose bytes all lie in memory.
     blank: MappedFile,
@@ -70,47 +72,24 @@ impl PlayoutThread {
         cache: Option<&Path>,
     ) -> Result<PlayoutThread, Error> {
         let config = &shared.config;
-        let refuse = |found: &str, cure: &str| Error::Setting {
-            setting: Setting::Channels,
-            found: format!("channel.{}: {found}", config.name),
-            cure: cure.to_owned(),
-        };
         let window = shared.window.clone().map(|window| {
             WindowWriter::open(window, config.time_shift, cache).map_err(|error| {
                 let found = format!("its window for viewers over RTSP: {error}");
-                refuse(&found, "give the server a cache folder on a disk, or write rtsp = false")
+                let cure = "give the server a cache folder on a disk, or write rtsp = false";
+                refuse(config, &found, cure)
             })
         });
         let window = window.transpose()?;
         let outlets = config.targets.iter().map(|target| Outlet::open(config, *target));
         let outlets = outlets.collect::<Result<Vec<_>, Error>>()?;
-        let group = config.targets.iter().find(|t| t.is_multicast() && !t.is_source_specific());
-        let peer = match (group, config.role) {
-            (Some(group), _) => match PeerWatch::join(group, config.interface.as_deref()) {
-                Ok(peer) => Some(peer),
-                Err(error) if config.role == ChannelRole::Standby => {
-                    let found = format!("role = \"standby\" on {group}: {error}");
-                    return Err(refuse(
-                        &found,
-                        "a standby hears the primary in a group; name an \
-                                               interface that is up",
-                    ));
-                }
-                Err(error) => {
-                    tracing::debug!("channel.{}: {group}: {error}", config.name);
-                    None
-                }
-            },
-            (None, ChannelRole::Standby) => {
-                let cure = "a standby hears the primary in an any-source multicast group; add one \
-                            to send";
-                return Err(refuse("role = \"standby\" without such a target", cure));
-            }
-            (None, ChannelRole::Primary) => None,
-        };
+        let hash = name_hash(config.name.as_bytes());
+        // The same on both servers of a pair: receivers see one sender.
+        let (ssrc, transport_stream_id) = (config.ssrc(), hash as u16);
+        let group = config.targets.iter().position(|t| t.is_multicast() && !t.is_source_specific());
+        let identity = ChannelIdentity { ssrc, transport_stream_id };
+        let peer = watch_peer(config, group.map(|at| &config.targets[at]), identity)?;
         let (now, wall) = (Instant::now(), wall_now());
         let clock = ChannelClock::new(now, wall);
-        let hash = name_hash(config.name.as_bytes());
         Ok(PlayoutThread {
             window,
             producer: Producer::new(config, clock.ticks_at(now)),
@@ -121,8 +100,7 @@ impl PlayoutThread {
                 object: format!("channel.{}", config.name),
                 source,
             })?,
-            // The same on both servers of a pair: receivers see one sender.
-            ssrc: config.ssrc(),
+            ssrc,
             sequence: hash as u16,
             is_sending: false,
             began: now,
@@ -136,6 +114,7 @@ impl PlayoutThread {
             clock,
             outlets,
             peer,
+            peer_at: group.unwrap_or(0),
         })
     }
 
@@ -166,8 +145,7 @@ impl PlayoutThread {
     fn listen(&mut self, now: Instant) {
         let mut heard_any = false;
         if let Some(peer) = &mut self.peer {
-            let own = self.outlets.iter().find(|outlet| outlet.target.is_multicast());
-            let own = own.and_then(|outlet| outlet.local);
+            let own = self.outlets[self.peer_at].local;
             let (producer, is_sending) = (&mut self.producer, self.is_sending);
             let heard = peer.listen(own, |payload| {
                 if !is_sending {
@@ -299,6 +277,43 @@ impl PlayoutThread {
 
     fn count(&self, counter: &AtomicU64, more: u64) {
         counter.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// Joins the group in which the other server of a pair is heard. A primary can do without.
+fn watch_peer(
+    config: &ChannelConfig,
+    group: Option<&SendTarget>,
+    identity: ChannelIdentity,
+) -> Result<Option<PeerWatch>, Error> {
+    let is_standby = config.role == ChannelRole::Standby;
+    let Some(group) = group else {
+        let cure = "a standby hears the primary in an any-source multicast group; add one to send";
+        return match is_standby {
+            true => Err(refuse(config, "role = \"standby\" without such a target", cure)),
+            false => Ok(None),
+        };
+    };
+    match PeerWatch::join(group, config.interface.as_deref(), identity) {
+        Ok(peer) => Ok(Some(peer)),
+        Err(error) if is_standby => {
+            let found = format!("role = \"standby\" on {group}: {error}");
+            let cure = "a standby hears the primary in a group; name an interface that is up";
+            Err(refuse(config, &found, cure))
+        }
+        Err(error) => {
+            tracing::debug!("channel.{}: {group}: {error}", config.name);
+            Ok(None)
+        }
+    }
+}
+
+/// A setting that cannot be carried out, of a channel.
+fn refuse(config: &ChannelConfig, found: &str, cure: &str) -> Error {
+    Error::Setting {
+        setting: Setting::Channels,
+        found: format!("channel.{}: {found}", config.name),
+        cure: cure.to_owned(),
     }
 }
 
