@@ -121,12 +121,15 @@ impl PlayoutThread {
     /// Runs until the channel stops.
     pub(super) fn run(mut self) {
         let mut wake = Instant::now();
+        let mut before = wake;
         while !self.shared.is_stopping.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now.saturating_duration_since(wake) > self.burst && self.is_sending {
                 self.count(&self.shared.counters.late_bursts, 1);
             }
-            self.listen(now);
+            let was_stopped = now.saturating_duration_since(before) > SILENCE;
+            before = now;
+            self.listen(now, was_stopped);
             if self.is_sending {
                 self.play(now);
             }
@@ -142,7 +145,7 @@ impl PlayoutThread {
     }
 
     /// Hears the other server of a pair, and begins or stops to send.
-    fn listen(&mut self, now: Instant) {
+    fn listen(&mut self, now: Instant, was_stopped: bool) {
         let mut heard_any = false;
         if let Some(peer) = &mut self.peer {
             let own = self.outlets[self.peer_at].local;
@@ -169,6 +172,14 @@ impl PlayoutThread {
                     tracing::info!("channel.{name}: on the air");
                     self.begin(now);
                 }
+            }
+            // Its standby has begun meanwhile: its numbers are continued, as after a start.
+            (ChannelRole::Primary, true) if was_stopped && heard_any => {
+                tracing::warn!(
+                    "channel.{name}: was stopped for long; the standby sends, listening"
+                );
+                self.is_sending = false;
+                self.began = now;
             }
             (ChannelRole::Standby, false) if silent > SILENCE => {
                 tracing::warn!("channel.{name}: the primary is silent; sending in its place");
