@@ -179,6 +179,7 @@ impl PlayoutThread {
                     "channel.{name}: was stopped for long; the standby sends, listening"
                 );
                 self.is_sending = false;
+                self.window.iter_mut().for_each(WindowWriter::close);
                 self.began = now;
             }
             (ChannelRole::Standby, false) if silent > SILENCE => {
