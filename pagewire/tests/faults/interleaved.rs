@@ -25,7 +25,7 @@ enum Item {
 }
 
 /// A client that plays on its connection and parses what comes with a reader of its own.
-struct Reader {
+pub(crate) struct Reader {
     stream: TcpStream,
     server: SocketAddr,
     bytes: VecDeque<u8>,
@@ -35,7 +35,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn to(server: &Server) -> Reader {
+    pub(crate) fn to(server: &Server) -> Reader {
         let stream = TcpStream::connect(server.rtsp).expect("the server listens");
         stream.set_read_timeout(Some(WAIT)).expect("a time limit");
         Reader { stream, server: server.rtsp, bytes: VecDeque::new(), cseq: 0, frames: Vec::new() }
@@ -49,7 +49,7 @@ impl Reader {
     }
 
     #[track_caller]
-    fn ask(&mut self, method: &str, name: &str, headers: &[&str]) -> String {
+    pub(crate) fn ask(&mut self, method: &str, name: &str, headers: &[&str]) -> String {
         let request = self.request(method, name, headers);
         self.stream.write_all(request.as_bytes()).expect("the server reads");
         self.reply()
@@ -67,7 +67,7 @@ impl Reader {
 
     /// The next frame, of those that came before first.
     #[track_caller]
-    fn frame(&mut self) -> (u8, Vec<u8>) {
+    pub(crate) fn frame(&mut self) -> (u8, Vec<u8>) {
         if !self.frames.is_empty() {
             return self.frames.remove(0);
         }
@@ -122,9 +122,26 @@ impl Reader {
         }
     }
 
+    /// Drops the frames that came while a reply was awaited.
+    pub(crate) fn drop_frames(&mut self) {
+        self.frames.clear();
+    }
+
+    /// Takes the frames that came while a reply was awaited.
+    pub(crate) fn take_frames(&mut self) -> Vec<(u8, Vec<u8>)> {
+        std::mem::take(&mut self.frames)
+    }
+
+    /// Makes the socket's buffer as small as it can be.
+    pub(crate) fn keep_small(&self) {
+        socket2::SockRef::from(&self.stream)
+            .set_recv_buffer_size(16 << 10)
+            .expect("a small buffer");
+    }
+
     /// SETUP on these channels, PLAY; returns the Session header.
     #[track_caller]
-    fn play(&mut self, name: &str, channels: &str) -> String {
+    pub(crate) fn play(&mut self, name: &str, channels: &str) -> String {
         let session = self.set_up(name, channels);
         let reply = self.ask("PLAY", name, &[&session]);
         assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
@@ -132,7 +149,7 @@ impl Reader {
     }
 
     #[track_caller]
-    fn set_up(&mut self, name: &str, channels: &str) -> String {
+    pub(crate) fn set_up(&mut self, name: &str, channels: &str) -> String {
         let transport = format!("Transport: RTP/AVP/TCP;unicast;interleaved={channels}");
         let reply = self.ask("SETUP", name, &[&transport]);
         assert!(reply.contains(&format!("RTP/AVP/TCP;unicast;interleaved={channels}")), "{reply}");
@@ -243,7 +260,7 @@ fn a_reader_that_never_reads_disturbs_nobody() {
     let server = serve(&[("a.ts", &clip)], &[]);
     let snapshot = ResourceSnapshot::of(&server);
     let mut silent = Reader::to(&server);
-    socket2::SockRef::from(&silent.stream).set_recv_buffer_size(16 << 10).expect("a small buffer");
+    silent.keep_small();
     silent.play("a.ts", "0-1");
     let mut neighbour = Player::set_up(server.rtsp, "a.ts");
     let first = neighbour.play();
@@ -279,7 +296,7 @@ fn a_slow_reader_gets_whole_packets_with_gaps() {
     let clip = heavy(12);
     let server = serve(&[("a.ts", &clip)], &[]);
     let mut slow = Reader::to(&server);
-    socket2::SockRef::from(&slow.stream).set_recv_buffer_size(16 << 10).expect("a small buffer");
+    slow.keep_small();
     slow.play("a.ts", "0-1");
     let (mut packets, mut gaps, mut last) = (0, 0, None::<u16>);
     let began = Instant::now();
@@ -363,7 +380,7 @@ fn a_reader_that_is_behind_at_the_end_gets_bye() {
     let clip = heavy(5);
     let server = serve(&[("a.ts", &clip)], &[]);
     let mut slow = Reader::to(&server);
-    socket2::SockRef::from(&slow.stream).set_recv_buffer_size(16 << 10).expect("a small buffer");
+    slow.keep_small();
     slow.play("a.ts", "0-1");
     thread::sleep(Duration::from_secs(7));
     while !matches!(slow.frame(), (1, data) if has_bye(&data)) {}

@@ -5,7 +5,8 @@
 //! All through the real program over loopback. One file a kind of trouble: [`start`] (options,
 //! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
 //! descriptors spent), [`sessions`] (strangers, leavers, RTCP, SIGTERM), [`files`] (what is no
-//! stream, vanishes or shrinks), [`interleaved`] (readers over TCP, tunnels), [`library`] (what is
+//! stream, vanishes or shrinks), [`interleaved`] (readers over TCP, tunnels),
+//! [`channel_viewers`] (pauses, seeks, readers that do not read), [`library`] (what is
 //! new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
 //! bytes).
 //!
@@ -18,6 +19,7 @@
 mod harness;
 
 mod cache;
+mod channel_viewers;
 mod files;
 mod interleaved;
 mod library;
