@@ -112,6 +112,7 @@ have_element rtspsrc|gstreamer1.0-plugins-good|interoperation with rtspsrc
 have_element tsdemux|gstreamer1.0-plugins-bad|interoperation with rtspsrc
 have_element avdec_h264|gstreamer1.0-libav|interoperation with rtspsrc
 have_vlc|vlc-bin vlc-plugin-base|interoperation with VLC
+have mpv|mpv|interoperation with mpv
 have_element rtpmp2tpay|gstreamer1.0-plugins-good|interoperation with GStreamer as a sender
 have_element tsparse|gstreamer1.0-plugins-bad|interoperation with GStreamer as a sender
 have multicat|multicat|interoperation with multicat as a sender
@@ -133,6 +134,7 @@ have bc|bc|the kernel laboratory: User Mode Linux
 have xz|xz-utils|the kernel laboratory: User Mode Linux
 can_include gelf.h|libelf-dev|the kernel laboratory: modules
 have sparse|sparse|the kernel laboratory: checking the modules
+have kmod|kmod|the kernel laboratory: the modules of a distribution's kernel
 have qemu-system-x86_64|qemu-system-x86|the kernel laboratory: a distribution's kernel
 have cpio|cpio|the kernel laboratory: a distribution's kernel
 have busybox|busybox-static|the kernel laboratory: a shell for its guests
