@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that are missing, broken or changed under a channel: the filler plays, the log has the
+//! reason, the stream has no seam, and descriptors do not leak.
+//!
+//! Takes half a minute.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::capture::{Capture, longest_gap, stream};
+use crate::clips::{Streams, clip};
+use crate::harness::{Place, Server};
+use crate::{await_state, serve, state};
+
+const TEST: &str = "a_channel_goes_on_whatever_its_files_do";
+/// Order of the channels in the configuration.
+const BROKEN: usize = 0;
+const CHANGING: usize = 1;
+const EMPTY: usize = 2;
+
+pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
+    let clips = [20, 21, 22, 23].map(|number| clip(TEST, number, 50, Streams::Both));
+    let [Some(filler), Some(first), Some(second), Some(third)] = clips else { return };
+    let Some(sound) = clip(TEST, 24, 50, Streams::Sound) else { return };
+    let place = Place::new();
+    let changing = [("x0.ts", &first), ("x1.ts", &second), ("x2.ts", &third)];
+    place.put("filler.ts", &filler);
+    place.put("good.ts", &first);
+    place.put("sound.ts", &sound);
+    place.put("cut.ts", &second[..second.len() / 2 / 188 * 188 + 57]);
+    place.put("random.ts", &noise());
+    place.put("empty.ts", &[]);
+    changing.iter().for_each(|(name, bytes)| drop(place.put(name, bytes)));
+
+    let receivers = [(); 3].map(|()| Capture::unicast());
+    let [a, b, c] = receivers.each_ref().map(|receiver| receiver.local);
+    // Nobody listens there yet.
+    let late = Capture::unicast();
+    let absent = late.local;
+    late.stop();
+    let server = serve(&place, &config([a, b, c], absent));
+    let broken: BTreeSet<String> =
+        ["missing.ts", "random.ts", "empty.ts"].map(str::to_owned).into_iter().collect();
+    let all_named = |state: &serde_json::Value| {
+        let faults = state["faults"].to_string();
+        broken.iter().all(|name| faults.contains(name.as_str()))
+    };
+    await_state(&server, BROKEN, "broken entries are named", all_named);
+    for name in &broken {
+        server.await_log(&format!("channel.broken: {name}: "));
+    }
+    await_state(&server, CHANGING, "a file plays", |state| state["on_air"].is_string());
+    let descriptors = descriptors(&server);
+    let begun = programmes(&server);
+
+    change_files(&server, &place, &changing);
+    // As an operator's editor leaves it in the middle of a change.
+    fs::write(place.top().join("channels.toml"), "[channel.").expect("it is ours");
+    let late = Capture::at(absent);
+    late.await_any("a receiver that comes late", |_| true);
+    place.put("missing.ts", &third);
+    server.await_log("channel.broken: no longer: missing.ts");
+    await_state(&server, EMPTY, "its file came", |state| state["on_air"] == "missing.ts");
+    let seen = on_air(&server, BROKEN, &["filler.ts", "good.ts", "sound.ts", "cut.ts"]);
+    assert!(seen.is_disjoint(&["random.ts", "empty.ts"].map(str::to_owned).into()), "{seen:?}");
+    assert!(programmes(&server) >= begun + 10, "ten changes of file at least");
+    // One file more than before has come for each of two channels.
+    await_descriptors(&server, descriptors + 2);
+    server.stop();
+    late.stop();
+    for (receiver, name) in receivers.into_iter().zip(["broken", "changing", "empty"]) {
+        let datagrams = receiver.stop();
+        let gap = longest_gap(&datagrams);
+        assert!(gap < Duration::from_secs(1), "{name}: nothing came for {gap:?}");
+        let walk = stream(&datagrams, 0).walk();
+        let gaps = &walk.counter_gaps;
+        assert!(gaps.is_empty(), "{name}: {} gaps of counters: {:?}", gaps.len(), gaps[0]);
+        for pair in walk.clocks.windows(2) {
+            let step = pair[1].1 - pair[0].1;
+            assert!(step > 0 && step < 27_000_000 / 2, "{name}: a clock step of {step}");
+        }
+        // What was noise in a file must not be found in the stream, unless as a PES packet's bytes.
+        assert!(walk.tables.get(&0) > Some(&20), "{name}: its tables go on: {:?}", walk.tables);
+    }
+}
+
+fn config(receivers: [SocketAddr; 3], absent: SocketAddr) -> String {
+    let [a, b, c] = receivers;
+    format!(
+        "[channel.broken]\nfiller = \"filler.ts\"\nsend = [\"udp://{a}\", \"udp://{absent}\"]\n\
+         playlist = [\"good.ts\", \"missing.ts\", \"random.ts\", \"empty.ts\", \"cut.ts\", \
+         \"sound.ts\"]\n\
+         [channel.changing]\nfiller = \"filler.ts\"\nsend = [\"udp://{b}\"]\n\
+         playlist = [\"x0.ts\", \"x1.ts\", \"x2.ts\"]\nconstant_rate_kbps = 2000\n\
+         [channel.empty]\nsend = [\"udp://{c}\"]\nplaylist = [\"missing.ts\"]\n"
+    )
+}
+
+/// Deletes a file, writes over one and adds to one, each while it is on the air, then puts them
+/// back.
+fn change_files(server: &Server, place: &Place, files: &[(&str, &Vec<u8>); 3]) {
+    let on_air = |name: &str| {
+        await_state(server, CHANGING, name, |state| state["on_air"] == name);
+        // Packets are made ahead of time; now some are sent.
+        sleep(Duration::from_millis(500));
+        place.folder().join(name)
+    };
+    let [(deleted, _), (over, _), (grown, _)] = *files;
+    fs::remove_file(on_air(deleted)).expect("it is there");
+    server.await_log(&format!("channel.changing: {deleted}: no such file"));
+
+    // In place: the descriptor of the server sees it.
+    fs::write(on_air(over), noise()).expect("it is ours");
+    server.await_log(&format!("channel.changing: {over}: "));
+    await_state(server, CHANGING, "the filler plays in its place", |state| {
+        state["on_air"] == "filler.ts"
+    });
+
+    let mut file = File::options().append(true).open(on_air(grown)).expect("it is ours");
+    file.write_all(&noise()[..50_000]).expect("room for more");
+    drop(file);
+    sleep(Duration::from_millis(1500));
+    for (name, bytes) in files {
+        place.put(name, bytes);
+    }
+    await_state(server, CHANGING, "nothing is wrong any more", |state| {
+        state["faults"].as_array().is_some_and(Vec::is_empty)
+    });
+    for (name, _) in files {
+        on_air(name);
+    }
+}
+
+/// Names on the air until all of these were; and the others.
+fn on_air(server: &Server, channel: usize, names: &[&str]) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let deadline = Instant::now() + Duration::from_secs(40);
+    while !names.iter().all(|name| seen.contains(*name)) {
+        assert!(Instant::now() < deadline, "of {names:?} only {seen:?} were on the air");
+        if let Some(name) = state(server, channel)["on_air"].as_str() {
+            seen.insert(name.to_owned());
+        }
+        sleep(Duration::from_millis(100));
+    }
+    seen
+}
+
+fn programmes(server: &Server) -> u64 {
+    [BROKEN, CHANGING]
+        .iter()
+        .map(|channel| state(server, *channel)["programmes"].as_u64().expect("a count"))
+        .sum()
+}
+
+fn descriptors(server: &Server) -> usize {
+    let folder = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
+    folder.count()
+}
+
+#[track_caller]
+fn await_descriptors(server: &Server, at_most: usize) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while descriptors(server) > at_most {
+        let now = descriptors(server);
+        assert!(Instant::now() < deadline, "{now} descriptors, where {at_most} are right");
+        sleep(Duration::from_millis(100));
+    }
+}
+
+/// Bytes of no format.
+fn noise() -> Vec<u8> {
+    (0..120_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 23) as u8).collect()
+}
