@@ -103,6 +103,8 @@ impl Capture {
 
 /// Joins a group at an interface.
 fn join(socket: &Socket, group: Ipv4Addr, interface: &str) {
+    // What others of this host have joined elsewhere, such as the loop of a sender, is not for it.
+    socket.set_multicast_all_v4(false).expect("a UDP socket has the option");
     let index = name_to_index(socket, interface).expect("the network has it");
     socket
         .join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))
