@@ -17,6 +17,7 @@ use wire::rtsp::{NptRange, NptStart, PortPair};
 
 use super::channel_rtcp::ChannelRtcp;
 use super::frame_reader::FrameQueue;
+use super::read_pace::ReadPace;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
 use super::stream_setup::set_up_channels;
@@ -114,7 +115,7 @@ impl ClientSession {
         self.timeout = set_up.timeout;
         let from = SocketAddr::new(control.remote.to_canonical(), control.server.port());
         let (sink, frames) = FrameQueue::new(from);
-        let (rtcp, _) = control.read_frames(channels, sink, None);
+        let (rtcp, _) = control.read_frames(channels, sink, ReadPace::Prompt);
         let (rtp_from, rtcp_from) = (Some(from), Some(from));
         let ssrc = set_up.ssrc;
         let granted = GrantedSetup { host: from.ip(), ssrc, rtp: rtp_from, rtcp: rtcp_from };

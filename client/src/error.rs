@@ -107,6 +107,8 @@ pub enum ClientSetting {
     File,
     /// `transport` of a load.
     Transport,
+    /// `scenario` of a load.
+    Scenario,
 }
 
 impl fmt::Display for ClientSetting {
@@ -121,6 +123,7 @@ impl fmt::Display for ClientSetting {
             ClientSetting::SourceAddress => "source address",
             ClientSetting::File => "file",
             ClientSetting::Transport => "transport",
+            ClientSetting::Scenario => "scenario",
         })
     }
 }

@@ -28,6 +28,7 @@ use wire::rtsp::client::Reply;
 use wire::rtsp::{ChannelPair, Malformed};
 
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
+use super::read_pace::ReadPace;
 
 /// Consumer of the RTP packets of a connection.
 pub(crate) trait PacketSink: Send + 'static {
@@ -82,8 +83,7 @@ pub(crate) struct FrameReader<S> {
     pub(crate) rtcp: mpsc::Sender<Vec<u8>>,
     pub(crate) replies: mpsc::Sender<Reply>,
     pub(crate) unexpected: Arc<UnexpectedFrames>,
-    /// Time between two reads: packets gather in the socket meanwhile.
-    pub(crate) pause: Option<Duration>,
+    pub(crate) pace: ReadPace,
 }
 
 impl<S: PacketSink> FrameReader<S> {
@@ -96,26 +96,27 @@ impl<S: PacketSink> FrameReader<S> {
 
     async fn read(&mut self) -> NoReply {
         loop {
+            let bytes_max = self.pace.allowed(READ_BYTES).await;
             if let Err(error) = self.stream.readable().await {
                 return NoReply::broke(&error);
             }
             let read = BUFFER.with_borrow_mut(|buffer| {
                 buffer.resize(READ_BYTES, 0);
-                match self.stream.try_read(buffer) {
+                match self.stream.try_read(&mut buffer[..bytes_max]) {
                     Ok(0) => Err(NoReply::Lost(CLOSED.to_owned())),
-                    Ok(bytes) => self.take(&buffer[..bytes]).map_err(NoReply::Malformed),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                    Ok(bytes) => {
+                        self.take(&buffer[..bytes]).map_err(NoReply::Malformed).map(|()| bytes)
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
                     Err(error) => Err(NoReply::broke(&error)),
                 }
             });
             while !self.sink.flush() {
                 sleep(FULL_WAIT).await;
             }
-            if let Err(reason) = read {
-                return reason;
-            }
-            if let Some(pause) = self.pause {
-                sleep(pause).await;
+            match read {
+                Ok(bytes) => self.pace.pause(bytes).await,
+                Err(reason) => return reason,
             }
         }
     }

@@ -99,6 +99,11 @@ impl Lateness {
         }
     }
 
+    /// Arrival of the first packet of the running clock.
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.clock.as_ref().map(|clock| clock.began)
+    }
+
     /// Lateness of the last packet, as far as it is known by now.
     pub(super) fn last(&self) -> Duration {
         self.clock

@@ -33,6 +33,7 @@ mod play;
 mod play_session;
 mod plural;
 mod random;
+mod read_pace;
 mod receive_thread;
 mod rtcp_reporter;
 pub mod rtp_receiver;

@@ -30,6 +30,7 @@ use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::StreamDemultiplexer;
 use super::frame_reader::{CLOSED, FrameReader, NoReply, PacketSink, UnexpectedFrames};
 use super::media_names::names_of;
+use super::read_pace::ReadPace;
 use super::transport::StreamTransport;
 use super::{one_line, rtsp_client, tunnel, without_userinfo};
 use crate::error::Error;
@@ -144,7 +145,7 @@ impl RtspConnection {
         &mut self,
         channels: ChannelPair,
         sink: impl PacketSink,
-        pause: Option<Duration>,
+        pace: ReadPace,
     ) -> (ChannelRtcp, Arc<UnexpectedFrames>) {
         let Inbound::Direct(direct) = std::mem::replace(&mut self.inbound, Inbound::Ended) else {
             panic!("a task reads the connection already");
@@ -160,7 +161,7 @@ impl RtspConnection {
             rtcp,
             replies: to_replies,
             unexpected: unexpected.clone(),
-            pause,
+            pace,
         };
         let ended = Arc::new(OnceLock::new());
         let task = tokio::spawn(reader.run(ended.clone()));

@@ -54,6 +54,8 @@ pub(super) struct Script {
     pub(super) blocks_udp: bool,
     /// The answer to SETUP of multicast names the sender.
     pub(super) names_source: bool,
+    /// Length in the description; without, the stream is live.
+    pub(super) duration_s: Option<u32>,
 }
 
 impl Default for Script {
@@ -78,6 +80,7 @@ impl Default for Script {
             stray_frame: None,
             blocks_udp: false,
             names_source: false,
+            duration_s: None,
         }
     }
 }
@@ -158,6 +161,11 @@ impl ScriptedServer {
             conversations.join_all().await;
         });
         ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), record, task }
+    }
+
+    /// What the server has seen so far.
+    pub(super) fn seen(&self) -> std::sync::MutexGuard<'_, ServerRecord> {
+        self.record.lock().unwrap()
     }
 
     /// Waits until the client has left; returns what the server has seen.
@@ -314,8 +322,12 @@ impl Conversation {
     }
 
     fn describe(&self) -> String {
-        let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=clip.ts\r\nt=0 0\r\na=control:*\r\n\
-            m=video 0 RTP/AVP 33\r\na=control:stream\r\n";
+        let range = self.script.duration_s.map(|seconds| format!("a=range:npt=0-{seconds}\r\n"));
+        let sdp = format!(
+            "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=clip.ts\r\nt=0 0\r\na=control:*\r\n{}\
+             m=video 0 RTP/AVP 33\r\na=control:stream\r\n",
+            range.unwrap_or_default()
+        );
         let base = "Content-Type: application/sdp\r\nContent-Base: rtsp://fake/clip.ts/";
         format!("{base}\r\nContent-Length: {}\r\n\r\n{sdp}", sdp.len())
     }

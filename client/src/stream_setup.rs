@@ -12,6 +12,7 @@ use wire::rtsp::{ChannelPair, TransportOffer};
 
 use super::frame_reader::{FrameQueue, UnexpectedFrames};
 use super::multicast;
+use super::read_pace::ReadPace;
 use super::receive_thread::PacketInput;
 use super::rtcp_reporter::{RtcpLink, report_target};
 use super::rtsp_connection::RtspConnection;
@@ -65,7 +66,7 @@ async fn udp(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
 async fn interleaved(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
     let (reply, channels) = set_up_channels(control).await?;
     let (sink, queue) = FrameQueue::new(control.server);
-    let (rtcp, unexpected_frames) = control.read_frames(channels, sink, None);
+    let (rtcp, unexpected_frames) = control.read_frames(channels, sink, ReadPace::Prompt);
     Ok(StreamSetup {
         reply,
         host: control.remote,

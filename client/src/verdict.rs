@@ -147,7 +147,7 @@ pub struct MissingPackets {
 /// packets since that PLAY; a jitter buffer must hold it. One packet sent ahead of its time makes
 /// all others late. Steps are 50 µs. Arrivals are the kernel's times: the scheduling delay of the
 /// receiving thread is not in it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LatenessMs {
     /// Median.

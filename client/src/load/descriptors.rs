@@ -12,11 +12,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::{ClientSetting, Error};
 use crate::transport::StreamTransport;
 
-/// Raises the limit for so many sessions by a transport.
-pub(super) fn raise_limit(sessions: u32, transport: StreamTransport) -> Result<(), Error> {
+/// Raises the limit for so many sessions by each transport.
+pub(super) fn raise_limit(loads: &[(u32, StreamTransport)]) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
-    let (open, each) = (open_now(), each(transport));
-    let needed = open + u64::from(sessions) * each;
+    let open = open_now();
+    let sessions: u32 = loads.iter().map(|(sessions, _)| sessions).sum();
+    let all: u64 = loads.iter().map(|(sessions, by)| u64::from(*sessions) * each(*by)).sum();
+    let needed = open + all;
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
@@ -32,6 +34,7 @@ pub(super) fn raise_limit(sessions: u32, transport: StreamTransport) -> Result<(
     if setrlimit(Resource::Nofile, beyond).is_ok() {
         return Ok(());
     }
+    let each = all.div_ceil(u64::from(sessions).max(1));
     Err(too_few(sessions, each, open, limit.maximum.unwrap_or(u64::MAX)))
 }
 
@@ -94,7 +97,7 @@ mod tests {
     #[test]
     fn what_is_allowed_already_is_left_alone() {
         let before = getrlimit(Resource::Nofile);
-        raise_limit(0, StreamTransport::Udp).unwrap();
+        raise_limit(&[(0, StreamTransport::Udp)]).unwrap();
         assert_eq!(getrlimit(Resource::Nofile), before);
     }
 }

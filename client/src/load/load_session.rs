@@ -29,6 +29,7 @@ use super::sampled_stats::{ExpectedStream, SampledStats, Window};
 use super::session_rtcp::SessionRtcp;
 use crate::error::{ClientSetting, Error};
 use crate::play_session::LOST_AT_ENDS_MAX;
+use crate::read_pace::{ReadPace, ReadRate};
 use crate::receive_thread::lock;
 use crate::rtcp_reporter::{RtcpLink, report_target};
 use crate::rtp_receiver::{ArrivalClock, SocketReader};
@@ -44,12 +45,9 @@ pub(super) struct LoadState {
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
     pub(super) url: String,
-    pub(super) transport: StreamTransport,
     pub(super) window: Arc<Window>,
     /// Expectations of a verified session; its SSRC and first number come with its own answers.
     pub(super) expected: ExpectedStream,
-    /// Every n-th session is verified; none for 0.
-    pub(super) sample: u32,
     pub(super) reader: Sender<SampledSession>,
     /// Set when all are to leave: the time by which they must have left.
     pub(super) ending: watch::Receiver<Option<Instant>>,
@@ -58,6 +56,22 @@ pub(super) struct LoadState {
     pub(super) counts: SessionCounts,
     /// Counters of sessions that are only counted, in no order.
     pub(super) counting: Mutex<Vec<PacketCounter>>,
+}
+
+/// Way in which a session is set up.
+pub(super) struct SessionManner {
+    pub(super) transport: StreamTransport,
+    pub(super) attention: Attention,
+    /// False for a session whose payloads are not in the order of the file.
+    pub(super) compares_file: bool,
+}
+
+/// Way in which a session's packets are read.
+pub(super) enum Attention {
+    Verified,
+    Counted,
+    /// Verified, at a rate that may change: over a connection alone.
+    Limited(watch::Receiver<ReadRate>),
 }
 
 /// Counts of sessions by stage.
@@ -82,19 +96,30 @@ pub(super) struct SessionEnd {
     pub(super) stats: Option<Arc<Mutex<SampledStats>>>,
     /// Packets of a counted session.
     pub(super) counted: Option<u32>,
+    /// It ended so soon after PLAY that it may have no packet.
+    pub(super) is_brief: bool,
+    /// It ended without TEARDOWN.
+    pub(super) has_vanished: bool,
 }
 
 /// A playing session.
-struct PlayingSession {
-    control: RtspConnection,
+pub(super) struct PlayingSession {
+    pub(super) control: RtspConnection,
     rtcp: SessionRtcp,
-    media: Media,
+    pub(super) media: Media,
     /// Packets that the sender had counted before PLAY; known from its first report on.
     sent_before: Option<u32>,
     keep_alive_every: Duration,
+    keep_alive_at: Instant,
+    report_at: Instant,
+    /// False for a session that would not read the answer to a keep-alive.
+    reads_answers: bool,
+    pub(super) is_paused: bool,
+    /// Time of the request of PLAY.
+    pub(super) asked_at: Instant,
 }
 
-enum Media {
+pub(super) enum Media {
     Verified(Arc<Mutex<SampledStats>>),
     Counted(PacketCounter),
 }
@@ -142,12 +167,16 @@ fn sent_before(said: u32, came: u32) -> u32 {
 }
 
 /// Runs a session from its turn to its end.
-pub(super) async fn session(shared: Arc<LoadState>, index: u32, turn: Instant) -> SessionEnd {
+pub(super) async fn session(
+    shared: Arc<LoadState>,
+    manner: SessionManner,
+    turn: Instant,
+) -> SessionEnd {
     let mut ending = shared.ending.clone();
     let started = async {
         sleep_until(turn.into()).await;
         let _turn = shared.setting_up.acquire().await;
-        start(&shared, index).await
+        start(&shared, manner).await
     };
     let started = tokio::select! {
         started = started => started,
@@ -161,6 +190,10 @@ pub(super) async fn session(shared: Arc<LoadState>, index: u32, turn: Instant) -
             return SessionEnd { failed, ..SessionEnd::default() };
         }
     };
+    if let Media::Counted(counter) = &playing.media {
+        let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(counter.clone());
+    }
     shared.counts.played.fetch_add(1, Ordering::Relaxed);
     let ended = tokio::select! {
         found = playing.run() => Some((Instant::now(), found)),
@@ -198,23 +231,29 @@ pub(super) async fn connect_control(
 }
 
 /// Sends SETUP and PLAY.
-async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> {
+pub(super) async fn start(
+    shared: &LoadState,
+    manner: SessionManner,
+) -> Result<PlayingSession, Error> {
+    let SessionManner { transport, attention, compares_file } = manner;
     let at = (shared.source, shared.server);
-    let mut control =
-        connect_control(shared.client.clone(), &shared.url, shared.transport, at).await?;
-    let is_verified = shared.sample > 0 && index.is_multiple_of(shared.sample);
-    let (set_up, pending, link) = match shared.transport.is_interleaved() {
-        true => set_up_frames(shared, &mut control, is_verified).await?,
-        false => set_up_ports(&mut control, is_verified).await?,
+    let mut control = connect_control(shared.client.clone(), &shared.url, transport, at).await?;
+    let reads_answers = !matches!(attention, Attention::Limited(_));
+    let (set_up, pending, link) = match transport.is_interleaved() {
+        true => set_up_frames(shared, &mut control, attention).await?,
+        false => set_up_ports(&mut control, !matches!(attention, Attention::Counted)).await?,
     };
     let rtcp = SessionRtcp::new(link, set_up.ssrc);
+    let asked_at = Instant::now();
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
     let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
     let started = control.client.started(&reply);
     let started = started.map_err(|malformed| control.fault("PLAY", malformed))?;
     let stats = || {
         let sequence = started.sequence;
-        let expected = ExpectedStream { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
+        let file = shared.expected.file.clone().filter(|_| compares_file);
+        let ssrc = set_up.ssrc;
+        let expected = ExpectedStream { ssrc, sequence, file, ..shared.expected.clone() };
         Arc::new(Mutex::new(SampledStats::new(expected)))
     };
     let media = match pending {
@@ -225,14 +264,22 @@ async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> 
             Media::Verified(stats)
         }
         PendingMedia::VerifiedFrames(cell) => Media::Verified(cell.get_or_init(stats).clone()),
-        PendingMedia::Counted(counter) => {
-            let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
-            all.push(counter.clone());
-            Media::Counted(counter)
-        }
+        PendingMedia::Counted(counter) => Media::Counted(counter),
     };
     let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
-    Ok(PlayingSession { control, rtcp, media, sent_before: None, keep_alive_every })
+    let now = Instant::now();
+    Ok(PlayingSession {
+        control,
+        rtcp,
+        media,
+        sent_before: None,
+        keep_alive_every,
+        keep_alive_at: now + keep_alive_every,
+        report_at: now + SessionRtcp::first_report_after(),
+        reads_answers,
+        is_paused: false,
+        asked_at,
+    })
 }
 
 async fn set_up_ports(
@@ -258,21 +305,27 @@ async fn set_up_ports(
 async fn set_up_frames(
     shared: &LoadState,
     control: &mut RtspConnection,
-    is_verified: bool,
+    attention: Attention,
 ) -> Result<(SetupReply, PendingMedia, RtcpLink), Error> {
     let (set_up, channels) = set_up_channels(control).await?;
-    let (pending, (rtcp, _)) = if is_verified {
-        let cell = SampledCell::default();
-        let (window, clock) = (shared.window.clone(), ArrivalClock::start());
-        let (stats, from) = (cell.clone(), control.server);
-        let sink = SampledSink { stats, window, clock, from, held: Vec::new() };
-        (PendingMedia::VerifiedFrames(cell), control.read_frames(channels, sink, None))
-    } else {
-        let packets = Arc::new(AtomicU32::new(0));
-        let sink = CountingSink { packets: packets.clone(), new: 0 };
-        let reading = control.read_frames(channels, sink, Some(COUNTED_PAUSE));
-        (PendingMedia::Counted(PacketCounter::Frames(packets)), reading)
+    let pace = match attention {
+        Attention::Verified => ReadPace::Prompt,
+        Attention::Limited(rates) => ReadPace::Limited(rates),
+        Attention::Counted => {
+            let packets = Arc::new(AtomicU32::new(0));
+            let sink = CountingSink { packets: packets.clone(), new: 0 };
+            let pace = ReadPace::Gathered(COUNTED_PAUSE);
+            let (rtcp, _) = control.read_frames(channels, sink, pace);
+            let pending = PendingMedia::Counted(PacketCounter::Frames(packets));
+            return Ok((set_up, pending, RtcpLink::Channel(rtcp)));
+        }
     };
+    let cell = SampledCell::default();
+    let (window, clock) = (shared.window.clone(), ArrivalClock::start());
+    let (stats, from) = (cell.clone(), control.server);
+    let sink = SampledSink { stats, window, clock, from, held: Vec::new() };
+    let (rtcp, _) = control.read_frames(channels, sink, pace);
+    let pending = PendingMedia::VerifiedFrames(cell);
     Ok((set_up, pending, RtcpLink::Channel(rtcp)))
 }
 
@@ -287,15 +340,13 @@ fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
 }
 
 impl PlayingSession {
-    /// Waits until the other side ends the session; returns the reason.
-    async fn run(&mut self) -> String {
+    /// Waits until the other side ends the session; returns the reason. Dropping the future loses
+    /// nothing: it may be called again.
+    pub(super) async fn run(&mut self) -> String {
         let stats = match &self.media {
             Media::Verified(stats) => Some(&**stats),
             Media::Counted(_) => None,
         };
-        let now = Instant::now();
-        let mut report_at = now + SessionRtcp::first_report_after();
-        let mut keep_alive_at = now + self.keep_alive_every;
         loop {
             tokio::select! {
                 found = self.control.closed() => return found,
@@ -308,11 +359,11 @@ impl PlayingSession {
                         self.sent_before = first.map(|(said, came)| sent_before(said, came));
                     }
                 }
-                () = sleep_until(report_at.into()) => {
-                    report_at = Instant::now() + self.rtcp.report(stats);
+                () = sleep_until(self.report_at.into()) => {
+                    self.report_at = Instant::now() + self.rtcp.report(stats);
                 }
-                () = sleep_until(keep_alive_at.into()) => {
-                    keep_alive_at = Instant::now() + self.keep_alive_every;
+                () = sleep_until(self.keep_alive_at.into()), if self.reads_answers => {
+                    self.keep_alive_at = Instant::now() + self.keep_alive_every;
                     let asked = self.control.ask("GET_PARAMETER", Client::get_parameter);
                     if let Err(error) = asked.await {
                         return error.to_string();
@@ -323,15 +374,30 @@ impl PlayingSession {
     }
 
     /// Sends PAUSE first, so that the count of BYE is of all packets; then TEARDOWN.
-    async fn leave(mut self, shared: &LoadState, ended: Option<(Instant, String)>) -> SessionEnd {
+    pub(super) async fn leave(
+        mut self,
+        shared: &LoadState,
+        ended: Option<(Instant, String)>,
+    ) -> SessionEnd {
         let _turn = shared.leaving.acquire().await;
         // A server that does not answer forgets the session after its time-out.
         let until = Instant::now() + LEAVE_WAIT;
         let until = shared.ending.borrow().map_or(until, |end| until.min(end));
-        let _ = timeout_at(until.into(), self.leave_session(ended.is_none())).await;
+        let is_playing = ended.is_none() && !self.is_paused;
+        let _ = timeout_at(until.into(), self.leave_session(is_playing)).await;
         sleep(SETTLE).await;
         let sent = self.sent();
         let mut end = SessionEnd { is_played: true, ended, sent, ..SessionEnd::default() };
+        match self.media {
+            Media::Verified(stats) => end.stats = Some(stats),
+            Media::Counted(counter) => end.counted = counter.packets(),
+        }
+        end
+    }
+
+    /// Closes all sockets at once, without TEARDOWN.
+    pub(super) fn vanish(self) -> SessionEnd {
+        let mut end = SessionEnd { is_played: true, has_vanished: true, ..SessionEnd::default() };
         match self.media {
             Media::Verified(stats) => end.stats = Some(stats),
             Media::Counted(counter) => end.counted = counter.packets(),
@@ -400,6 +466,6 @@ const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const OVERTAKEN_MAX: u32 = 64;
 const LEAVE_WAIT: Duration = Duration::from_secs(10);
 /// Time for packets under way when an answer arrives.
-const SETTLE: Duration = Duration::from_millis(100);
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
 const BYE_WAIT: Duration = Duration::from_millis(500);
 const FILE_BYTES_MAX: u64 = 4 << 30;

@@ -13,13 +13,13 @@ use hdrhistogram::Histogram;
 
 use super::Load;
 use super::bottleneck::{Evidence, bottleneck};
+use super::group_book::GroupBook;
+use super::group_outcome::GroupOutcome;
 use super::load_session::{LoadState, PacketCounter, SessionEnd};
-use super::outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
-use super::sampled_stats::{SampledStats, Window};
+use super::outcome::{CountedSessions, LoadClient, LoadOutcome};
+use super::sampled_stats::Window;
 use super::server_process::ServerProcess;
-use crate::lateness::Lateness;
-use crate::receive_thread::lock;
-use crate::verdict::LatenessMs;
+use super::session_sums::{ReasonCounts, SessionSum, VerifiedSum, missing};
 
 /// Counters at the start.
 pub(super) struct Measurement {
@@ -107,6 +107,7 @@ impl MeasuredLoad {
         &self,
         options: &Load,
         ends: &[SessionEnd],
+        groups: Option<Vec<GroupBook>>,
         timers: &Histogram<u64>,
         interrupted: bool,
     ) -> LoadOutcome {
@@ -120,25 +121,30 @@ impl MeasuredLoad {
             is_local: client.server_is_local,
             ..Evidence::default()
         };
-        let (failed, first) = reasons(ends.iter().filter_map(|end| end.failed.as_ref()));
-        evidence.failed = first;
-        let (ended, first) = reasons(ends.iter().filter_map(|end| end.ended.as_ref()));
-        evidence.ended = first;
-        let verified = verified(options, ends, &mut evidence);
-        let counted = self.counted(options, ends, &mut evidence);
+        let played = ends.iter().filter(|end| end.is_played).count() as u32;
+        let sums = match groups {
+            Some(groups) => OutcomeSums::of_groups(groups, options.within),
+            None => self.sums(options, ends),
+        };
+        evidence.failed = sums.failed.first();
+        evidence.ended = sums.ended.first();
+        sums.verified.testify(&mut evidence);
+        evidence.lost += sums.counted.lost;
+        evidence.unaccounted = sums.unaccounted;
         let bottleneck = bottleneck(&evidence);
         LoadOutcome {
             url: options.url.clone(),
             transport: options.transport,
             asked: options.sessions,
-            played: ends.iter().filter(|end| end.is_played).count() as u32,
-            failed,
-            ended,
+            played,
+            failed: sums.failed.by_count(),
+            ended: sums.ended.by_count(),
             interrupted,
             seconds: self.seconds(),
             ramp_seconds: options.ramp().as_secs_f64(),
-            verified,
-            counted,
+            verified: sums.verified.figures(options.within),
+            counted: sums.counted,
+            groups: sums.groups,
             client,
             bottleneck_line: bottleneck.to_string(),
             bottleneck,
@@ -160,20 +166,21 @@ impl MeasuredLoad {
         }
     }
 
-    fn counted(
-        &self,
-        options: &Load,
-        ends: &[SessionEnd],
-        evidence: &mut Evidence,
-    ) -> CountedSessions {
+    /// Sums over sessions that all behave alike.
+    fn sums(&self, options: &Load, ends: &[SessionEnd]) -> OutcomeSums {
+        let mut sums = OutcomeSums::default();
+        ends.iter().filter_map(|end| end.failed.as_ref()).for_each(|end| sums.failed.add(end));
+        ends.iter().filter_map(|end| end.ended.as_ref()).for_each(|end| sums.ended.add(end));
+        for end in ends.iter().filter(|end| end.stats.is_some()) {
+            let mut session = SessionSum::default();
+            sums.verified.add(end, &mut session);
+            sums.verified.judge(session, true);
+        }
         let mut counted = CountedSessions {
-            sessions: 0,
             packets: self.packets.iter().sum(),
             packets_least: self.packets.iter().min().copied().unwrap_or(0),
             packets_most: self.packets.iter().max().copied().unwrap_or(0),
-            packets_in_all: 0,
-            accounted: 0,
-            lost: 0,
+            ..CountedSessions::default()
         };
         // No session is verified and no packet arrives: the packets are meant to go elsewhere.
         let is_discarded =
@@ -186,144 +193,41 @@ impl MeasuredLoad {
                 counted.lost += u64::from(missing(sent, came));
             }
         }
-        evidence.lost += counted.lost;
-        evidence.unaccounted = if is_discarded { 0 } else { counted.sessions - counted.accounted };
-        counted
+        sums.unaccounted = if is_discarded { 0 } else { counted.sessions - counted.accounted };
+        sums.counted = counted;
+        sums
     }
 }
 
-/// Packets sent that did not arrive, modulo 2^32. More arrivals than were sent are duplicates or
-/// others' datagrams: none is missing.
-fn missing(sent: u32, came: u32) -> u32 {
-    sent.wrapping_sub(came).cast_signed().max(0).cast_unsigned()
+/// Sums that an outcome is made of.
+#[derive(Default)]
+struct OutcomeSums {
+    failed: ReasonCounts,
+    ended: ReasonCounts,
+    verified: VerifiedSum,
+    counted: CountedSessions,
+    /// Counted sessions whose sender's count is not known.
+    unaccounted: u32,
+    groups: Vec<GroupOutcome>,
 }
 
-/// Figures of the verified sessions.
-fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> VerifiedSessions {
-    let mut verified = VerifiedSessions {
-        sessions: 0,
-        timely: 0,
-        packets: 0,
-        bytes: 0,
-        packets_in_all: 0,
-        lost: 0,
-        duplicates: 0,
-        reordered: 0,
-        unexpected_source: 0,
-        bad_payload_size: 0,
-        different: None,
-        dropped: 0,
-        lateness_ms: lateness_ms(&Lateness::default(), options.within),
-    };
-    let mut all = Lateness::default();
-    let mut late_tenths: Vec<u32> = Vec::new();
-    for end in ends {
-        let Some(stats) = &end.stats else { continue };
-        let stats = &mut *lock(stats);
-        let lost = lost(stats, end.sent);
-        let is_late = stats.packets.counted > 0 && !stats.packets.is_punctual();
-        verified.sessions += 1;
-        verified.timely +=
-            u32::from(stats.packets.is_punctual() && lost == 0 && end.ended.is_none());
-        verified.packets += stats.packets.counted;
-        verified.bytes += stats.packets.bytes;
-        verified.packets_in_all += stats.reception().received();
-        verified.lost += lost;
-        verified.duplicates += stats.reception().duplicates();
-        verified.reordered += stats.reception().reordered();
-        verified.unexpected_source += stats.packets.unexpected_source;
-        verified.bad_payload_size += stats.packets.bad_payload_size;
-        if let Some(different) = stats.packets.different() {
-            *verified.different.get_or_insert(0) += different;
-        }
-        verified.dropped += u64::from(stats.packets.dropped);
-        evidence.silent += u32::from(stats.reception().received() == 0 && end.ended.is_none());
-        if lost > 0 {
-            evidence.first_gap = earlier(evidence.first_gap, stats.packets.first_gap);
-        }
-        evidence.first_drop = earlier(evidence.first_drop, stats.packets.first_drop);
-        if is_late {
-            evidence.late += 1;
-            evidence.first_late = earlier(evidence.first_late, stats.packets.first_late);
-            add_tenths(&mut late_tenths, &stats.packets.late_tenths);
-        }
-        all.merge(std::mem::take(&mut stats.packets.lateness));
-    }
-    verified.lateness_ms = lateness_ms(&all, options.within);
-    evidence.verified = verified.sessions;
-    evidence.together = late_tenths.into_iter().max().unwrap_or(0);
-    evidence.lost += verified.lost;
-    evidence.dropped += verified.dropped;
-    evidence.wrong += verified.bad_payload_size + verified.different.unwrap_or(0);
-    verified
-}
-
-/// Losses by sequence numbers or by the sender's count: the larger one.
-fn lost(stats: &SampledStats, sent: Option<u32>) -> u64 {
-    let reception = stats.reception();
-    // Modulo 2^32, as the sender counts.
-    let came = (reception.received() - reception.duplicates()) as u32;
-    let missing = sent.map_or(0, |sent| missing(sent, came));
-    stats.lost().max(missing.into())
-}
-
-fn add_tenths(sessions: &mut Vec<u32>, late: &[u64]) {
-    sessions.resize(sessions.len().max(late.len() * 64), 0);
-    for (tenth, sessions) in sessions.iter_mut().enumerate().take(late.len() * 64) {
-        *sessions += u32::from(late[tenth / 64] >> (tenth % 64) & 1 == 1);
-    }
-}
-
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
-fn lateness_ms(lateness: &Lateness, within: Duration) -> LatenessMs {
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let figures = lateness.figures();
-    LatenessMs {
-        p50: ms(figures.p50),
-        p90: ms(figures.p90),
-        p99: ms(figures.p99),
-        p999: ms(figures.p999),
-        max: ms(figures.max),
-        late_share: lateness.later_than(within) as f64 / figures.packets.max(1) as f64,
-        bound: ms(within),
-        drift_ppm: lateness.drift_ppm(),
-    }
-}
-
-/// Groups the reasons, most frequent first, and finds the earliest with the number of all.
-#[allow(clippy::type_complexity, reason = "two results of one pass")]
-fn reasons<'a>(
-    all: impl Iterator<Item = &'a (Instant, String)>,
-) -> (Vec<EndReason>, Option<(Instant, String, u32)>) {
-    let mut first: Option<(Instant, String, u32)> = None;
-    let mut reasons: Vec<EndReason> = Vec::new();
-    for (at, reason) in all {
-        match &mut first {
-            Some((earliest, _, count)) if *earliest <= *at => *count += 1,
-            found => {
-                let count = found.as_ref().map_or(0, |(_, _, count)| *count);
-                *found = Some((*at, reason.clone(), count + 1));
+impl OutcomeSums {
+    /// Sums over the judged groups, and the figures of each group.
+    fn of_groups(groups: Vec<GroupBook>, within: Duration) -> OutcomeSums {
+        let mut sums = OutcomeSums::default();
+        for group in groups {
+            sums.groups.push(group.outcome(within));
+            sums.failed.merge(&group.failed);
+            if !group.identity.is_judged {
+                continue;
             }
+            sums.ended.merge(&group.ended);
+            group.add_to(&mut sums.counted);
+            sums.unaccounted += group.counted.unaccounted;
+            sums.verified.merge(group.verified);
         }
-        let known = reasons.iter().position(|known| known.reason == *reason);
-        if known.is_none() && reasons.len() < REASONS_MAX {
-            reasons.push(EndReason { sessions: 1, reason: reason.clone() });
-            continue;
-        }
-        let index = known.unwrap_or(REASONS_MAX - 1);
-        reasons[index].sessions += 1;
-        if known.is_none() {
-            reasons[index].reason = "other reasons".to_owned();
-        }
+        sums
     }
-    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.sessions));
-    (reasons, first)
 }
 
 /// User and system time of this process so far.
@@ -360,37 +264,9 @@ impl ProcessorTimes {
     }
 }
 
-/// A server with a reason of its own for each session must not fill the screen.
-const REASONS_MAX: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_of_sender_and_socket_are_compared_modulo_their_width() {
-        assert_eq!(missing(100, 100), 0);
-        assert_eq!(missing(100, 97), 3);
-        assert_eq!(missing(2, u32::MAX), 3);
-        assert_eq!(missing(100, 103), 0);
-        assert_eq!(missing(5_000_000, 100), 4_999_900);
-    }
-
-    #[test]
-    fn reasons_are_gathered_and_bounded() {
-        let at = Instant::now();
-        let said = |n: u64, text: &str| (at + Duration::from_millis(n), text.to_owned());
-        let all = [said(5, "a"), said(2, "b"), said(3, "b")];
-        let (gathered, first) = reasons(all.iter());
-        let gathered: Vec<_> = gathered.iter().map(|r| (r.sessions, &*r.reason)).collect();
-        assert_eq!(gathered, [(2, "b"), (1, "a")]);
-        assert_eq!(first, Some((at + Duration::from_millis(2), "b".to_owned(), 3)));
-        let many: Vec<_> = (0..100).map(|n| said(n, &n.to_string())).collect();
-        let (gathered, _) = reasons(many.iter());
-        assert_eq!(gathered.len(), REASONS_MAX);
-        assert_eq!(gathered.iter().map(|reason| reason.sessions).sum::<u32>(), 100);
-        assert_eq!(gathered[0].reason, "other reasons");
-    }
 
     #[test]
     fn the_machines_busy_processors_are_read() {
@@ -404,13 +280,5 @@ mod tests {
         assert_eq!(after.unwrap().cores_since(before.unwrap()), Some(1.5));
         assert_eq!(before.unwrap().cores_since(before.unwrap()), None);
         assert_eq!(machine_of("nonsense"), None);
-    }
-
-    #[test]
-    fn sessions_late_together_are_counted_by_the_tenth_of_a_second() {
-        let mut sessions = Vec::new();
-        add_tenths(&mut sessions, &[0b101, 1]);
-        add_tenths(&mut sessions, &[0b100]);
-        assert_eq!((sessions[0], sessions[1], sessions[2], sessions[64]), (1, 0, 2, 1));
     }
 }

@@ -11,6 +11,9 @@
 //! Where RTP shares the RTSP connections, a task a session reads them, and steps over the packets
 //! of sessions that are not verified (`frame_sinks`).
 //!
+//! With a [`Scenario`] groups of sessions behave differently: `scenario_session` is a session of
+//! one, `group_book` its group's figures, `group_outcome` their report.
+//!
 //! A load has four stages: starts spread over the ramp, a moment to settle, the measured time, and
 //! leaving.
 //!
@@ -18,12 +21,15 @@
 //! own work of delivering, three descriptors and some 9 KiB a session.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250.
-//! Does not follow redirections, authenticate, or begin an ended session again.
+//! Does not follow redirections, authenticate, or begin an ended session again, unless a scenario
+//! has it come back.
 
 mod bottleneck;
 mod descriptors;
 mod drop_filter;
 mod frame_sinks;
+mod group_book;
+mod group_outcome;
 mod load_session;
 #[cfg(test)]
 mod load_trials;
@@ -31,8 +37,13 @@ mod measure;
 mod outcome;
 mod sample_reader;
 mod sampled_stats;
+mod scenario;
+mod scenario_session;
+#[cfg(test)]
+mod scenario_trials;
 mod server_process;
 mod session_rtcp;
+mod session_sums;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -45,18 +56,25 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::load_session::{
-    LEAVING_MAX, LoadState, SETTING_UP_MAX, SessionCounts, SessionEnd, connect_control, session,
+    Attention, LEAVING_MAX, LoadState, SETTING_UP_MAX, SessionCounts, SessionEnd, SessionManner,
+    connect_control, session,
 };
 use self::measure::{MeasuredLoad, Measurement};
 use self::sample_reader::SampleReader;
 use self::sampled_stats::{ExpectedStream, Window};
+use self::scenario_session::{RunningScenario, scenario_session};
 use super::play::Stop;
 use super::rtsp_client;
 use super::transport::StreamTransport;
 use crate::error::{ClientSetting, Error};
 
 pub use bottleneck::Bottleneck;
+pub use group_outcome::{CountedVisits, FirstPacketMs, GroupOutcome};
 pub use outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
+pub use scenario::{
+    Behaviour, GroupDraft, GroupIdentity, InvalidScenario, Scenario, ScenarioDraft, ScenarioGroup,
+    ScenarioKey, TimeRange,
+};
 
 /// Stream to play, number of sessions, and ways to look at them.
 #[non_exhaustive]
@@ -82,6 +100,9 @@ pub struct Load {
     /// The asset: payloads of verified sessions are compared with it. Transport streams of 188-byte
     /// packets only.
     pub file: Option<PathBuf>,
+    /// Groups of sessions that behave differently; without, all play from the beginning to the end.
+    /// `sample` is then of each group.
+    pub scenario: Option<Scenario>,
     /// Ends the load when it is ready: Ctrl-C, say.
     pub stop: Option<Stop>,
 }
@@ -99,6 +120,7 @@ impl Load {
             within: super::lateness::LATE,
             source: None,
             file: None,
+            scenario: None,
             stop: None,
         }
     }
@@ -108,7 +130,12 @@ impl Load {
     }
 
     fn sample(&self) -> u32 {
-        self.sample.unwrap_or_else(|| (self.sessions / VERIFIED_USUAL).max(1))
+        self.sample_of(self.sessions)
+    }
+
+    /// Every n-th of so many sessions is verified.
+    fn sample_of(&self, sessions: u32) -> u32 {
+        self.sample.unwrap_or_else(|| (sessions / VERIFIED_USUAL).max(1))
     }
 }
 
@@ -190,7 +217,10 @@ pub async fn load(
     mut report: impl FnMut(&LoadEvent),
 ) -> Result<LoadOutcome, Error> {
     check(&options)?;
-    descriptors::raise_limit(options.sessions, options.transport)?;
+    let scenario = options.scenario.as_ref();
+    let scenario = scenario.map(|scenario| RunningScenario::new(scenario, &options)).transpose()?;
+    let one_kind = || vec![(options.sessions, options.transport)];
+    descriptors::raise_limit(&scenario.as_ref().map_or_else(one_kind, RunningScenario::loads))?;
     let file = options.file.as_deref().map(load_session::file).transpose()?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(std::future::pending()));
     let described = tokio::select! {
@@ -216,10 +246,8 @@ pub async fn load(
         server: described.server,
         source: options.source,
         url: options.url.clone(),
-        transport: options.transport,
         window: window.clone(),
         expected,
-        sample,
         reader: reader.inbox.clone(),
         ending,
         setting_up: Semaphore::new(SETTING_UP_MAX),
@@ -227,21 +255,25 @@ pub async fn load(
         counts: SessionCounts::default(),
         counting: Mutex::default(),
     });
-    let verified = if sample == 0 { 0 } else { options.sessions.div_ceil(sample) };
+    let scenario = scenario.map(|scenario| Arc::new(scenario.of_asset(described.duration)));
+    let of_all = || if sample == 0 { 0 } else { options.sessions.div_ceil(sample) };
+    let verified = scenario.as_ref().map_or_else(of_all, |scenario| scenario.verified());
     let ramp_seconds = options.ramp().as_secs_f64();
     report(&LoadEvent::Starting { sessions: options.sessions, verified, ramp_seconds });
     let is_local = described.local == shared.server.ip() || shared.server.ip().is_loopback();
     let report = &mut report;
     let mut run =
         LoadRun { options: &options, shared, window, is_local, stop, is_stopped: false, report };
-    let mut tasks = run.start();
+    let mut tasks = run.start(scenario.as_ref());
     let measured = run.measure().await;
     end.send_replace(Some(Instant::now() + LEAVING_WAIT));
     let ends = run.leave(&mut tasks).await;
     let is_stopped = run.is_stopped;
     let timers = tokio::task::spawn_blocking(move || reader.stop()).await;
     let timers = timers.unwrap_or_else(|_| sample_reader::delays());
-    Ok(measured.outcome(&options, &ends, &timers, is_stopped))
+    // All sessions have ended; none holds it any more.
+    let groups = scenario.and_then(Arc::into_inner).map(RunningScenario::books);
+    Ok(measured.outcome(&options, &ends, groups, &timers, is_stopped))
 }
 
 /// A running load.
@@ -258,15 +290,31 @@ struct LoadRun<'a, T> {
 
 impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
     /// Starts a task for each session, which waits for its turn.
-    fn start(&self) -> JoinSet<SessionEnd> {
+    fn start(&self, scenario: Option<&Arc<RunningScenario>>) -> JoinSet<SessionEnd> {
         let began = Instant::now();
         let (sessions, ramp) = (self.options.sessions, self.options.ramp());
         let mut tasks = JoinSet::new();
         for index in 0..sessions {
             let turn = began + ramp.mul_f64(f64::from(index) / f64::from(sessions));
-            tasks.spawn(session(self.shared.clone(), index, turn));
+            let shared = self.shared.clone();
+            match scenario {
+                Some(scenario) => {
+                    tasks.spawn(scenario_session(shared, scenario.clone(), index, turn))
+                }
+                None => tasks.spawn(session(shared, self.manner(index), turn)),
+            };
         }
         tasks
+    }
+
+    /// Manner of a session without a scenario.
+    fn manner(&self, index: u32) -> SessionManner {
+        let (transport, sample) = (self.options.transport, self.options.sample());
+        let attention = match sample > 0 && index.is_multiple_of(sample) {
+            true => Attention::Verified,
+            false => Attention::Counted,
+        };
+        SessionManner { transport, attention, compares_file: true }
     }
 
     /// Runs from the first start to the end of the measured time.
@@ -361,6 +409,8 @@ struct DescribedStream {
     /// This machine's address towards the server.
     local: IpAddr,
     payload_type: u8,
+    /// Length of the asset; none of a live stream.
+    duration: Option<Duration>,
 }
 
 /// Sends DESCRIBE, once for all.
@@ -371,11 +421,15 @@ async fn describe(options: &Load) -> Result<DescribedStream, Error> {
     let mut control = connect_control(client, &options.url, options.transport, at).await?;
     let offer = control.describe().await?.offer;
     let needed = options.ramp() + SETTLE + options.length;
-    if let Some(duration) = offer.duration.filter(|duration| *duration < needed) {
-        return Err(too_short(duration, needed, options));
+    match (&options.scenario, offer.duration) {
+        (Some(scenario), duration) => scenario.check_asset(duration, needed)?,
+        (None, Some(duration)) if duration < needed => {
+            return Err(too_short(duration, needed, options));
+        }
+        (None, _) => {}
     }
-    let (local, payload_type) = (control.local.ip(), offer.payload_type);
-    Ok(DescribedStream { client: control.client, server, local, payload_type })
+    let (local, payload_type, duration) = (control.local.ip(), offer.payload_type, offer.duration);
+    Ok(DescribedStream { client: control.client, server, local, payload_type, duration })
 }
 
 /// Resolves a name to its first address that `source` can reach.

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::bottleneck::Bottleneck;
+use super::group_outcome::GroupOutcome;
 use crate::plural::counted;
 use crate::transport::StreamTransport;
 use crate::verdict::LatenessMs;
@@ -40,6 +41,10 @@ pub struct LoadOutcome {
     pub verified: VerifiedSessions,
     /// Figures of all others.
     pub counted: CountedSessions,
+    /// Results of a scenario's groups, in its order; none without a scenario. The figures above are
+    /// then of the groups that read as they should.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupOutcome>,
     /// Figures of this program.
     pub client: LoadClient,
     /// The first fault.
@@ -58,7 +63,7 @@ pub struct EndReason {
 }
 
 /// Sessions whose packets were read and checked.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct VerifiedSessions {
     /// Sessions that played.
@@ -91,8 +96,9 @@ pub struct VerifiedSessions {
     pub lateness_ms: LatenessMs,
 }
 
-/// Sessions whose packets were counted and dropped, by the kernel where they came over UDP.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Sessions whose packets were counted and dropped, by the kernel where they came over UDP. With a
+/// scenario each visit counts as a session, and all packets are those from PLAY to its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedSessions {
     /// Sessions that played.
@@ -145,8 +151,12 @@ impl LoadOutcome {
         self.is_timely_so_far() && !self.interrupted
     }
 
-    /// The same, also for a load that was stopped before its time.
+    /// The same, also for a load that was stopped before its time. With a scenario: no group was
+    /// harmed.
     pub fn is_timely_so_far(&self) -> bool {
+        if !self.groups.is_empty() {
+            return self.played == self.asked && !self.groups.iter().any(|group| group.is_harmed);
+        }
         let (verified, counted) = (&self.verified, &self.counted);
         let is_discarded = verified.sessions == 0 && counted.packets_in_all == 0;
         self.played == self.asked
@@ -186,6 +196,12 @@ impl fmt::Display for LoadOutcome {
         }
         if counted.sessions > 0 {
             writeln!(f, "  counted     {counted}")?;
+        }
+        for group in &self.groups {
+            write!(f, "{group}")?;
+        }
+        if !self.groups.is_empty() {
+            writeln!(f, "all")?;
         }
         writeln!(f, "  client      {client}")?;
         writeln!(f, "  bottleneck  {}", self.bottleneck)
@@ -311,6 +327,7 @@ mod tests {
                 accounted: 2459,
                 lost: 0,
             },
+            groups: Vec::new(),
             client: LoadClient {
                 processor_seconds: 0.5,
                 cores: 0.05,

@@ -81,6 +81,8 @@ fn read(
         for session in &sessions {
             drain(session, &mut reader, window);
         }
+        // Of a session that is over nobody else has the statistics: its socket is closed.
+        sessions.retain(|session| Arc::strong_count(&session.stats) > 1);
         if is_last {
             return delays;
         }

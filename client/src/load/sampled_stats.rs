@@ -75,6 +75,8 @@ pub(super) struct PacketStats {
     /// Datagrams that the socket dropped because its buffer was full.
     pub(super) dropped: u32,
     pub(super) first_gap: Option<Instant>,
+    /// Places at which packets were missing when the next arrived.
+    pub(super) gaps: u64,
     pub(super) first_drop: Option<Instant>,
     pub(super) first_late: Option<Instant>,
     /// Bit n: a packet was late in the n-th tenth of a second of the measured time.
@@ -147,6 +149,7 @@ impl PacketConsumer for SampledConsumer<'_> {
             SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => return,
             SequenceUpdate::AfterGap { .. } | SequenceUpdate::Restarted => {
                 packets.first_gap.get_or_insert(at);
+                packets.gaps += 1;
             }
             SequenceUpdate::InOrder | SequenceUpdate::Reordered => {}
         }
@@ -175,6 +178,7 @@ impl PacketStats {
             different: 0,
             dropped: 0,
             first_gap: None,
+            gaps: 0,
             first_drop: None,
             first_late: None,
             late_tenths: Vec::new(),
@@ -234,11 +238,11 @@ impl PacketStats {
     pub(super) fn late(&self) -> u64 {
         self.lateness.later_than(self.expected.within)
     }
+}
 
-    /// Returns true where 99.9 % of the measured packets were in time, and there was one.
-    pub(super) fn is_punctual(&self) -> bool {
-        self.counted > 0 && self.late().saturating_mul(LATE_ONE_IN) <= self.counted
-    }
+/// Returns true where 99.9 % of these packets were in time.
+pub(super) fn is_punctual(packets: u64, late: u64) -> bool {
+    late.saturating_mul(LATE_ONE_IN) <= packets
 }
 
 /// One packet in so many may be late.
@@ -319,7 +323,7 @@ mod tests {
             ),
             (0, 0, None)
         );
-        assert!(stats.packets.is_punctual());
+        assert!(is_punctual(stats.packets.counted, stats.packets.late()));
     }
 
     #[test]
@@ -355,9 +359,10 @@ mod tests {
         sender.send(0, 1998, 26, &payload(0));
         sender.send(0, 1999, 26, &payload(0));
         assert_eq!((sender.stats.packets.counted, sender.stats.packets.late()), (2000, 2));
-        assert!(sender.stats.packets.is_punctual());
+        assert!(is_punctual(2000, 2));
         sender.send(0, 2000, 26, &payload(0));
-        assert!(!sender.stats.packets.is_punctual());
+        assert_eq!((sender.stats.packets.counted, sender.stats.packets.late()), (2001, 3));
+        assert!(!is_punctual(2001, 3));
         let late: u32 = sender.stats.packets.late_tenths.iter().map(|word| word.count_ones()).sum();
         assert_eq!(late, 1, "all within the same tenth of a second");
     }

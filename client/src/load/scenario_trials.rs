@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loads by a scenario against a server with scripted faults.
+
+use std::time::Duration;
+
+use super::{
+    GroupDraft, GroupOutcome, Load, LoadOutcome, Scenario, ScenarioDraft, VerifiedSessions, load,
+};
+use crate::error::Error;
+use crate::scripted_server::{Script, ScriptedServer};
+use crate::transport::StreamTransport;
+
+fn group(behaviour: &str) -> GroupDraft {
+    GroupDraft { behaviour: Some(behaviour.to_owned()), ..GroupDraft::default() }
+}
+
+fn scenario(groups: Vec<GroupDraft>) -> Scenario {
+    ScenarioDraft { groups, ..ScenarioDraft::default() }.check().unwrap()
+}
+
+/// A stream that outlasts the load, of five minutes by its description.
+fn long() -> Script {
+    Script { packets: 8000, duration_s: Some(300), ..Script::default() }
+}
+
+/// One session of each group, for two seconds and a half besides those of settling; and the server.
+async fn run(
+    transport: StreamTransport,
+    script: Script,
+    groups: Vec<GroupDraft>,
+) -> (LoadOutcome, ScriptedServer) {
+    let fake = ScriptedServer::for_connections(script, 200).await;
+    let mut options = Load::new(fake.url.as_str(), groups.len() as u32);
+    options.length = Duration::from_millis(2500);
+    options.transport = transport;
+    options.ramp = Some(Duration::ZERO);
+    // Nothing here is about time.
+    options.within = Duration::from_secs(10);
+    options.scenario = Some(scenario(groups));
+    let outcome = load(options, |_| {}).await.unwrap();
+    (outcome, fake)
+}
+
+fn only(outcome: &LoadOutcome) -> &GroupOutcome {
+    let [group] = &outcome.groups[..] else { panic!("{outcome}") };
+    group
+}
+
+/// Number of requests of a method that the server has seen.
+fn requests(fake: &ScriptedServer, method: &str) -> usize {
+    fake.seen().methods.iter().filter(|seen| *seen == method).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seek_is_a_pause_and_a_play_at_a_place_of_the_asset() {
+    let draft = GroupDraft { every_s: Some((0.3, 0.6)), ..group("seek") };
+    let over = |transport| run(transport, long(), vec![draft.clone()]);
+    let (udp, tcp) = tokio::join!(over(StreamTransport::Udp), over(StreamTransport::Tcp));
+    for (outcome, fake) in [udp, tcp] {
+        let zap = only(&outcome);
+        assert!(outcome.is_timely() && !zap.is_harmed, "{outcome}");
+        assert!((5..=15).contains(&zap.seeks), "{outcome}");
+        assert_eq!(requests(&fake, "PLAY") as u32, zap.seeks + 1);
+        // The last PAUSE takes leave.
+        assert_eq!(requests(&fake, "PAUSE") as u32, zap.seeks + 1);
+        assert_eq!(zap.first_packet_ms.plays, u64::from(zap.seeks) + 1, "{outcome}");
+        assert!(zap.first_packet_ms.max < 1000.0, "{outcome}");
+        assert_eq!((zap.verified.sessions, zap.verified.timely, zap.verified.lost), (1, 1, 0));
+        let seen = fake.seen();
+        let places: Vec<f64> = seen.ranges[1..].iter().map(npt).collect();
+        assert!(places.iter().all(|place| (0.0..300.0).contains(place)), "{places:?}");
+        assert!(places.windows(2).any(|two| two[1] < two[0]), "not in order: {places:?}");
+    }
+}
+
+fn npt(range: &Option<String>) -> f64 {
+    let text = range.as_deref().unwrap().strip_prefix("npt=").unwrap();
+    text.strip_suffix('-').unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_repeats_the_places_and_another_does_not() {
+    let mut places = Vec::new();
+    for seed in [7, 7, 8] {
+        let fake = ScriptedServer::for_connections(long(), 10).await;
+        let mut options = Load::new(fake.url.as_str(), 1);
+        options.length = Duration::from_millis(200);
+        let groups = vec![GroupDraft { every_s: Some((0.3, 0.6)), ..group("seek") }];
+        let draft = ScenarioDraft { seed: Some(seed), groups, ..ScenarioDraft::default() };
+        options.scenario = Some(draft.check().unwrap());
+        load(options, |_| {}).await.unwrap();
+        let ranges = fake.seen().ranges[1..4].iter().map(npt).collect::<Vec<_>>();
+        places.push(ranges);
+    }
+    assert_eq!(places[0], places[1]);
+    assert_ne!(places[0], places[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_goes_on_where_it_stopped_and_is_not_late() {
+    let draft =
+        GroupDraft { every_s: Some((0.3, 0.5)), pause_s: Some((0.3, 0.4)), ..group("pause") };
+    let (outcome, fake) = run(StreamTransport::Tcp, long(), vec![draft]).await;
+    let pause = only(&outcome);
+    assert!(outcome.is_timely() && (3..=8).contains(&pause.pauses), "{outcome}");
+    assert!(fake.seen().ranges[1..].iter().all(Option::is_none), "{:?}", fake.seen().ranges);
+    assert!(pause.verified.lateness_ms.max < 250.0, "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_leaves_tears_down_and_one_that_vanishes_does_not() {
+    tokio::join!(
+        comes_and_goes("leave", 1),
+        comes_and_goes("leave", 0),
+        comes_and_goes("vanish", 1),
+        comes_and_goes("vanish", 0),
+    );
+}
+
+async fn comes_and_goes(behaviour: &str, sample: u32) {
+    let fake = ScriptedServer::for_connections(long(), 200).await;
+    let mut options = Load::new(fake.url.as_str(), 1);
+    options.length = Duration::from_millis(2500);
+    options.sample = Some(sample);
+    options.within = Duration::from_secs(10);
+    let (stay_s, away_s) = (Some((0.3, 0.6)), Some((0.1, 0.2)));
+    options.scenario = Some(scenario(vec![GroupDraft { stay_s, away_s, ..group(behaviour) }]));
+    let outcome = load(options, |_| {}).await.unwrap();
+    let it = only(&outcome);
+    assert!(outcome.is_timely(), "{behaviour}: {outcome}");
+    assert!(it.reconnects >= 3 && it.starts == it.reconnects + 1, "{outcome}");
+    assert_eq!(requests(&fake, "SETUP") as u32, it.starts);
+    let left = requests(&fake, "TEARDOWN") as u32;
+    match behaviour {
+        "leave" => assert_eq!(left, it.starts, "{outcome}"),
+        // It was there when the load ended, or away.
+        _ => assert!(left <= 1, "{outcome}"),
+    }
+    assert_eq!(it.verified.sessions, sample, "{outcome}");
+    if sample == 0 {
+        assert_eq!((it.counted.visits, it.counted.lost), (it.starts, 0), "{outcome}");
+        let accounted = if behaviour == "leave" { it.starts } else { left };
+        assert_eq!(it.counted.accounted, accounted, "{outcome}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_lag_are_not_judged_and_others_are() {
+    // 330 packets are missing of some 2000, 1.3 kB each, 500 a second.
+    let script = Script { lose: (20..350).collect(), ..long() };
+    let slow = GroupDraft { bytes_per_second: Some(50_000), ..group("slow") };
+    let (outcome, _) =
+        run(StreamTransport::Tcp, script.clone(), vec![slow.clone(), group("stall")]).await;
+    assert!(
+        outcome.is_timely()
+            && outcome.verified
+                == VerifiedSessions {
+                    lateness_ms: outcome.verified.lateness_ms,
+                    ..VerifiedSessions::default()
+                },
+        "{outcome}"
+    );
+    let [slow_one, stalled] = &outcome.groups[..] else { panic!("{outcome}") };
+    assert!(slow_one.verified.lost >= 330 && slow_one.reader_skips == 1, "{outcome}");
+    assert!(!slow_one.is_harmed && !stalled.is_harmed && !slow_one.group.is_judged, "{outcome}");
+    let groups = vec![slow, group("steady")];
+    let (outcome, _) = run(StreamTransport::Tcp, script, groups).await;
+    let [slow, steady] = &outcome.groups[..] else { panic!("{outcome}") };
+    assert!(!outcome.is_timely() && steady.is_harmed && !slow.is_harmed, "{outcome}");
+    assert_eq!((outcome.verified.sessions, outcome.verified.lost), (1, 330), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_reads_at_its_rate_and_a_stalled_one_nothing() {
+    let slow = GroupDraft { bytes_per_second: Some(100_000), ..group("slow") };
+    let groups = [slow, group("stall"), group("steady")];
+    for transport in [StreamTransport::Tcp, StreamTransport::Http] {
+        // The scripted server knows one tunnel at a time.
+        let groups = if transport == StreamTransport::Http { &groups[..1] } else { &groups[..] };
+        let (outcome, _) = run(transport, long(), groups.to_vec()).await;
+        // Bytes of the measured time, 2.5 s.
+        let bytes: Vec<u64> = outcome.groups.iter().map(|group| group.verified.bytes).collect();
+        assert!((150_000..300_000).contains(&bytes[0]), "{outcome}");
+        if let [_, stalled, steady] = bytes[..] {
+            assert_eq!(stalled, 0, "{outcome}");
+            assert!(steady > 1_000_000, "{outcome}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_harm_every_group_and_are_told_with_the_reason() {
+    let refuse = Some(("SETUP", "RTSP/1.0 453 Not Enough Bandwidth\r\n\r\n"));
+    let (stay_s, away_s) = (Some((0.3, 0.6)), Some((0.1, 0.2)));
+    let groups = vec![group("stall"), GroupDraft { stay_s, away_s, ..group("leave") }];
+    let script = Script { refuse, ..long() };
+    let (outcome, _) = run(StreamTransport::Tcp, script, groups).await;
+    assert!(!outcome.is_timely() && outcome.played == 0, "{outcome}");
+    for group in &outcome.groups {
+        let [reason] = &group.failed[..] else { panic!("{outcome}") };
+        assert!(group.is_harmed && reason.reason.contains("SETUP: 453 Not Enough"), "{outcome}");
+    }
+    let refuse = Some(("PAUSE", "RTSP/1.0 500 Internal Server Error\r\n\r\n"));
+    let script = Script { refuse, ..long() };
+    let groups = vec![GroupDraft { every_s: Some((0.3, 0.6)), ..group("seek") }];
+    let (outcome, _) = run(StreamTransport::Udp, script, groups).await;
+    let [reason] = &only(&outcome).ended[..] else { panic!("{outcome}") };
+    assert!(reason.reason.contains("PAUSE: 500 Internal Server Error"), "{outcome}");
+    assert!(only(&outcome).is_harmed && only(&outcome).seeks == 0, "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn impossible_scenarios_are_refused_before_the_first_session() {
+    let live = Script { duration_s: None, ..long() };
+    let seek = GroupDraft { every_s: Some((2.0, 8.0)), ..group("seek") };
+    let short = Script { duration_s: Some(9), ..long() };
+    let cases = [
+        (live, seek.clone(), "group seek: no seeks in a stream without a duration, such as a"),
+        (short, seek, "group seek: a session plays for up to 11.0 s and the asset ends after 9.0"),
+        (long(), group("stall"), "group stall: stall over udp; write transport = \"tcp\" or"),
+    ];
+    for (script, draft, expected) in cases {
+        let fake = ScriptedServer::for_connections(script, 2).await;
+        let mut options = Load::new(fake.url.as_str(), 1);
+        options.scenario = Some(scenario(vec![draft]));
+        let refused = load(options, |_| {}).await.unwrap_err();
+        assert!(matches!(refused, Error::Setting { .. }), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
+        assert_eq!(requests(&fake, "SETUP"), 0);
+    }
+}
