@@ -3,7 +3,8 @@
 //! bottleneck.
 //!
 //! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
-//! when not, 2 for a wrong option.
+//! when not, 2 for a wrong option. With `--scenario` groups of sessions behave differently, and the
+//! status is 1 where one that reads as it should was harmed.
 //!
 //! `--json` writes one JSON object a line for each event; `event` holds its kind:
 //! `starting` (the asset was described), `playing` (all play, measuring begins now), `measured`
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::load::{Bottleneck, Load, LoadEvent, LoadProgress, LoadStage, load};
+use client::load::{Bottleneck, Load, LoadEvent, LoadProgress, LoadStage, Scenario, load};
 use client::{Error, StreamTransport};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -36,14 +37,19 @@ pub(crate) struct Options {
     /// in tunnels of two HTTP connections).
     #[arg(long, value_name = "NAME", default_value = "udp")]
     transport: StreamTransport,
-    /// Length of the measured time, in which all play.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::play::seconds)]
-    seconds: Duration,
+    /// Groups of sessions that behave differently, a TOML file: each [[group]] has a name, a share
+    /// of the sessions, a transport and a behaviour: steady, seek, pause, leave, vanish, slow or
+    /// stall. The report has figures of each group; docs/load.md has all settings.
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// Length of the measured time, in which all play [default: that of the scenario, else 10].
+    #[arg(long, value_name = "SECONDS", value_parser = crate::play::seconds)]
+    seconds: Option<Duration>,
     /// Time over which the starts are spread [default: 2 ms a session, a second at least].
     #[arg(long, value_name = "SECONDS", value_parser = crate::play::seconds)]
     ramp: Option<Duration>,
-    /// Verifies every Nth session; the kernel counts and drops the packets of the others. 0 for
-    /// none [default: about 40 sessions in all].
+    /// Verifies every Nth session, with a scenario of each group; the kernel counts and drops the
+    /// packets of the others. 0 for none [default: about 40 sessions in all, or of each group].
     #[arg(long, value_name = "N")]
     sample: Option<u32>,
     /// Allowed lateness of a packet; 999 in 1000 must not be later.
@@ -62,6 +68,15 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options) -> ExitCode {
+    let scenario = match options.scenario.as_deref().map(crate::config::read_scenario).transpose() {
+        Ok(scenario) => scenario,
+        Err(faults) => {
+            for fault in &faults {
+                crate::wrong(fault);
+            }
+            return ExitCode::from(2);
+        }
+    };
     let mut lines = match Lines::open(options.json.as_deref()) {
         Ok(lines) => lines,
         Err(error) => {
@@ -76,7 +91,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
     };
-    let done = runtime.block_on(play(options, &mut lines));
+    let done = runtime.block_on(play(options, scenario, &mut lines));
     runtime.shutdown_background();
     let status = done.unwrap_or_else(|error| crate::play::failed(&error));
     match lines.failure {
@@ -88,10 +103,16 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
+async fn play(
+    options: Options,
+    scenario: Option<Scenario>,
+    lines: &mut Lines,
+) -> Result<ExitCode, Error> {
     let mut wanted = Load::new(options.url.as_str(), options.sessions);
     wanted.transport = options.transport;
-    wanted.length = options.seconds;
+    let length = scenario.as_ref().and_then(|scenario| scenario.length);
+    wanted.length = options.seconds.or(length).unwrap_or(wanted.length);
+    wanted.scenario = scenario;
     wanted.ramp = options.ramp;
     wanted.sample = options.sample;
     wanted.within = Duration::from_millis(options.within.into());

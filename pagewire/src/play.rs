@@ -76,6 +76,7 @@ fn flag(setting: ClientSetting) -> &'static str {
         ClientSetting::SourceAddress => "--source",
         ClientSetting::File => "--file",
         ClientSetting::Transport => "--transport",
+        ClientSetting::Scenario => "--scenario",
         _ => "URL",
     }
 }

@@ -145,7 +145,7 @@ impl fmt::Display for GroupOutcome {
         }
         if self.reader_skips > 0 {
             let skips = counted(self.reader_skips, "time", "times");
-            writeln!(f, "  skipped     {skips}, {} packets", verified.lost)?;
+            writeln!(f, "  skipped     {skips}, {} packets at least", verified.lost)?;
         }
         if unverified.visits > 0 {
             let CountedVisits { visits, packets, accounted, lost, .. } = unverified;
@@ -202,7 +202,7 @@ mod tests {
         (slow.reader_skips, slow.verified.lost) = (2, 700);
         let text = slow.to_string();
         assert!(text.contains(": not judged\n") && !text.contains("timely"), "{text}");
-        assert!(text.contains("  skipped     2 times, 700 packets\n"), "{text}");
+        assert!(text.contains("  skipped     2 times, 700 packets at least\n"), "{text}");
     }
 
     #[test]

@@ -176,9 +176,17 @@ impl fmt::Display for LoadOutcome {
         let stopped = if self.interrupted { ", stopped" } else { "" };
         let over = match self.transport {
             StreamTransport::Udp => String::new(),
+            // Each group names its own.
+            _ if !self.groups.is_empty() => String::new(),
             other => format!(" over {other}"),
         };
         writeln!(f, "{url}: {}{over} for {seconds:.1} s{stopped}", sessions(*asked))?;
+        for group in &self.groups {
+            write!(f, "{group}")?;
+        }
+        if !self.groups.is_empty() {
+            writeln!(f, "all groups but those not judged")?;
+        }
         writeln!(
             f,
             "  timely      {} of the {} verified; {played} played",
@@ -196,12 +204,6 @@ impl fmt::Display for LoadOutcome {
         }
         if counted.sessions > 0 {
             writeln!(f, "  counted     {counted}")?;
-        }
-        for group in &self.groups {
-            write!(f, "{group}")?;
-        }
-        if !self.groups.is_empty() {
-            writeln!(f, "all")?;
         }
         writeln!(f, "  client      {client}")?;
         writeln!(f, "  bottleneck  {}", self.bottleneck)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! config: the configuration file of `pagewire serve --config FILE`, read into checked settings.
+//! config: the files of `pagewire serve --config FILE` and `pagewire load --scenario FILE`, read
+//! into checked settings.
 //!
 //! A file is judged as a whole: every fault is reported with its line, so that one reading of the
 //! messages corrects the file. Unknown keys are faults, for a misspelt setting would otherwise be a
 //! setting that silently has its default. So far the file holds channels.
 //!
 //! Modules: `faults` (findings with lines), `reader` (typed values of a table), `channels`
-//! (`[channel.NAME]`), `nearest` (the known key that a misspelt one is close to).
+//! (`[channel.NAME]`), `scenario` (the file of `load`), `nearest` (the known key that a misspelt one
+//! is close to).
 //!
 //! Cost: one pass over a file of 1 MiB at most, before the server opens anything.
 //!
@@ -17,12 +19,15 @@ mod channels;
 mod faults;
 mod nearest;
 mod reader;
+mod scenario;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use client::load::Scenario;
 use serve::channel::ChannelConfig;
+use toml::Spanned;
 use toml::de::DeTable;
 
 use faults::Faults;
@@ -40,9 +45,24 @@ pub(crate) struct FileConfig {
 /// # Errors
 /// Every fault of the file, one text each, in order of lines; at most [`faults::FAULTS_MAX`].
 pub(crate) fn read(path: &Path) -> Result<FileConfig, Vec<String>> {
+    let (shown, text) = text_of("--config", path)?;
+    parse(&shown, &text)
+}
+
+/// Reads a scenario of a load.
+///
+/// # Errors
+/// As for [`read`].
+pub(crate) fn read_scenario(path: &Path) -> Result<Scenario, Vec<String>> {
+    let (shown, text) = text_of("--scenario", path)?;
+    scenario::parse(&shown, &text)
+}
+
+/// Reads the file that an option names; returns its name in messages, and its text.
+fn text_of(option: &str, path: &Path) -> Result<(String, String), Vec<String>> {
     let shown = path.display().to_string();
     let unread = |found: &dyn std::fmt::Display| {
-        vec![format!("--config {shown}: {found}; name a file that can be read")]
+        vec![format!("{option} {shown}: {found}; name a file that can be read")]
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| unread(&error))?;
@@ -51,20 +71,18 @@ pub(crate) fn read(path: &Path) -> Result<FileConfig, Vec<String>> {
     if bytes.len() > FILE_BYTES_MAX {
         return Err(unread(&format!("larger than {FILE_BYTES_MAX} bytes")));
     }
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((shown, text)),
         Err(error) => {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-            return Err(vec![format!("{shown}:{line}: text that is not UTF-8; save it as UTF-8")]);
+            Err(vec![format!("{shown}:{line}: text that is not UTF-8; save it as UTF-8")])
         }
-    };
-    parse(&shown, &text)
+    }
 }
 
-/// Parses the text of a configuration file; `shown` is the file's name in messages.
-fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
-    let mut faults = Faults::new(shown, text);
+/// Parses a text; the table is a guess where that finds faults.
+fn grammar<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTable<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut line_end = 0;
     for error in errors {
@@ -79,6 +97,13 @@ fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
         let message = error.message().lines().next().unwrap_or_default().to_owned();
         faults.add(error.span(), format!("{message}; write TOML 1.0"));
     }
+    table
+}
+
+/// Parses the text of a configuration file; `shown` is the file's name in messages.
+fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
+    let mut faults = Faults::new(shown, text);
+    let table = grammar(text, &mut faults);
     // The values of a text with faults of grammar are guesses.
     if !faults.is_empty() {
         return Err(faults.into_texts());

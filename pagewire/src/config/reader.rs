@@ -29,6 +29,9 @@ pub(super) enum Expected {
     Channels,
     Channel,
     Slots,
+    Seconds,
+    TimeRange,
+    Groups,
 }
 
 impl Expected {
@@ -41,6 +44,9 @@ impl Expected {
             Expected::Time => "write a time in quotes",
             Expected::Channels | Expected::Channel => "write tables [channel.NAME]",
             Expected::Slots => "write tables [[channel.NAME.at]]",
+            Expected::Seconds => "write a number of seconds",
+            Expected::TimeRange => "write seconds, or the least and the most, such as [2, 8]",
+            Expected::Groups => "write tables [[group]]",
         }
     }
 }
@@ -119,6 +125,38 @@ impl<'a> Reader<'a, '_> {
         Some(i64::from_str_radix(number.as_str(), number.radix()).unwrap_or(limit))
     }
 
+    /// Reads a number that may have decimals.
+    pub(super) fn decimal(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<f64> {
+        let number = decimal(value.get_ref());
+        if number.is_none() {
+            self.mismatch(setting, value, Expected::Seconds);
+        }
+        number
+    }
+
+    /// Reads `[LEAST, MOST]`, or one number in place of two equal ones.
+    pub(super) fn time_range(
+        &mut self,
+        setting: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<(f64, f64)> {
+        let [least, most] = match value.get_ref() {
+            DeValue::Array(items) => match &items[..] {
+                [least, most] => [least, most],
+                _ => {
+                    self.mismatch(setting, value, Expected::TimeRange);
+                    return None;
+                }
+            },
+            _ => [value, value],
+        };
+        let wrong = [least, most].into_iter().find(|value| decimal(value.get_ref()).is_none());
+        if let Some(wrong) = wrong {
+            self.mismatch(setting, wrong, Expected::TimeRange);
+        }
+        decimal(least.get_ref()).zip(decimal(most.get_ref()))
+    }
+
     pub(super) fn switch(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<bool> {
         let switch = value.get_ref().as_bool();
         if switch.is_none() {
@@ -169,6 +207,17 @@ impl<'a> Reader<'a, '_> {
     fn as_written(&self, place: Range<usize>) -> String {
         let line = self.text.get(place).unwrap_or_default().lines().next().unwrap_or_default();
         line.chars().take(SHOWN_CHARS_MAX).collect()
+    }
+}
+
+/// A number with or without decimals.
+fn decimal(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number as f64)
+        }
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        _ => None,
     }
 }
 
