@@ -112,7 +112,7 @@ pub(super) struct PlayingSession {
     keep_alive_every: Duration,
     keep_alive_at: Instant,
     report_at: Instant,
-    /// False for a session that would not read the answer to a keep-alive.
+    /// False for a session that would not read the answer to a keep-alive; it sends a report.
     reads_answers: bool,
     pub(super) is_paused: bool,
     /// Time of the request of PLAY.
@@ -362,8 +362,13 @@ impl PlayingSession {
                 () = sleep_until(self.report_at.into()) => {
                     self.report_at = Instant::now() + self.rtcp.report(stats);
                 }
-                () = sleep_until(self.keep_alive_at.into()), if self.reads_answers => {
+                () = sleep_until(self.keep_alive_at.into()) => {
                     self.keep_alive_at = Instant::now() + self.keep_alive_every;
+                    if !self.reads_answers {
+                        // A server that asks for no more is content with a report.
+                        self.rtcp.report(stats);
+                        continue;
+                    }
                     let asked = self.control.ask("GET_PARAMETER", Client::get_parameter);
                     if let Err(error) = asked.await {
                         return error.to_string();

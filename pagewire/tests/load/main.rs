@@ -8,6 +8,8 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+mod ipv6;
+mod scenario;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
