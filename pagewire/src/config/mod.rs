@@ -7,8 +7,8 @@
 //! setting that silently has its default. So far the file holds channels.
 //!
 //! Modules: `faults` (findings with lines), `reader` (typed values of a table), `channels`
-//! (`[channel.NAME]`), `scenario` (the file of `load`), `nearest` (the known key that a misspelt one
-//! is close to).
+//! (`[channel.NAME]`), `scenario` (the file of `load`), `nearest` (the known key that a misspelt
+//! one is close to).
 //!
 //! Cost: one pass over a file of 1 MiB at most, before the server opens anything.
 //!
