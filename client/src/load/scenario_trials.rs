@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use wire::rtcp::RtcpItem;
+
 use super::{
     GroupDraft, GroupOutcome, Load, LoadOutcome, Scenario, ScenarioDraft, VerifiedSessions, load,
 };
@@ -228,4 +230,17 @@ async fn impossible_scenarios_are_refused_before_the_first_session() {
         assert!(refused.to_string().contains(expected), "{refused}");
         assert_eq!(requests(&fake, "SETUP"), 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_lags_keeps_its_session_by_reports_alone() {
+    let script = Script { session_timeout_s: 3, ..long() };
+    let slow = GroupDraft { bytes_per_second: Some(200_000), ..group("slow") };
+    let (outcome, fake) = run(StreamTransport::Tcp, script, vec![slow]).await;
+    assert!(outcome.is_timely(), "{outcome}");
+    assert_eq!(requests(&fake, "GET_PARAMETER"), 0);
+    let is_report = |item: &&RtcpItem| matches!(item, RtcpItem::Report { .. });
+    // One a second in four and a half, and that of taking leave.
+    let reports = fake.seen().rtcp.iter().filter(is_report).count();
+    assert!((4..=8).contains(&reports), "{reports}");
 }
