@@ -9,6 +9,8 @@ FUZZ_SECONDS ?= 10
 FUZZ_TARGETS ?=
 # attacks: milliseconds within which 99.9 % of the canary's packets arrive
 CANARY_MS ?= 25
+# channel: minutes that the channels play
+CHANNEL_MINUTES ?= 10
 # engine-fuzz: seconds, and the seed of the random calls
 ENGINE_FUZZ_SECONDS ?= 600
 ENGINE_FUZZ_SEED ?= 1
@@ -17,7 +19,7 @@ ENGINE_FUZZ_SEED ?= 1
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test lint fmt fuzz engine-fuzz attacks doc install clip uml \
+.PHONY: help setup demo build test lint fmt channel fuzz engine-fuzz attacks doc install clip uml \
 	vectorise clean
 
 help: ## this list
@@ -54,6 +56,10 @@ fmt: ## format the Rust code
 
 fuzz: ## fuzz the parsers (FUZZ_SECONDS=10 for each target; FUZZ_TARGETS="ts rtsp": only those)
 	@fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+channel: ## ten minutes of two channels across 30 changes of file: continuity, clock (CHANNEL_MINUTES=10)
+	CHANNEL_MINUTES=$(CHANNEL_MINUTES) cargo test -p pagewire --test channels -- \
+		--exact long::a_channel_of_minutes_has_no_seam --ignored --nocapture
 
 engine-fuzz: ## random calls to the in-kernel engine under KASAN, 10 minutes; the log is committed
 	@nice kernel/rtp/fuzz.sh $(ENGINE_FUZZ_SECONDS) $(ENGINE_FUZZ_SEED)
