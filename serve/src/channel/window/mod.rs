@@ -166,8 +166,10 @@ impl WindowPart {
 /// Distance of a viewer who joins from the newest packets: more than the time between two plans and
 /// two clock references.
 const LIVE_BEHIND: Duration = Duration::from_secs(3);
-/// Shortest part, and longest.
-const PART_SECONDS: (u64, u64) = (10, 300);
+/// Parts of a window with time shift; each holds a descriptor or two.
+const PARTS: u64 = 30;
+/// Shortest part.
+const PART_SECONDS_MIN: u64 = 10;
 /// Media kept beyond the time shift, so that nobody at its edge falls out.
 const GRACE_TICKS: u64 = 10 * TICKS_PER_SECOND;
 

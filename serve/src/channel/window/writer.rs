@@ -8,8 +8,8 @@
 //! Short windows lie in memory (memfd), longer ones in a file of the cache folder that has no name,
 //! so that the kernel may write it out; nothing is left of either after a crash.
 //!
-//! Costs one write a burst. A full disk ends the part and nothing else: the channel's targets do
-//! not notice, and the window is tried anew each second.
+//! Costs one write a burst. On a full disk the oldest part makes room, so that the present can be
+//! watched in any case; the channel's targets do not notice.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4.3 (PAT, PID 0), memfd_create(2), open(2) (`O_TMPFILE`).
 //! Does not make plans.
@@ -27,7 +27,7 @@ use media::store::random_identity;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
-use super::{ChannelWindow, GRACE_TICKS, PART_SECONDS, WindowPart};
+use super::{ChannelWindow, GRACE_TICKS, PART_SECONDS_MIN, PARTS, WindowPart};
 use crate::library::growing_file::Growth;
 
 /// Writing end of a window.
@@ -46,6 +46,7 @@ pub(crate) struct WindowWriter {
     /// Bytes of the burst that are not written yet.
     burst: Vec<u8>,
     failed_at: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 /// The part that is written.
@@ -67,7 +68,7 @@ impl WindowWriter {
         let folder = cache.filter(|_| shift > IN_MEMORY_MAX).map(Path::to_path_buf);
         // Tried at once, so that a fault shows at the start.
         make_file(folder.as_deref())?;
-        let part_seconds = (shift.as_secs() / 6).clamp(PART_SECONDS.0, PART_SECONDS.1);
+        let part_seconds = (shift.as_secs() / PARTS).max(PART_SECONDS_MIN);
         Ok(WindowWriter {
             window,
             folder,
@@ -79,6 +80,7 @@ impl WindowWriter {
             packets_before: 0,
             burst: Vec::new(),
             failed_at: None,
+            logged_at: None,
         })
     }
 
@@ -118,8 +120,8 @@ impl WindowWriter {
                     writing.part.written.store(writing.bytes, Ordering::Release);
                 }
                 Err(error) => {
-                    self.complain(&error);
                     self.close();
+                    self.give_way(&error);
                 }
             }
         }
@@ -144,7 +146,7 @@ impl WindowWriter {
         }
         let file = match make_file(self.folder.as_deref()) {
             Ok(file) => file,
-            Err(error) => return self.complain(&error),
+            Err(error) => return self.give_way(&error),
         };
         let first = &self.identity;
         let identity = RtpIdentity {
@@ -184,10 +186,17 @@ impl WindowWriter {
         }
     }
 
-    fn complain(&mut self, error: &io::Error) {
-        let name = &self.window.name;
-        tracing::warn!("{name}: its window for RTSP: {error}; trying again every second");
+    /// Makes room after a failure, which is mostly a full disk.
+    fn give_way(&mut self, error: &io::Error) {
         self.failed_at = Some(Instant::now());
+        if let Some(oldest) = self.window.lock().pop_front() {
+            oldest.drop_bytes();
+        }
+        if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
+            self.logged_at = self.failed_at;
+            let name = &self.window.name;
+            tracing::warn!("{name}: its window for RTSP: {error}; its oldest part makes room");
+        }
     }
 }
 
@@ -211,3 +220,4 @@ fn make_file(folder: Option<&Path>) -> io::Result<File> {
 /// Longest time shift kept in memory.
 const IN_MEMORY_MAX: Duration = Duration::from_secs(600);
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+const LOG_EVERY: Duration = Duration::from_secs(60);
