@@ -61,8 +61,9 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The transports of [`PATHS`], in the order of the list.
-    pub const ALL: [Self; 3] = [Self::Rtp, Self::Udp, Self::Tcp];
+    /// The transports of [`PATHS`], in the order of the list, then that of
+    /// [`crate::INTERLEAVED_PATHS`].
+    pub const ALL: [Self; 4] = [Self::Rtp, Self::Udp, Self::Tcp, Self::Interleaved];
 
     /// Returns its name on the command line and in results.
     pub const fn name(self) -> &'static str {

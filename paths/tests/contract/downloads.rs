@@ -37,7 +37,7 @@ fn file_of(bytes: usize) -> (MappedFile, Vec<u8>) {
 }
 
 /// Returns a connection: the server's end, non-blocking, and the client's.
-fn connection() -> (TcpStream, TcpStream) {
+pub(crate) fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
