@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use paths::{PATHS, RECEIVE_PATHS, Transport};
+use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, Transport};
 
 use crate::experiments::{pacing, peers};
 
@@ -77,7 +77,8 @@ pub fn wrapped(text: &str, chars: usize) -> Vec<String> {
 
 fn paths_by_transport() -> String {
     let of = |transport: Transport| {
-        let names = PATHS.iter().filter(|spec| spec.transport == transport).map(|spec| spec.name);
+        let all = PATHS.iter().chain(INTERLEAVED_PATHS);
+        let names = all.filter(|spec| spec.transport == transport).map(|spec| spec.name);
         format!("{transport}: {}", names.collect::<Vec<_>>().join(", "))
     };
     let lists = Transport::ALL.map(of).join("\n");

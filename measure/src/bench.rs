@@ -17,6 +17,7 @@ use paths::{SendStats, Spec, Transport, Via};
 
 use crate::error::Error;
 use crate::fixture::{Fixture, Image};
+use crate::framed::{FramedSender, verify_frames};
 use crate::meter::{Cores, CpuCost, Meter, pin};
 use crate::network::{MTU_BYTES, Network, Sink, taken};
 use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
@@ -104,7 +105,7 @@ pub struct Sample {
     pub others_share: f64,
     /// The receiving thread's part of `cpu_s_per_gb`, s/GB; over TCP only.
     pub receiver: f64,
-    /// Calls a packet; over TCP, calls a step.
+    /// Calls a packet; for downloads, calls a step.
     pub calls: f64,
     /// Bytes copied per byte sent.
     pub copies: f64,
@@ -162,6 +163,15 @@ impl Bench {
     /// Sends a part of the file to the far end of the veth pair and compares every byte.
     pub fn verify(&self, case: &mut Case, image: &Image) -> Result<(), Error> {
         match case.spec.transport {
+            Transport::Interleaved => {
+                let sizes = (case.bytes, case.segments);
+                let stats = verify_frames(case.spec, (&self.fixture, image), sizes, &self.network)?;
+                case.unrefused = Some((
+                    stats.calls as f64 / stats.packets.max(1) as f64,
+                    stats.copies_per_byte().unwrap_or(0.0),
+                ));
+                Ok(())
+            }
             Transport::Tcp => {
                 let step_bytes = u64::from(case.bytes);
                 let file = &self.fixture.file;
@@ -189,6 +199,7 @@ impl Bench {
     ) -> Result<Sample, Error> {
         match case.spec.transport {
             Transport::Tcp => self.time_download(case, bytes),
+            Transport::Interleaved => self.time_frames(case, image, bytes),
             _ => self.time_datagrams(case, image, to, (bytes, loop_cost)),
         }
     }
@@ -283,6 +294,36 @@ impl Bench {
         if let Some((calls, copies)) = case.unrefused {
             (sample.calls, sample.copies) = (calls, copies);
         }
+        Ok(sample)
+    }
+
+    /// Times frames over one connection; both ends are in the CPU cost, as with a download.
+    fn time_frames(&self, case: &mut Case, image: &Image, bytes: u64) -> Result<Sample, Error> {
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let (listener, to) = listen(&self.network)?;
+        let sizes = (case.bytes, case.segments);
+        let mut sender = FramedSender::open(case.spec, (&self.fixture, image), sizes, to)?;
+        sender.next = case.next;
+        let drain = Drain::start(listener);
+        sender.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
+        let warm = sender.stats;
+        // Bytes of a frame that waits here for the socket do not arrive before the next call.
+        let warm_receiver = drain.await_bytes(warm.bytes - SEGMENT_BYTES_MAX);
+        let begun = self.meter.begin();
+        sender.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
+        sender.finish()?;
+        let (drained, receiver) = drain.finish()?;
+        let cost = begun.end(Duration::ZERO);
+        let (sent, stats) = (sender.stats.bytes, sender.stats.since(&warm));
+        if drained != sent {
+            return Err(wrong(format!("{sent} bytes sent, {drained} received")));
+        }
+        let receiver = receiver.saturating_sub(warm_receiver);
+        let mut sample = Sample::of(&cost, &stats, stats.packets, receiver);
+        if let Some((calls, copies)) = case.unrefused {
+            (sample.calls, sample.copies) = (calls, copies);
+        }
+        case.next = sender.next;
         Ok(sample)
     }
 

@@ -8,9 +8,9 @@
 //! Sources: [`paths::SystemCalls`], [`paths::Spec`].
 //! Does not count; the paths do, in [`paths::SendStats`].
 
-use paths::{Feed, Open, Spec, SystemCalls};
+use paths::{Feed, Open, Spec, SystemCalls, Transport};
 
-use crate::fixture::HEADER_BYTES;
+use crate::fixture::{FRAME_BYTES, HEADER_BYTES};
 use crate::sender::DATAGRAM_BYTES_MAX;
 
 /// Claims of a path at given sizes.
@@ -26,13 +26,23 @@ impl Claims {
     /// Returns the claims for datagrams of `bytes` (over TCP, steps). A call carries `segments` of
     /// them where the path can and 64 KiB allow.
     pub fn of(spec: &Spec, bytes: u32, segments: u32) -> Claims {
-        let batch = f64::from(segments.min(DATAGRAM_BYTES_MAX / bytes.max(1)).max(1));
+        // A stream has no limit of 64 KiB a call.
+        let most = match spec.transport {
+            Transport::Interleaved => segments,
+            _ => DATAGRAM_BYTES_MAX / bytes.max(1),
+        };
+        let batch = f64::from(segments.min(most).max(1));
         let calls = match spec.system_calls {
             SystemCalls::PerPacket(calls) | SystemCalls::PerStep(calls) => f64::from(calls),
             SystemCalls::PerRun(calls) | SystemCalls::PerBatch(calls) => f64::from(calls) / batch,
         };
-        let gathered = matches!(spec.open, Open::Stream { feed: Feed::Gathered, .. });
-        let headers = if gathered { f64::from(HEADER_BYTES) / f64::from(bytes) } else { 0.0 };
+        let headers = match spec.open {
+            Open::Stream { feed: Feed::Gathered, .. } => f64::from(HEADER_BYTES) / f64::from(bytes),
+            Open::Interleaved { feed: Feed::Gathered, .. } => {
+                f64::from(HEADER_BYTES + FRAME_BYTES) / f64::from(bytes + FRAME_BYTES)
+            }
+            _ => 0.0,
+        };
         let copies = f64::from(spec.copies_per_byte) * (1.0 - headers)
             + f64::from(spec.header_copies) * headers;
         Claims { calls, copies }

@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use paths::MappedFile;
+use wire::rtsp::interleaved_header;
 use wire::{mp2t, rtp};
 
 use crate::error::Error;
@@ -71,7 +72,21 @@ impl Fixture {
 
     /// Makes the wire image in packets of that size.
     pub fn image(&self, datagram_bytes: u32) -> Result<Image, Error> {
-        let name = format!("image-{datagram_bytes}");
+        self.image_of(datagram_bytes, "image", |packet| header(packet).to_vec())
+    }
+
+    /// Makes the framed image of packets of that size: four bytes of a frame before each.
+    pub fn framed_image(&self, packet_bytes: u32) -> Result<Image, Error> {
+        self.image_of(packet_bytes, "framed", |packet| framed_header(packet, packet_bytes).to_vec())
+    }
+
+    fn image_of(
+        &self,
+        datagram_bytes: u32,
+        kind: &str,
+        header: impl Fn(u64) -> Vec<u8>,
+    ) -> Result<Image, Error> {
+        let name = format!("{kind}-{datagram_bytes}");
         let path = self.folder.path().join(&name);
         let failed = || Error::host("writing a wire image (is the temporary folder full?)");
         let mut target = BufWriter::with_capacity(1 << 20, create(&path)?);
@@ -111,6 +126,19 @@ pub fn header(packet: u64) -> [u8; HEADER_BYTES as usize] {
     header.write()
 }
 
+/// Returns the frame header of a packet of `packet_bytes`, and its RTP header.
+pub fn framed_header(
+    packet: u64,
+    packet_bytes: u32,
+) -> [u8; (FRAME_BYTES + HEADER_BYTES) as usize] {
+    let mut both = [0; (FRAME_BYTES + HEADER_BYTES) as usize];
+    let (frame, rtp) = both.split_at_mut(FRAME_BYTES as usize);
+    let bytes = u16::try_from(packet_bytes).expect("a frame has at most 65,535 bytes");
+    frame.copy_from_slice(&interleaved_header(CHANNEL, bytes));
+    rtp.copy_from_slice(&header(packet));
+    both
+}
+
 fn create(path: &Path) -> Result<File, Error> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true);
@@ -124,6 +152,9 @@ fn open(file: File, name: &str) -> Result<MappedFile, Error> {
 
 /// 12 bytes of RTP header and 7 packets of transport stream.
 pub const USUAL_BYTES: u32 = mp2t::PACKET_BYTES as u32;
+/// Frame header of an interleaved packet (RFC 2326 §10.12).
+pub const FRAME_BYTES: u32 = 4;
+const CHANNEL: u8 = 0;
 const PART_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

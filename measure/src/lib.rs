@@ -28,6 +28,7 @@ mod compare;
 mod error;
 pub mod feed;
 pub mod fixture;
+pub mod framed;
 mod host;
 mod inside;
 

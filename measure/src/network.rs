@@ -154,6 +154,15 @@ impl Network {
         ip(&["link", "set", "dev", device(sink), "gso_max_segs", &segments.to_string()])
     }
 
+    /// Takes segmentation away from a sink's device, for TCP and UDP: the kernel still makes
+    /// super-packets and segments each before the device, as for a card that cannot.
+    ///
+    /// # Errors
+    /// [`Error::Host`] with the kernel's answer.
+    pub fn segment_in_software(&self, sink: &Sink) -> Result<(), Error> {
+        call("ethtool", &["-K", device(sink), "tso", "off", "tx-udp-segmentation", "off"])
+    }
+
     /// Gives a sink's device a queueing discipline, such as `fq`.
     ///
     /// # Errors
@@ -395,8 +404,8 @@ fn ip(arguments: &[&str]) -> Result<(), Error> {
 fn call(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| Error::Unavailable {
-        need: "the programs ip and tc (iproute2) and nsenter (util-linux)",
-        found: format!("{program}: {error}; install iproute2 and util-linux"),
+        need: "the programs ip and tc (iproute2), nsenter (util-linux) and ethtool",
+        found: format!("{program}: {error}; install iproute2, util-linux and ethtool"),
     })?;
     if output.status.success() {
         return Ok(());

@@ -82,8 +82,9 @@ impl Options {
 }
 
 /// Member of each transport that the others are compared with.
-pub(crate) const REFERENCES: [(Transport, &str); 3] = [
+pub(crate) const REFERENCES: [(Transport, &str); 4] = [
     (Transport::Rtp, "read_writev"),
     (Transport::Udp, "read_write"),
     (Transport::Tcp, "read_write"),
+    (Transport::Interleaved, "framed_writev"),
 ];

@@ -140,9 +140,14 @@ impl<'a> Schedule<'a> {
         // The far end verifies every member, for any sink.
         bench.network.make(&Sink::Veth)?;
         let to = bench.network.make(&group.sink)?;
-        let tcp = group.cases.iter().all(|case| case.spec.transport == Transport::Tcp);
-        // A download needs no image; the smallest one stands in.
-        let image = bench.fixture.image(if tcp { USUAL_BYTES } else { group.bytes })?;
+        let all = |of| group.cases.iter().all(|case| case.spec.transport == of);
+        let framed = all(Transport::Interleaved);
+        let tcp = framed || all(Transport::Tcp);
+        let image = match framed {
+            true => bench.fixture.framed_image(group.bytes)?,
+            // A download needs no image; the smallest one stands in.
+            false => bench.fixture.image(if tcp { USUAL_BYTES } else { group.bytes })?,
+        };
         // The image's pages are mapped before the first timed run, like the file's.
         let _ = image.media.prefetch(0..image.media.bytes());
         self.warn_of_cold(bench, &image, results);
@@ -238,7 +243,7 @@ impl<'a> Schedule<'a> {
             if elsewhere.median > ELSEWHERE_MIN {
                 results.rows.push(row("of it, in kernel threads", "of 1", elsewhere));
             }
-            if case.spec.transport == Transport::Tcp {
+            if matches!(case.spec.transport, Transport::Tcp | Transport::Interleaved) {
                 let receiver = figure(|sample| sample.receiver);
                 results.rows.push(row("of it, the receiving end", "s/GB", receiver));
             }
@@ -309,6 +314,7 @@ impl<'a> Schedule<'a> {
 fn ratios(case: &Case, measured: &[&Case], cpu_s_per_gb: &Row) -> Vec<Row> {
     let references: &[&str] = match case.spec.transport {
         Transport::Rtp => &["read_writev", "rtp_sendfile"],
+        Transport::Interleaved => &["framed_writev"],
         _ => &["read_write"],
     };
     let mut rows = Vec::new();

@@ -398,12 +398,12 @@ const CROWD_APART: u64 = 1489;
 const QUEUE_LOOKS: u32 = 200;
 const QUEUE_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
-fn wait_writable(socket: &impl AsFd) {
+pub(crate) fn wait_writable(socket: &impl AsFd) {
     let mut asked = [PollFd::new(socket, PollFlags::OUT)];
     // A poll that was interrupted does no harm: the send is tried again.
     let _ = poll(&mut asked, None);
 }
 
-fn failed(spec: &Spec, error: &dyn std::fmt::Display) -> Error {
+pub(crate) fn failed(spec: &Spec, error: &dyn std::fmt::Display) -> Error {
     Error::Host { what: spec.to_string(), found: error.to_string() }
 }

@@ -2,7 +2,8 @@
 //! `pagewire lab paths`: the CPU cost of every path, by transport, packet size and sink.
 //!
 //! A member's ratio to the reference of its transport (`read_writev` for RTP, as in figure 5 of the
-//! data-paths paper; `read_write` for plain datagrams and TCP) is computed within each round
+//! data-paths paper; `read_write` for plain datagrams and TCP, `framed_writev` for RTP in frames on
+//! an RTSP connection) is computed within each round
 //! ([`measure::schedule`]). Each member and size sends a gigabyte in all rounds together, or runs
 //! for three and a half seconds of processor time.
 //!
@@ -11,7 +12,7 @@
 //! throughput.
 //! Does not measure pacing, many sessions (`sessions`), or the gap between packets (`batch`).
 
-use paths::{Host, Open, PATHS, Spec, SystemCalls, Transport, Via};
+use paths::{Host, INTERLEAVED_PATHS, Open, PATHS, Spec, SystemCalls, Transport, Via};
 
 use crate::published;
 use measure::Error;
@@ -44,7 +45,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     let host = Host::here();
     let real = options.sinks.iter().any(|sink| matches!(sink, Sink::Interface(..)));
     let mut usable = Vec::new();
-    for spec in PATHS.iter().filter(|spec| options.wants(spec)) {
+    for spec in PATHS.iter().chain(INTERLEAVED_PATHS).filter(|spec| options.wants(spec)) {
         let device = matches!(spec.open, Open::Stream { via: Via::Device, .. });
         match (spec.probe)(&host) {
             Ok(()) if real && device => results.notes.push(format!(
@@ -60,7 +61,8 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     let mut groups = Vec::new();
     for sink in options.sinks_or(&[Sink::IfbSoftware, Sink::IfbDevice]) {
         for bytes in sizes(options, &sink) {
-            let datagrams = usable.iter().filter(|spec| spec.transport != Transport::Tcp);
+            let is_datagrams = |spec: &&&Spec| matches!(spec.open, Open::Stream { .. });
+            let datagrams = usable.iter().filter(is_datagrams);
             let mut cases: Vec<Case> =
                 datagrams.flat_map(|spec| segments(spec, bytes, &sink)).collect();
             let mtu_bytes = network::mtu_bytes(&sink);
@@ -69,8 +71,14 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
         }
     }
     if real {
-        let note = "downloads are not measured by an interface: they need a peer that takes them";
+        let note = "downloads and frames over TCP are not measured by an interface: they need a \
+                    peer that takes them";
         results.notes.push(note.to_owned());
+    }
+    for bytes in packet_sizes(options).into_iter().filter(|_| !real) {
+        let framed = usable.iter().filter(|spec| spec.transport == Transport::Interleaved);
+        let cases = framed.flat_map(|spec| segments(spec, bytes, &Sink::Veth)).collect();
+        groups.push(Group { sink: Sink::Veth, bytes, cases });
     }
     for bytes in steps(options).into_iter().filter(|_| !real) {
         let downloads = usable.iter().filter(|spec| spec.transport == Transport::Tcp);
@@ -108,6 +116,14 @@ fn sizes(options: &Options, sink: &Sink) -> Vec<u32> {
             let fit = sizes.iter().filter(|bytes| **bytes <= DATAGRAM_BYTES_MAX);
             fit.copied().collect()
         }
+    }
+}
+
+/// Returns the sizes of packets in frames: the usual one, as a plan's packets have it.
+fn packet_sizes(options: &Options) -> Vec<u32> {
+    match &options.sizes[..] {
+        [] => vec![USUAL_BYTES],
+        sizes => sizes.iter().copied().filter(|bytes| *bytes <= DATAGRAM_BYTES_MAX).collect(),
     }
 }
 

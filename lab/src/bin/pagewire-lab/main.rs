@@ -50,8 +50,9 @@ struct Options {
     /// Fewer and shorter runs, with a wider spread.
     #[arg(long)]
     quick: bool,
-    /// Only this transport: rtp, udp or tcp; may be given several times.
-    #[arg(long, value_name = "NAME", value_parser = transport)]
+    /// Only this transport: rtp, udp, tcp or interleaved (sessions, peers: udp, tcp); a list, or
+    /// given several times.
+    #[arg(long, value_name = "NAME", value_parser = transport, value_delimiter = ',')]
     transport: Vec<Transport>,
     /// Only this path, cipher, method or memcpy, and the reference; may be given several times.
     #[arg(long, visible_alias = "variant", value_name = "NAME")]
@@ -327,7 +328,7 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
 
 fn transport(name: &str) -> Result<Transport, String> {
     let found = Transport::ALL.into_iter().find(|transport| transport.name() == name);
-    found.ok_or_else(|| "write rtp, udp or tcp".to_owned())
+    found.ok_or_else(|| "write rtp, udp, tcp or interleaved".to_owned())
 }
 
 /// Parser of sizes, from one byte of payload behind the RTP header to the largest file of a grid.

@@ -214,7 +214,8 @@ impl Bench {
         if sunk > 0 {
             let seconds = self.seconds as f64 + 2.0;
             let (source, verified) = (Network::SUNK, false);
-            let asked = Asked { url: &url, sessions: sunk, verified, source, seconds };
+            let transport = "udp";
+            let asked = Asked { url: &url, sessions: sunk, verified, source, seconds, transport };
             let mut load = Load::start(&self.network, &asked, &cores)?;
             load.await_event("playing")?;
             many = Some(load);

@@ -31,6 +31,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) verified: bool,
     pub(crate) source: Ipv4Addr,
     pub(crate) seconds: f64,
+    /// As `--transport` of `load` has it.
+    pub(crate) transport: &'static str,
 }
 
 impl Load {
@@ -45,6 +47,7 @@ impl Load {
         command.args(["load", asked.url, "--json", "-"]);
         command.args(["--sessions", &asked.sessions.to_string()]);
         command.args(["--sample", if asked.verified { "1" } else { "0" }]);
+        command.args(["--transport", asked.transport]);
         command.args(["--source", &asked.source.to_string()]);
         command.args(["--seconds", &format!("{:.1}", asked.seconds)]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -19,11 +19,13 @@
 
 pub(crate) mod load;
 pub(crate) mod server;
+mod ways;
 
 use std::time::{Duration, Instant};
 
 use self::load::{Asked, Load};
 use self::server::{ASSET, Facts, Server};
+use self::ways::Way;
 use measure::Error;
 use measure::meter::{Cores, Meter};
 use measure::network::{Network, Sink, taken};
@@ -33,6 +35,7 @@ use measure::warning::Warning;
 use measure::{Options, asset};
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
+    let ways = ways::of(&options.transports)?;
     let mut results = Results::new("sessions", options.command.clone());
     let seconds = options.seconds.unwrap_or(if options.quick { 4 } else { 10 }).max(2);
     let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
@@ -42,17 +45,25 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
     let (mut network, cores) = (Network::new()?, Cores::allowed());
     network.split(RTP_PORT, cores.count())?;
+    if ways.iter().any(|way| way.sink == Sink::Veth) {
+        network.segment_in_software(&Sink::Veth)?;
+    }
     let bench = Bench { network, folder, seconds, meter: Meter::of_this_process(), cores };
+    let target = match ways[..] {
+        [Way { sink: Sink::IfbSoftware, .. }] => {
+            "the RTP of the others into ifb-software".to_owned()
+        }
+        _ => ways::NOTE.to_owned(),
+    };
     results.notes.push(format!(
-        "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of \
-         the others into {}; {seconds} s a point; CPU cost: processor seconds of the server and of \
-         kernel threads per 10⁹ bytes",
+        "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, {target}; \
+         {seconds} s a point; CPU cost: processor seconds of the server and of kernel threads per \
+         10⁹ bytes",
         BITS_PER_SECOND as f64 / 1e6,
-        Sink::IfbSoftware.name(),
     ));
     results.complete = true;
     for cores in bench.core_counts(options) {
-        bench.climb(cores, options, &mut results)?;
+        bench.climb(cores, &ways, options, &mut results)?;
     }
     results.complete = results.complete && !options.stopped();
     Ok(results)
@@ -68,6 +79,7 @@ struct Bench {
 
 /// Result of one number of sessions.
 struct Point {
+    way: &'static Way,
     sessions: usize,
     /// CPU cost of each slice of the time.
     cpu_costs: Vec<f64>,
@@ -102,7 +114,13 @@ impl Bench {
 
     /// Measures the selected numbers of sessions; otherwise the usual ones, and more until one is
     /// not timely.
-    fn climb(&self, cores: usize, options: &Options, results: &mut Results) -> Result<(), Error> {
+    fn climb(
+        &self,
+        cores: usize,
+        ways: &[&'static Way],
+        options: &Options,
+        results: &mut Results,
+    ) -> Result<(), Error> {
         let asked = match (&options.sessions[..], options.quick, cores) {
             ([], true, _) => QUICK.to_vec(),
             ([], false, 1) => ONE_CORE.to_vec(),
@@ -110,28 +128,38 @@ impl Bench {
             (asked, _, _) => asked.to_vec(),
         };
         let searching = options.sessions.is_empty() && !options.quick;
-        let mut most = None;
+        let mut most = vec![None; ways.len()];
+        let mut is_out = vec![false; ways.len()];
         let mut sessions = asked[0];
         let mut index = 0;
-        while !options.stopped() && sessions <= SESSIONS_MAX {
+        while !options.stopped() && sessions <= SESSIONS_MAX && is_out.contains(&false) {
             let all = asked.len().max(index + 1);
-            options.progress(index, all, &format!("{sessions} sessions, server on {cores} cores"));
-            let point = match self.measure(sessions, cores) {
-                Ok(point) => point,
-                Err(error) => {
-                    results.complete = false;
-                    let member = format!("server, {sessions} sessions, {cores} cores");
-                    results.warn(Warning::MemberFailed { member, found: error.to_string() });
-                    break;
+            let mut points = Vec::new();
+            for (number, &way) in ways.iter().enumerate() {
+                if is_out[number] || options.stopped() {
+                    continue;
                 }
-            };
-            let timely = point.is_timely();
-            add(&point, cores, results);
-            if timely {
-                most = Some(sessions);
-            } else if searching {
-                break;
+                let what = format!("{sessions} sessions, {}, server on {cores} cores", way.name());
+                options.progress(index, all, &what);
+                let point = match self.measure(sessions, cores, way) {
+                    Ok(point) => point,
+                    Err(error) => {
+                        results.complete = false;
+                        let (member, found) = (format!("server, {what}"), error.to_string());
+                        results.warn(Warning::MemberFailed { member, found });
+                        is_out[number] = true;
+                        continue;
+                    }
+                };
+                add(&point, cores, results);
+                if point.is_timely() {
+                    most[number] = Some(sessions);
+                } else {
+                    is_out[number] = searching;
+                }
+                points.push(point);
             }
+            ways::add_ratio(&points, cores, results);
             index += 1;
             sessions = match asked.get(index) {
                 Some(next) => *next,
@@ -139,15 +167,19 @@ impl Bench {
                 None => break,
             };
         }
-        if let Some(most) = most {
-            let figure = Figure::of(vec![most as f64]);
+        for (way, most) in ways.iter().zip(&most) {
+            let Some(most) = most else { continue };
+            let figure = Figure::of(vec![*most as f64]);
             let row = Row::new("sessions", "server", "most timely sessions", "sessions", figure);
-            results.rows.push(row.with("cores", cores));
+            results.rows.push(row.with("cores", cores).with("transport", way.name()));
+        }
+        if searching {
+            ways::add_ratio_of_most(&most, cores, results);
         }
         Ok(())
     }
 
-    fn measure(&self, sessions: usize, cores: usize) -> Result<Point, Error> {
+    fn measure(&self, sessions: usize, cores: usize, way: &'static Way) -> Result<Point, Error> {
         let (for_server, for_clients) = self.cores.split(cores);
         let server = Server::start(self.folder.path(), &for_server, (RTP_PORT, &[]))?;
         server.await_plan()?;
@@ -163,6 +195,7 @@ impl Bench {
             verified,
             source,
             seconds,
+            transport: way.name(),
         };
         let sink_before = taken(&Sink::IfbSoftware)?.0;
         let whole = ramp + SETTLE_S + self.seconds as f64;
@@ -170,10 +203,12 @@ impl Bench {
         let asked_few = asked(verified, true, near, whole);
         let mut few = Load::start(&self.network, &asked_few, &for_clients)?;
         few.await_event("playing")?;
-        server.await_image()?;
+        if way.has_image {
+            server.await_image()?;
+        }
         let mut many = None;
         if sunk > 0 {
-            let asked_many = asked(sunk, false, Network::SUNK, self.seconds as f64 + 1.0);
+            let asked_many = asked(sunk, false, way.source(), self.seconds as f64 + 1.0);
             let mut load = Load::start(&self.network, &asked_many, &for_clients)?;
             load.await_event("playing")?;
             many = Some(load);
@@ -183,7 +218,7 @@ impl Bench {
         let mut played_too = true;
         if let Some(many) = &mut many {
             let result = many.await_event("result")?;
-            played_too = result["played"] == result["asked"];
+            played_too = result["played"] == result["asked"] && way.is_whole(&result);
         }
         let mut client = few.await_event("result")?;
         if !played_too {
@@ -194,12 +229,18 @@ impl Bench {
         // pair.
         let by_veth = client["verified"]["packets_in_all"].as_u64().unwrap_or(0);
         let sunk_packets = taken(&Sink::IfbSoftware)?.0 - sink_before;
+        let missing = match way.sink {
+            Sink::IfbSoftware => last.packets.saturating_sub(by_veth + sunk_packets),
+            // Counted at the clients, session by session.
+            _ => 0,
+        };
         let memory = late.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
         Ok(Point {
+            way,
             sessions,
             cpu_costs,
             cores_used,
-            missing: last.packets.saturating_sub(by_veth + sunk_packets),
+            missing,
             refused: last.refused,
             memory_kib: memory / sessions as f64 / 1024.0,
             late,
@@ -260,13 +301,15 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
     ] {
         let row = Row::new("sessions", member, metric, unit, Figure::of(samples));
         let row = row.with("sessions", point.sessions).with("cores", cores);
-        results.rows.push(row.with("sink", Sink::IfbSoftware.name()));
+        let row = row.with("transport", point.way.name());
+        results.rows.push(row.with("sink", point.way.sink.name()));
     }
     if !point.is_timely() {
         let line = point.client["bottleneck_line"].as_str().unwrap_or("not said");
         results.notes.push(format!(
-            "{} sessions, server on {cores} of the cores: not timely; broke first: {line}",
-            point.sessions
+            "{} sessions over {}, server on {cores} of the cores: not timely; broke first: {line}",
+            point.sessions,
+            point.way.name()
         ));
     }
 }
