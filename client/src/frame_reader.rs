@@ -16,11 +16,13 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::net::RecvFlags;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -95,14 +97,20 @@ impl<S: PacketSink> FrameReader<S> {
     }
 
     async fn read(&mut self) -> NoReply {
+        let is_gathered = matches!(self.pace, ReadPace::Gathered(_));
+        if is_gathered {
+            // Without it each burst wakes this program for nothing, on the sender's time where
+            // both are on one machine; the sessions are the same.
+            let _ = paths::set_wake_bytes(self.stream.as_ref().as_fd(), READ_BYTES as u32);
+        }
         loop {
             let bytes_max = self.pace.allowed(READ_BYTES).await;
-            if let Err(error) = self.stream.readable().await {
+            if !is_gathered && let Err(error) = self.stream.readable().await {
                 return NoReply::broke(&error);
             }
             let read = BUFFER.with_borrow_mut(|buffer| {
                 buffer.resize(READ_BYTES, 0);
-                match self.stream.try_read(&mut buffer[..bytes_max]) {
+                match self.receive(&mut buffer[..bytes_max], is_gathered) {
                     Ok(0) => Err(NoReply::Lost(CLOSED.to_owned())),
                     Ok(bytes) => {
                         self.take(&buffer[..bytes]).map_err(NoReply::Malformed).map(|()| bytes)
@@ -115,10 +123,23 @@ impl<S: PacketSink> FrameReader<S> {
                 sleep(FULL_WAIT).await;
             }
             match read {
+                // More may be there.
+                Ok(READ_BYTES) if is_gathered => tokio::task::yield_now().await,
                 Ok(bytes) => self.pace.pause(bytes).await,
                 Err(reason) => return reason,
             }
         }
+    }
+
+    /// Reads what is there. A reader that looks by a timer does not wait for the runtime to note
+    /// readiness, which the socket's wake-up mark holds back.
+    fn receive(&self, buffer: &mut [u8], is_gathered: bool) -> io::Result<usize> {
+        if !is_gathered {
+            return self.stream.try_read(buffer);
+        }
+        let socket: &tokio::net::TcpStream = self.stream.as_ref();
+        let (_, bytes) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
+        Ok(bytes)
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Malformed> {

@@ -128,11 +128,17 @@ pub(crate) static SESSIONS: Explanation = Explanation {
                lateness, loss and memory, and the largest N of which every verified session is \
                timely",
     members: || "server; clients (one session in some, which verify every packet)".to_owned(),
-    sinks: "ifb-software for most sessions, veth for the verified ones",
-    units: "CPU cost: s/GB; late: ms; memory: KiB a session; most timely sessions: more is better",
-    duration: "some 20 seconds a number of sessions; in full several minutes",
-    example: &["pagewire lab sessions --sessions 100 --sessions 500 --cores 1"],
-    options: &["sessions", "seconds", "cores"],
+    sinks: "ifb-software for most sessions, veth for the verified ones; veth without segmentation \
+            in the device for all where TCP is beside UDP (--transport udp,tcp), and TCP once more \
+            with TSO",
+    units: "CPU cost: s/GB; late: ms; memory: KiB a session; most timely sessions: more is better; \
+            sessions a core, TCP of UDP: 1 is as many",
+    duration: "some 20 seconds a number of sessions and transport; in full several minutes",
+    example: &[
+        "pagewire lab sessions --sessions 100 --sessions 500 --cores 1",
+        "pagewire lab sessions --transport udp,tcp --cores 1",
+    ],
+    options: &["transport", "sessions", "seconds", "cores"],
 };
 
 pub(crate) static PACING: Explanation = Explanation {
@@ -195,16 +201,16 @@ pub(crate) static RECORDING: Explanation = Explanation {
 
 pub(crate) static PEERS: Explanation = Explanation {
     measures: "pagewire's server beside other programs that serve media, one at a time on one \
-               core, with the same clip and the same clients: the largest number of timely \
-               sessions, CPU cost, memory, lateness, downloads",
+               core, with the same clip and the same clients, over UDP and (RTSP servers) over \
+               TCP: the largest number of timely sessions, CPU cost, memory, lateness, downloads",
     members: || format!("{}\nthose that the machine lacks are skipped", peers::names().join(", ")),
     sinks: "loopback in a network of its own; it charges receiving to the sender",
     units: "timely sessions a core: more is better; cpu_s_per_gb: s/GB; memory: KiB a session; \
             late: ms; requests: 1/s; CPU time of a request: µs",
-    duration: "--quick under a minute; in full under 20 minutes; no search where \
+    duration: "--quick under two minutes; in full some 15 minutes; no search where \
                --sessions is given",
     example: &["pagewire lab peers --quick", "pagewire lab peers --member pagewire --member nginx"],
-    options: &["member", "sessions", "seconds", "folder"],
+    options: &["transport", "member", "sessions", "seconds", "folder"],
 };
 
 pub(crate) static CIPHER: Explanation = Explanation {

@@ -87,10 +87,14 @@ impl Case {
         format!("{spec}, {bytes} bytes{segments}, {}", sink.name())
     }
 
+    /// True for whole frames onto a device.
+    fn is_by_device(&self) -> bool {
+        matches!(self.spec.open, paths::Open::Stream { via: Via::Device, .. })
+    }
+
     /// True when the case is possible: a datagram of a device path must fit one frame.
     pub fn fits(&self, mtu_bytes: u32) -> bool {
-        let frames = matches!(self.spec.open, paths::Open::Stream { via: Via::Device, .. });
-        !frames || self.bytes + IP_AND_UDP_BYTES <= mtu_bytes
+        !self.is_by_device() || self.bytes + IP_AND_UDP_BYTES <= mtu_bytes
     }
 }
 
@@ -227,8 +231,7 @@ impl Bench {
         let cost = begun.end(Duration::ZERO);
         let stats = sender.stats.since(&warm);
         case.next = sender.next;
-        let now = taken(&case.sink)?;
-        check_device(case, &stats, (now.0 - before.0, now.1 - before.1)).map_err(wrong)?;
+        check_all_left(case, &mut sender, &warm, before).map_err(wrong)?;
         let mut sample = Sample::of(&cost, &stats, stats.packets, Duration::ZERO);
         sample.cpu_s_per_gb -= loop_cost;
         if sample.cpu_s_per_gb <= 0.0 {
@@ -362,6 +365,28 @@ impl Sample {
     }
 }
 
+/// Checks that a device counted all that was sent since `warm`. Frames may wait in a ring while the
+/// device's queue is stopped, as on a busy machine, and leave at the next call: a few batches more
+/// are sent for them, in no figure.
+fn check_all_left(
+    case: &Case,
+    sender: &mut Sender<'_>,
+    warm: &SendStats,
+    before: (u64, u64),
+) -> Result<(), String> {
+    let mut looks = if case.is_by_device() { RING_LOOKS } else { 0 };
+    loop {
+        let now = taken(&case.sink).map_err(|error| error.to_string())?;
+        let counted = (now.0 - before.0, now.1 - before.1);
+        match check_device(case, &sender.stats.since(warm), counted) {
+            Err(_) if looks > 0 => looks -= 1,
+            checked => return checked,
+        }
+        std::thread::sleep(RING_LOOK);
+        sender.step().map_err(|error| error.to_string())?;
+    }
+}
+
 /// Checks that a device counted all that was sent; its `packets` and `bytes` include headers.
 /// Compares packets where the kernel segments, and payload bytes where it does not.
 fn check_device(
@@ -383,6 +408,9 @@ fn check_device(
     Ok(())
 }
 
+/// Looks for frames that wait in a ring: half a second.
+const RING_LOOKS: u32 = 50;
+const RING_LOOK: Duration = Duration::from_millis(10);
 const IP_AND_UDP_BYTES: u32 = 28;
 const ETHERNET_BYTES: u32 = 14;
 const CROWD_BYTES: u64 = 40_000_000;

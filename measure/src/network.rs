@@ -154,13 +154,15 @@ impl Network {
         ip(&["link", "set", "dev", device(sink), "gso_max_segs", &segments.to_string()])
     }
 
-    /// Takes segmentation away from a sink's device, for TCP and UDP: the kernel still makes
-    /// super-packets and segments each before the device, as for a card that cannot.
+    /// Takes segmentation of UDP away from a sink's device, and that of TCP unless it is to keep
+    /// it (TSO): the kernel still makes super-packets and segments each before the device, as for a
+    /// card that cannot.
     ///
     /// # Errors
     /// [`Error::Host`] with the kernel's answer.
-    pub fn segment_in_software(&self, sink: &Sink) -> Result<(), Error> {
-        call("ethtool", &["-K", device(sink), "tso", "off", "tx-udp-segmentation", "off"])
+    pub fn segment_in_software(&self, sink: &Sink, keep_tso: bool) -> Result<(), Error> {
+        let tso = if keep_tso { "on" } else { "off" };
+        call("ethtool", &["-K", device(sink), "tso", tso, "tx-udp-segmentation", "off"])
     }
 
     /// Gives a sink's device a queueing discipline, such as `fq`.

@@ -185,7 +185,7 @@ impl<'a> Sender<'a> {
         Ok(first..self.next)
     }
 
-    /// Takes the first step, and repeats it for up to two seconds where a device's queue is busy:
+    /// Takes the first step, and repeats it for up to ten seconds where a device's queue is busy:
     /// the kernel releases the queue of a closed socket with some delay.
     pub fn first_step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
         for _ in 0..QUEUE_LOOKS {
@@ -394,8 +394,8 @@ impl<'a> DownloadSender<'a> {
 const CROWD_DATAGRAM_BYTES: u32 = 1328;
 const CROWD_BURST: u32 = 10;
 const CROWD_APART: u64 = 1489;
-/// Tries in two seconds.
-const QUEUE_LOOKS: u32 = 200;
+/// Tries in ten seconds: on a busy machine the kernel's worker takes its time.
+const QUEUE_LOOKS: u32 = 1000;
 const QUEUE_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
 pub(crate) fn wait_writable(socket: &impl AsFd) {

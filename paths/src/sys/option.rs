@@ -24,6 +24,18 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     }
 }
 
+/// Has the kernel wake readers of a TCP socket by that many bytes and not by fewer (socket(7),
+/// `SO_RCVLOWAT`); a reader that looks by a timer then costs the sender's side no wake-up. The
+/// kernel raises the receive buffer to twice as much.
+///
+/// # Errors
+/// `ENOTSOCK`, `EBADF`.
+pub fn set_wake_bytes(socket: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let (level, mut stats) = (libc::SOL_SOCKET, SendStats::default());
+    set_option(socket, level, libc::SO_RCVLOWAT, value, &mut stats)
+}
+
 /// Sets the size of the datagrams into which the kernel cuts a send; 0 switches that off.
 pub(crate) fn set_udp_segment(
     socket: BorrowedFd<'_>,

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use measure::{Results, Sink, Transport};
+use measure::{Results, Sink, Transport, Warning};
 
 use terminal::output;
 use terminal::{Escaped, EscapedLines};
@@ -209,7 +209,10 @@ impl Options {
             true => Ok(()),
             false => Err(measure::Error::Host {
                 what: experiment.name.to_owned(),
-                found: "not all of it was measured; what was is above".to_owned(),
+                found: format!(
+                    "not all of it was measured; what was is above{}",
+                    failures(&results)
+                ),
             }),
         }
     }
@@ -309,6 +312,18 @@ fn compare(before: &Path, after: &Path, all: bool) -> Result<(), measure::Error>
         output::line("every figure: --all");
     }
     Ok(())
+}
+
+/// Returns the errors of members that failed, for the last line: a log may end before the tables.
+fn failures(results: &Results) -> String {
+    let mut failed = String::new();
+    for warning in &results.warnings {
+        if let Warning::MemberFailed { .. } = warning {
+            failed.push_str("; ");
+            failed.push_str(&warning.to_string());
+        }
+    }
+    failed
 }
 
 fn unknown(name: &str) -> ExitCode {

@@ -10,6 +10,7 @@ pub(super) static PEER: Peer = Peer {
     differs: "no RTSP: one process demultiplexes the file once, and multiplexes and pushes it as \
               RTP to fixed ports, once for each",
     streams: Streams::Pushed,
+    interleaves: false,
     downloads: false,
     probe: || version("ffmpeg", &["-version"], "version"),
     install: "apt install ffmpeg",

@@ -12,6 +12,7 @@ pub(super) static OWN: Peer = Peer {
     name: "gstreamer_own",
     differs: "RTSP; reads, parses and packetises the file in a pipeline for each client",
     streams: Streams::OnDemand,
+    interleaves: true,
     downloads: false,
     probe,
     install: INSTALL,
@@ -24,6 +25,7 @@ pub(super) static SHARED: Peer = Peer {
     differs: "RTSP; one pipeline reads and packetises for all clients, which join it where it is: \
               a live relay, no stream on demand",
     streams: Streams::Live,
+    interleaves: true,
     downloads: false,
     probe,
     install: INSTALL,

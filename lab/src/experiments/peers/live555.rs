@@ -9,6 +9,7 @@ pub(super) static PEER: Peer = Peer {
     name: "live555",
     differs: "RTSP; each client plays the file from its own position; one thread for all clients",
     streams: Streams::OnDemand,
+    interleaves: true,
     downloads: false,
     // The program has no option for its version and would start.
     probe: || version("which", &[PROGRAM], PROGRAM).and_then(found),

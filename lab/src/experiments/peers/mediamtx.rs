@@ -10,6 +10,7 @@ pub(super) static PEER: Peer = Peer {
     differs: "RTSP; relays the packets of one publisher, which is in no figure, to all clients: \
               live, no stream on demand",
     streams: Streams::Live,
+    interleaves: true,
     downloads: false,
     probe: || {
         version("mediamtx", &["--version"], "v")?;

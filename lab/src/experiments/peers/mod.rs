@@ -5,7 +5,9 @@
 //! clip, to the same clients. A peer is verified before its time counts: one session's elementary
 //! stream and one download of each size are compared byte by byte. Then two measurements:
 //! the largest number of timely sessions, by doubling and bisecting; and, in rounds in which the
-//! peers take turns, CPU time, memory and lateness at one number of sessions, and downloads.
+//! peers take turns, CPU time, memory and lateness at one number of sessions, and downloads. Peers
+//! of RTSP are measured over UDP and over TCP, where the packets are on the RTSP connection; bytes
+//! are compared over UDP, order and number of packets over both.
 //!
 //! Loopback charges the work of receiving to the sender, for all peers alike, so the CPU time here
 //! is larger than that of sending into a card. A missing peer is a note with the line that installs
@@ -33,9 +35,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use paths::Transport;
+
 use self::capture::{Capture, Receivers};
 use self::downloads::Downloads;
-use self::peer::{CLIP, Peer, Setting, Streams};
+use self::peer::{CLIP, Contender, Peer, Setting, Streams};
 use self::point::{Instruments, Point};
 use measure::Error;
 use measure::Options;
@@ -70,15 +74,24 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
             found: format!("no such peer; write a name of {}", names().join(", ")),
         });
     }
+    let is_known = |transport: &&Transport| TRANSPORTS.contains(transport);
+    if let Some(unknown) = options.transports.iter().find(|transport| !is_known(transport)) {
+        return Err(Error::Caller {
+            what: format!("transport {unknown}"),
+            found: "streams go over udp or tcp; write one of them, or both".to_owned(),
+        });
+    }
     let mut results = Results::new("peers", options.command.clone());
     let bench = Bench::new(options, &mut results)?;
     let mut peers = bench.present(&mut results);
     results.complete = true;
     peers.retain(|peer| bench.verify_or_warn(peer, &mut results));
     if !options.quick && options.sessions.is_empty() {
-        for (index, peer) in peers.iter().enumerate() {
-            bench.progress(index, peers.len(), &format!("{}: timely sessions", peer.name));
-            bench.search(peer, &mut results);
+        let contenders = bench.contenders(&peers);
+        for (index, &contender) in contenders.iter().enumerate() {
+            let what = format!("{}: timely sessions", contender.label());
+            bench.progress(index, contenders.len(), &what);
+            bench.search(contender, &mut results);
         }
     }
     bench.streams(&peers, &mut results);
@@ -267,11 +280,26 @@ impl<'a> Bench<'a> {
         results.warn(Warning::MemberFailed { member, found });
     }
 
-    /// Finds the largest number of timely sessions: doubles while they are timely, then bisects.
-    fn search(&self, peer: &Peer, results: &mut Results) {
-        if peer.streams == Streams::No {
-            return;
+    /// Returns the streaming peers over each selected transport that they have, UDP first.
+    fn contenders(&self, peers: &[&'static Peer]) -> Vec<Contender> {
+        let selected = &self.options.transports;
+        let mut contenders = Vec::new();
+        for transport in TRANSPORTS {
+            if !selected.is_empty() && !selected.contains(&transport) {
+                continue;
+            }
+            let has = |peer: &&&'static Peer| match transport {
+                Transport::Tcp => peer.interleaves,
+                _ => peer.streams != Streams::No,
+            };
+            contenders.extend(peers.iter().filter(has).map(|peer| Contender { peer, transport }));
         }
+        contenders
+    }
+
+    /// Finds the largest number of timely sessions: doubles while they are timely, then bisects.
+    fn search(&self, contender: Contender, results: &mut Results) {
+        let peer = contender.peer;
         let most = if peer.streams == Streams::Pushed { PUSHED_MAX } else { SESSIONS_MAX };
         let mut best: Option<(usize, Point)> = None;
         let mut fault = None;
@@ -279,7 +307,7 @@ impl<'a> Bench<'a> {
             if self.options.stopped() {
                 return Ok(false);
             }
-            let point = self.timely_point(peer, sessions)?;
+            let point = self.timely_point(contender, sessions)?;
             let timely = point.fault.is_none();
             if timely {
                 best = Some((sessions, point));
@@ -293,47 +321,47 @@ impl<'a> Bench<'a> {
             Ok(found) => found,
             Err(error) => return self.failed(peer, &error, results),
         };
-        let name = peer.name;
+        let name = contender.label();
         let figure = Figure::derived(found as f64);
-        results.rows.push(Row::new("peers", name, MOST_TIMELY, "sessions", figure));
+        let row = Row::new("peers", peer.name, MOST_TIMELY, "sessions", figure);
+        results.rows.push(row.with("transport", contender.transport));
         if found >= most {
             results.notes.push(format!("{name}: the search ended at its bound, {most} sessions"));
         } else if let Some(fault) = fault {
             results.notes.push(format!("{name}: not timely with {fault}"));
         }
         if let Some((sessions, point)) = best {
-            push_streams(peer, (sessions, "most timely"), &[point], results);
+            push_streams(contender, (sessions, "most timely"), &[point], results);
         }
     }
 
     /// Measures a point that is not timely once more, as one disturbance is no limit.
-    fn timely_point(&self, peer: &Peer, sessions: usize) -> Result<Point, Error> {
+    fn timely_point(&self, contender: Contender, sessions: usize) -> Result<Point, Error> {
         let setting = self.setting(&[]);
-        let point = self.instruments.stream(peer, &setting, sessions, SEARCH_SECONDS)?;
+        let point = self.instruments.stream(contender, &setting, sessions, SEARCH_SECONDS)?;
         if point.fault.is_none() || self.options.stopped() {
             return Ok(point);
         }
-        self.instruments.stream(peer, &setting, sessions, SEARCH_SECONDS)
+        self.instruments.stream(contender, &setting, sessions, SEARCH_SECONDS)
     }
 
     /// Measures all peers at one number of sessions, in interleaved rounds.
-    fn streams(&self, peers: &[&Peer], results: &mut Results) {
+    fn streams(&self, peers: &[&'static Peer], results: &mut Results) {
         let quick = if self.options.quick { &[SESSIONS_QUICK] } else { &[SESSIONS] };
         let asked =
             if self.options.sessions.is_empty() { quick } else { &self.options.sessions[..] };
-        let streaming: Vec<&Peer> =
-            peers.iter().copied().filter(|peer| peer.streams != Streams::No).collect();
+        let streaming = self.contenders(peers);
         for &sessions in asked {
-            let of = |peer: &Peer| {
+            let of = |contender: Contender| {
                 let setting = self.setting(&[]);
-                self.instruments.stream(peer, &setting, sessions, self.seconds)
+                self.instruments.stream(contender, &setting, sessions, self.seconds)
             };
             let points = self.in_rounds(&streaming, &format!("{sessions} sessions"), of, results);
-            for (peer, points) in streaming.iter().zip(points) {
-                push_streams(peer, (sessions, "the same for all"), &points, results);
+            for (&contender, points) in streaming.iter().zip(points) {
+                push_streams(contender, (sessions, "the same for all"), &points, results);
                 let mut faults = points.iter().filter_map(|point| point.fault.as_ref());
                 if let Some(fault) = faults.next_back() {
-                    let name = peer.name;
+                    let name = contender.label();
                     let note = format!("{name}, {sessions} sessions: not timely: {fault}");
                     results.notes.push(note);
                 }
@@ -341,19 +369,21 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn downloads(&self, peers: &[&Peer], results: &mut Results) {
-        let serving: Vec<&Peer> = peers.iter().copied().filter(|peer| peer.downloads).collect();
+    fn downloads(&self, peers: &[&'static Peer], results: &mut Results) {
+        let serving = peers.iter().filter(|peer| peer.downloads);
+        let serving: Vec<Contender> =
+            serving.map(|peer| Contender { peer, transport: Transport::Tcp }).collect();
         let seconds = if self.options.quick { DOWNLOADS_QUICK_S } else { DOWNLOADS_S };
         for &bytes in self.sizes {
-            let of = |peer: &Peer| {
-                let running = (peer.start)(&self.setting(&[]))?;
+            let of = |contender: Contender| {
+                let running = (contender.peer.start)(&self.setting(&[]))?;
                 let (clients, instruments) = (&self.clients, &self.instruments);
                 downloads::measure(instruments, &running, clients, bytes, seconds)
             };
             let what = format!("downloads of {bytes} bytes");
             let points = self.in_rounds(&serving, &what, of, results);
-            for (peer, points) in serving.iter().zip(points) {
-                push_downloads(peer, bytes, &points, results);
+            for (contender, points) in serving.iter().zip(points) {
+                push_downloads(contender.peer, bytes, &points, results);
             }
         }
     }
@@ -361,25 +391,26 @@ impl<'a> Bench<'a> {
     /// Measures every peer once a round; drops a peer after its first failure.
     fn in_rounds<T>(
         &self,
-        peers: &[&Peer],
+        peers: &[Contender],
         what: &str,
-        of: impl Fn(&Peer) -> Result<T, Error>,
+        of: impl Fn(Contender) -> Result<T, Error>,
         results: &mut Results,
     ) -> Vec<Vec<T>> {
         let mut taken: Vec<Vec<T>> = peers.iter().map(|_| Vec::new()).collect();
         let mut is_out = vec![false; peers.len()];
         for round in 0..self.rounds {
-            for (index, peer) in peers.iter().enumerate() {
+            for (index, &contender) in peers.iter().enumerate() {
                 if is_out[index] || self.options.stopped() {
                     continue;
                 }
                 let done = round * peers.len() + index;
-                self.progress(done, self.rounds * peers.len(), &format!("{}: {what}", peer.name));
-                match of(peer) {
+                let step = format!("{}: {what}", contender.label());
+                self.progress(done, self.rounds * peers.len(), &step);
+                match of(contender) {
                     Ok(point) => taken[index].push(point),
                     Err(error) => {
                         is_out[index] = true;
-                        self.failed(peer, &error, results);
+                        self.failed(contender.peer, &error, results);
                     }
                 }
             }
@@ -416,7 +447,7 @@ fn bisect(
 }
 
 fn push_streams(
-    peer: &Peer,
+    Contender { peer, transport }: Contender,
     (sessions, which): (usize, &str),
     points: &[Point],
     results: &mut Results,
@@ -427,6 +458,7 @@ fn push_streams(
     let mut push = |metric: &str, unit: &str, of: &dyn Fn(&Point) -> f64| {
         let figure = Figure::of(points.iter().map(of).collect());
         let row = Row::new("peers", peer.name, metric, unit, figure);
+        let row = row.with("transport", transport);
         results.rows.push(row.with("sessions", sessions).with("number", which));
     };
     push(CPU_COST, "s/GB", &|point| point.cpu_s_per_gb);
@@ -438,7 +470,7 @@ fn push_streams(
     push("rate of a session", "Mb/s", &|point| point.rate);
     push("client's core", "of 1", &|point| point.client);
     let share = points.iter().map(|point| point.client).fold(0.0, f64::max);
-    warn_of_client(peer, &format!("{sessions} sessions"), share, results);
+    warn_of_client(peer, &format!("{sessions} sessions over {transport}"), share, results);
 }
 
 fn push_downloads(peer: &Peer, bytes: u64, points: &[Downloads], results: &mut Results) {
@@ -478,13 +510,15 @@ fn content(bytes: u64) -> Vec<u8> {
 }
 
 pub(crate) const CPU_COST: &str = "CPU cost";
+/// Transports of streams; over TCP the packets are on the RTSP connection.
+const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Tcp];
 const MOST_TIMELY: &str = "timely sessions a core";
 /// Sessions that every peer can serve timely.
 const SESSIONS: usize = 40;
 const SESSIONS_QUICK: usize = 5;
 const SECONDS: u64 = 5;
-const SEARCH_SECONDS: f64 = 4.0;
-const ROUNDS: usize = 5;
+const SEARCH_SECONDS: f64 = 3.0;
+const ROUNDS: usize = 3;
 /// First and largest number of sessions of the search.
 const FIRST: usize = 64;
 const SESSIONS_MAX: usize = 4096;

@@ -12,6 +12,7 @@ pub(super) static PEER: Peer = Peer {
     name: "multicat",
     differs: "no RTSP: pushes the file as RTP to fixed ports, a process for each destination",
     streams: Streams::Pushed,
+    interleaves: false,
     downloads: false,
     probe: || {
         version("ingests", &[], "")?;

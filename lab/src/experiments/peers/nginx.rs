@@ -9,6 +9,7 @@ pub(super) static PEER: Peer = Peer {
     name: "nginx",
     differs: "HTTP alone; one worker, sendfile and tcp_nopush on, no access log",
     streams: Streams::No,
+    interleaves: false,
     downloads: true,
     probe: || version(PROGRAM, &["-v"], "version"),
     install: "apt install nginx-light",

@@ -10,6 +10,7 @@ pub(super) static PEER: Peer = Peer {
     differs: "RTSP and HTTP; each client plays the file from its own position; a wire image is \
               made once, before the measured time; one thread sends for all clients of a core",
     streams: Streams::OnDemand,
+    interleaves: true,
     downloads: true,
     probe: || Ok(format!("pagewire {}", env!("CARGO_PKG_VERSION"))),
     install: "this program",

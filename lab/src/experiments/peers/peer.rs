@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use paths::Transport;
+
 use super::process::Processes;
 use measure::Error;
 use measure::meter::Cores;
@@ -14,6 +16,8 @@ pub(super) struct Peer {
     /// Differences from the other members that a reader must know to compare them.
     pub(super) differs: &'static str,
     pub(super) streams: Streams,
+    /// True when a session of RTSP may have its packets on the RTSP connection.
+    pub(super) interleaves: bool,
     /// True when it serves files over HTTP.
     pub(super) downloads: bool,
     /// Version, or the missing part.
@@ -23,6 +27,20 @@ pub(super) struct Peer {
     pub(super) start: fn(&Setting<'_>) -> Result<Running, Error>,
     /// True when files that the first session makes for later ones are complete.
     pub(super) is_prepared: fn(&Setting<'_>) -> bool,
+}
+
+/// A peer over one transport.
+#[derive(Clone, Copy)]
+pub(super) struct Contender {
+    pub(super) peer: &'static Peer,
+    pub(super) transport: Transport,
+}
+
+impl Contender {
+    /// Returns the name for notes and progress.
+    pub(super) fn label(&self) -> String {
+        format!("{}, {}", self.peer.name, self.transport)
+    }
 }
 
 /// The way a peer delivers a stream.

@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use paths::Transport;
 use serde_json::Value;
 
 use super::capture::{Late, Receivers};
 use super::clip::{BITS_PER_SECOND, PACKET_BYTES};
-use super::peer::{Peer, Running, Setting, Streams};
+use super::peer::{Contender, Peer, Running, Setting, Streams};
 use super::process::Processes;
 use measure::Error;
 use measure::meter::{Cores, Meter};
@@ -86,7 +87,7 @@ impl Instruments {
     /// Starts the peer, streams to `sessions` clients and measures for `seconds`.
     pub(super) fn stream(
         &self,
-        peer: &Peer,
+        Contender { peer, transport }: Contender,
         setting: &Setting<'_>,
         sessions: usize,
         seconds: f64,
@@ -97,7 +98,8 @@ impl Instruments {
             streams => {
                 let mut running = (peer.start)(setting)?;
                 let is_live = streams == Streams::Live;
-                self.load(&mut running, setting.other_cores, (sessions, is_live), seconds)
+                let asked = (sessions, is_live, transport);
+                self.load(&mut running, setting.other_cores, asked, seconds)
             }
         }
     }
@@ -106,7 +108,7 @@ impl Instruments {
         &self,
         running: &mut Running,
         cores: &Cores,
-        (sessions, is_live): (usize, bool),
+        (sessions, is_live, transport): (usize, bool, Transport),
         seconds: f64,
     ) -> Result<Point, Error> {
         let program = crate::installed::pagewire()?;
@@ -114,6 +116,7 @@ impl Instruments {
         let mut command: Command = Processes::command(program);
         command.args(["load", &running.stream_url, "--json", "-"]);
         command.args(["--sessions", &sessions.to_string(), "--seconds", &seconds.to_string()]);
+        command.args(["--transport", transport.name()]);
         command.args(["--sample", &(sessions / SAMPLES).max(1).to_string()]);
         if let Some(ramp) = self.ramp_s {
             command.args(["--ramp", &ramp.to_string()]);

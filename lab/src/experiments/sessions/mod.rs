@@ -45,9 +45,6 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
     let (mut network, cores) = (Network::new()?, Cores::allowed());
     network.split(RTP_PORT, cores.count())?;
-    if ways.iter().any(|way| way.sink == Sink::Veth) {
-        network.segment_in_software(&Sink::Veth)?;
-    }
     let bench = Bench { network, folder, seconds, meter: Meter::of_this_process(), cores };
     let target = match ways[..] {
         [Way { sink: Sink::IfbSoftware, .. }] => {
@@ -139,7 +136,7 @@ impl Bench {
                 if is_out[number] || options.stopped() {
                     continue;
                 }
-                let what = format!("{sessions} sessions, {}, server on {cores} cores", way.name());
+                let what = format!("{sessions} sessions, {}, server on {cores} cores", way.title());
                 options.progress(index, all, &what);
                 let point = match self.measure(sessions, cores, way) {
                     Ok(point) => point,
@@ -171,15 +168,18 @@ impl Bench {
             let Some(most) = most else { continue };
             let figure = Figure::of(vec![*most as f64]);
             let row = Row::new("sessions", "server", "most timely sessions", "sessions", figure);
-            results.rows.push(row.with("cores", cores).with("transport", way.name()));
+            results.rows.push(way.tag(row.with("cores", cores)));
         }
         if searching {
-            ways::add_ratio_of_most(&most, cores, results);
+            ways::add_ratio_of_most(ways, &most, cores, results);
         }
         Ok(())
     }
 
     fn measure(&self, sessions: usize, cores: usize, way: &'static Way) -> Result<Point, Error> {
+        if way.sink == Sink::Veth {
+            self.network.segment_in_software(&Sink::Veth, way.tso)?;
+        }
         let (for_server, for_clients) = self.cores.split(cores);
         let server = Server::start(self.folder.path(), &for_server, (RTP_PORT, &[]))?;
         server.await_plan()?;
@@ -301,15 +301,14 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
     ] {
         let row = Row::new("sessions", member, metric, unit, Figure::of(samples));
         let row = row.with("sessions", point.sessions).with("cores", cores);
-        let row = row.with("transport", point.way.name());
-        results.rows.push(row.with("sink", point.way.sink.name()));
+        results.rows.push(point.way.tag(row.with("sink", point.way.sink.name())));
     }
     if !point.is_timely() {
         let line = point.client["bottleneck_line"].as_str().unwrap_or("not said");
         results.notes.push(format!(
             "{} sessions over {}, server on {cores} of the cores: not timely; broke first: {line}",
             point.sessions,
-            point.way.name()
+            point.way.title()
         ));
     }
 }
