@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use paths::{PATHS, RECEIVE_PATHS, ReceiveSpec, Spec};
+use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, ReceiveSpec, Spec};
 
 #[test]
 fn the_tables_of_paths_are_current() {
@@ -31,7 +31,7 @@ fn the_tables_of_paths_are_current() {
 fn sending() -> String {
     let mut table = String::new();
     table.push_str("| path | for | copies a byte | system calls | how |\n|---|---|---|---|---|\n");
-    for spec in PATHS {
+    for spec in PATHS.iter().chain(INTERLEAVED_PATHS) {
         let Spec { name, transport, summary, copies_per_byte: copies, system_calls, .. } = spec;
         let _ =
             writeln!(table, "| `{name}` | {transport} | {copies} | {system_calls} | {summary} |");
