@@ -3,8 +3,8 @@
 //!
 //! The loop is a server's without the pacing: it makes frame and RTP headers where the path gathers
 //! them, lays out a batch, calls the path, and waits for a full socket by poll(2). A member is
-//! verified in steps: the next batch starts when the bytes of the previous one have arrived, so that
-//! no socket is full and calls and copies are those of a batch without refusals.
+//! verified in steps: the next batch starts when the bytes of the previous one have arrived, so no
+//! socket is full, and calls and copies are those of a batch without refusals.
 //!
 //! Sources: RFC 2326 §10.12.
 //! Does not time anything.

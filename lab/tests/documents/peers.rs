@@ -36,10 +36,23 @@ pub(crate) fn tables(results: &Results) -> String {
         "CPU s/GB with as many",
         "KiB a session with as many",
     ];
-    let cells = |member: &str| {
-        columns.map(|(which, metric)| cell(results, &marks, member, metric, ("number", which)))
-    };
-    table(&mut text, &titles, results, cells);
+    let is_tcp = |row: &Row| parameter(row, "transport") == "tcp";
+    for (title, wanted) in
+        [("", false), ("\n### The same over TCP, on the RTSP connection\n\n", true)]
+    {
+        let rows = results.rows.iter().filter(|row| is_tcp(row) == wanted).cloned();
+        let of_transport = Results { rows: rows.collect(), ..results.clone() };
+        if of_transport.rows.is_empty() {
+            continue;
+        }
+        let cells = |member: &str| {
+            let of =
+                |(which, metric)| cell(&of_transport, &marks, member, metric, ("number", which));
+            columns.map(of)
+        };
+        text.push_str(title);
+        table(&mut text, &titles, &of_transport, cells);
+    }
     for bytes in sizes(results) {
         let _ = write!(text, "\n### Downloads of {bytes} bytes\n\n");
         let columns = ["requests", "CPU time of a request", CPU_COST, "client's core"];

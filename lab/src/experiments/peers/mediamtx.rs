@@ -17,8 +17,9 @@ pub(super) static PEER: Peer = Peer {
         version(PUBLISHER, &["--version"], "version")
             .map(|publisher| format!("mediamtx, published to by {publisher}"))
     },
-    install: "go install github.com/bluenviron/mediamtx@latest; \
-              apt install gstreamer1.0-tools gstreamer1.0-rtsp gstreamer1.0-plugins-bad",
+    // `go install` cannot make it: its build embeds files that `go generate` fetches.
+    install: "put mediamtx of an archive of https://github.com/bluenviron/mediamtx/releases on the \
+              PATH; apt install gstreamer1.0-tools gstreamer1.0-rtsp gstreamer1.0-plugins-bad",
     start,
     is_prepared: |_| true,
 };

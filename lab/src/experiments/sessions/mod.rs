@@ -229,11 +229,7 @@ impl Bench {
         // pair.
         let by_veth = client["verified"]["packets_in_all"].as_u64().unwrap_or(0);
         let sunk_packets = taken(&Sink::IfbSoftware)?.0 - sink_before;
-        let missing = match way.sink {
-            Sink::IfbSoftware => last.packets.saturating_sub(by_veth + sunk_packets),
-            // Counted at the clients, session by session.
-            _ => 0,
-        };
+        let missing = way.missing(last.packets, by_veth + sunk_packets);
         let memory = late.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
         Ok(Point {
             way,
