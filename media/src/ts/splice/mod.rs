@@ -291,6 +291,23 @@ impl Splicer {
         }
     }
 
+    /// Leaves out all slots before `time`, and the media that waits for them: after a pause in which
+    /// nothing was sent, or another server sent in place of this one.
+    pub fn skip_to(&mut self, time: u64) {
+        let time = time.clamp(self.now, TIME_MAX);
+        self.now = time;
+        if let Some(slots) = &mut self.slots
+            && slots.is_started
+            && slots.time() < time
+        {
+            self.counts.skipped_slots += slots.seek(time);
+            let before = slots.queue.len();
+            // The map of what plays is still to be sent.
+            slots.queue.retain(|entry| matches!(entry, QueuedPacket::Map(_)));
+            self.counts.dropped_packets += (before - slots.queue.len()) as u64;
+        }
+    }
+
     /// Learns from a packet that another server sent for this channel, so that the next packets
     /// from here continue its counters, table versions and times.
     pub fn observe(&mut self, packet: &[u8; TS_PACKET_BYTES]) {

@@ -294,3 +294,20 @@ fn second_server_continues_the_counters_versions_and_times_of_the_first() {
     };
     assert_eq!((version(&after, 0x1000), version(&after, 0)), (1, 0), "the map lost a stream");
 }
+
+#[test]
+fn slots_of_a_pause_are_left_out() {
+    let mut splicer = splicer(Some(1_504_000));
+    let mut out = Vec::new();
+    splicer.fill_to(TICKS_PER_SECOND, &mut out);
+    splicer.fill_to(2 * TICKS_PER_SECOND, &mut out);
+    out.clear();
+    splicer.skip_to(5 * TICKS_PER_SECOND);
+    assert_eq!(splicer.next_slot(), Some(5000));
+    splicer.fill_to(5 * TICKS_PER_SECOND + 20 * MS, &mut out);
+    assert_eq!(out.len(), 20 * TS_PACKET_BYTES, "a packet a millisecond, none of the pause");
+    assert_eq!(splicer.counts().skipped_slots, 3000);
+    // The past is not sent again.
+    splicer.skip_to(TICKS_PER_SECOND);
+    assert_eq!(splicer.next_slot(), Some(5020));
+}

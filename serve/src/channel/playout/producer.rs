@@ -131,6 +131,7 @@ impl Producer {
         self.made.clear();
         self.pending.clear();
         self.at = self.at.max(at);
+        self.splicer.skip_to(self.at);
         self.cut();
     }
 
