@@ -201,7 +201,8 @@ impl PlayoutThread {
 
     fn begin(&mut self, now: Instant) {
         self.is_sending = true;
-        self.producer.restart_at(self.clock.ticks_at(now));
+        // The other server may have sent all that was due before its next wake.
+        self.producer.restart_at(self.clock.ticks_at(now + self.burst));
     }
 
     /// Makes packets ahead and sends those that are due before the next wake.
