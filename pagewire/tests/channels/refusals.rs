@@ -65,7 +65,8 @@ const CASES: &[(&str, &[&str])] = &[
     ),
     ("[channel.a]\nplaylist = \"a.ts\nttl = 3\n", &["c.toml:2: ", "TOML"]),
     (
-        "[channel.a]\nplaylist = [\"a.ts\"]\nrole = \"standby\"\nsend = [\"udp://127.0.0.1:5004\"]\n",
+        "[channel.a]\nplaylist = [\"a.ts\"]\nrole = \"standby\"\n\
+         send = [\"udp://127.0.0.1:5004\"]\n",
         &["channel.a", "standby", "group"],
     ),
     (
