@@ -91,12 +91,12 @@ pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
 fn config(receivers: [SocketAddr; 3], absent: SocketAddr) -> String {
     let [a, b, c] = receivers;
     format!(
-        "[channel.broken]\nfiller = \"filler.ts\"\nsend = [\"udp://{a}\", \"udp://{absent}\"]\n\
+        "[channel.broken]\nrtsp = false\nfiller = \"filler.ts\"\nsend = [\"udp://{a}\", \"udp://{absent}\"]\n\
          playlist = [\"good.ts\", \"missing.ts\", \"random.ts\", \"empty.ts\", \"cut.ts\", \
          \"sound.ts\"]\n\
-         [channel.changing]\nfiller = \"filler.ts\"\nsend = [\"udp://{b}\"]\n\
+         [channel.changing]\nrtsp = false\nfiller = \"filler.ts\"\nsend = [\"udp://{b}\"]\n\
          playlist = [\"x0.ts\", \"x1.ts\", \"x2.ts\"]\nconstant_rate_kbps = 2000\n\
-         [channel.empty]\nsend = [\"udp://{c}\"]\nplaylist = [\"missing.ts\"]\n"
+         [channel.empty]\nrtsp = false\nsend = [\"udp://{c}\"]\nplaylist = [\"missing.ts\"]\n"
     )
 }
 

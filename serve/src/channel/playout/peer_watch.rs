@@ -73,9 +73,14 @@ impl PeerWatch {
                     0 => InterfaceIndexOrAddress::Address(Ipv4Addr::UNSPECIFIED),
                     index => InterfaceIndexOrAddress::Index(index),
                 };
+                // Other programs of this host may have joined the group on other interfaces.
+                socket.set_multicast_all_v4(false)?;
                 socket.join_multicast_v4_n(address.ip(), &on)?;
             }
-            SocketAddr::V6(address) => socket.join_multicast_v6(address.ip(), index)?,
+            SocketAddr::V6(address) => {
+                socket.set_multicast_all_v6(false)?;
+                socket.join_multicast_v6(address.ip(), index)?;
+            }
         }
         Ok(PeerWatch {
             socket: socket.into(),
