@@ -57,7 +57,7 @@ fmt: ## format the Rust code
 fuzz: ## fuzz the parsers (FUZZ_SECONDS=10 for each target; FUZZ_TARGETS="ts rtsp": only those)
 	@fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
-channel: ## ten minutes of two channels across 30 changes of file: continuity, clock (CHANNEL_MINUTES=10)
+channel: ## minutes of two channels, three changes of file each (CHANNEL_MINUTES=10): no seam
 	CHANNEL_MINUTES=$(CHANNEL_MINUTES) cargo test -p pagewire --test channels -- \
 		--exact long::a_channel_of_minutes_has_no_seam --ignored --nocapture
 

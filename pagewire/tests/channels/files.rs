@@ -91,7 +91,8 @@ pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
 fn config(receivers: [SocketAddr; 3], absent: SocketAddr) -> String {
     let [a, b, c] = receivers;
     format!(
-        "[channel.broken]\nrtsp = false\nfiller = \"filler.ts\"\nsend = [\"udp://{a}\", \"udp://{absent}\"]\n\
+        "[channel.broken]\nrtsp = false\nfiller = \"filler.ts\"\n\
+         send = [\"udp://{a}\", \"udp://{absent}\"]\n\
          playlist = [\"good.ts\", \"missing.ts\", \"random.ts\", \"empty.ts\", \"cut.ts\", \
          \"sound.ts\"]\n\
          [channel.changing]\nrtsp = false\nfiller = \"filler.ts\"\nsend = [\"udp://{b}\"]\n\

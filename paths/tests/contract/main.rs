@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract of the list of paths: every member, every shape, every fault.
 //!
-//! Each test walks `paths::PATHS` or `paths::INTERLEAVED_PATHS`, so a new member of the list is tested without further code.
-//! Datagrams are compared one by one with the expected ones, and counts with claims.
+//! Each test walks `paths::PATHS` or `paths::INTERLEAVED_PATHS`, so a new member of the list is
+//! tested without further code. Datagrams are compared one by one with the expected ones, and
+//! counts with claims.
 //!
 //! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` walks these
 //! stream paths by socket and leaves the others out.

@@ -291,8 +291,8 @@ impl Splicer {
         }
     }
 
-    /// Leaves out all slots before `time`, and the media that waits for them: after a pause in which
-    /// nothing was sent, or another server sent in place of this one.
+    /// Leaves out all slots before `time`, and the media that waits for them: after a pause in
+    /// which nothing was sent, or another server sent in place of this one.
     pub fn skip_to(&mut self, time: u64) {
         let time = time.clamp(self.now, TIME_MAX);
         self.now = time;
