@@ -11,13 +11,11 @@
 //!
 //! Sources: RFC 2326 §12.39 (multicast), RFC 2250 §2.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::Command;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +25,7 @@ use crate::ffmpeg::{self, Frame, of_stream};
 use crate::harness::film::short_film;
 use crate::harness::{PROGRAM, Place, Server};
 use crate::network::{self, Owner};
+use crate::side_by_side::{self, Case};
 use crate::{client, gstreamer, vlc};
 
 const NETWORK: &str = "\
@@ -59,18 +58,18 @@ struct Channel {
     streams: [Vec<Frame>; 2],
 }
 
-#[derive(Clone, Copy)]
-struct Case<'a> {
+struct Recording<'a> {
     client: &'static Client,
     way: Way,
     address: IpAddr,
     channel: &'a Channel,
+    server: &'a Server,
 }
 
 /// A player; `records` writes what it receives to a file, false when a part is not installed.
 struct Client {
     name: &'static str,
-    records: fn(&Case<'_>, &Server, &str, &OsStr) -> bool,
+    records: fn(&Recording<'_>, &str, &OsStr) -> bool,
 }
 
 const CLIENTS: &[Client] = &[
@@ -80,16 +79,33 @@ const CLIENTS: &[Client] = &[
     Client { name: "vlc", records: vlc_records },
 ];
 
-impl Case<'_> {
+impl Recording<'_> {
+    fn url(&self) -> String {
+        let address = SocketAddr::new(self.address, self.server.rtsp.port());
+        format!("rtsp://{address}/channel/{}", self.channel.name)
+    }
+}
+
+impl Case for Recording<'_> {
     fn name(&self) -> String {
         let way = format!("{:?}", self.way).to_lowercase();
         let family = if self.address.is_ipv4() { "ipv4" } else { "ipv6" };
         format!("channels::{}/{way}/{family}/{}", self.client.name, self.channel.name)
     }
 
-    fn url(&self, server: &Server) -> String {
-        let address = SocketAddr::new(self.address, server.rtsp.port());
-        format!("rtsp://{address}/channel/{}", self.channel.name)
+    fn plays(&self, name: &str) -> bool {
+        let record = self.server.cache().join(format!("{}.ts", name.replace(['/', ':'], "-")));
+        if !(self.client.records)(self, name, record.as_os_str()) {
+            return false;
+        }
+        let Some(frames) = ffmpeg::frames(name, &[], record.as_os_str(), &[]) else {
+            return false;
+        };
+        let streams = [0, 1].map(|stream| of_stream(&frames, stream));
+        for film in &self.channel.streams {
+            assert_goes_round(&streams, film);
+        }
+        true
     }
 }
 
@@ -104,20 +120,20 @@ fn groups(group: u8, address: IpAddr) -> [SocketAddr; 2] {
     })
 }
 
-fn ffmpeg_records(case: &Case<'_>, server: &Server, name: &str, record: &OsStr) -> bool {
+fn ffmpeg_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     let transport = match case.way {
         Way::Multicast => "udp_multicast",
         Way::Tcp => "tcp",
     };
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-nostdin"]);
-    command.args(["-rtsp_transport", transport, "-i", &case.url(server), "-map", "0"]);
+    command.args(["-rtsp_transport", transport, "-i", &case.url(), "-map", "0"]);
     command.args(["-c", "copy", "-f", "mpegts", "-t", RECORD_SECONDS]).arg(record);
     client(name, &mut command).map(|outcome| outcome.succeeded()).is_some()
 }
 
 /// Stopped by a signal, as a channel has no end; its exit status says so.
-fn gstreamer_records(case: &Case<'_>, server: &Server, name: &str, record: &OsStr) -> bool {
+fn gstreamer_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     if !gstreamer::has_elements(name, &["rtspsrc", "rtpmp2tdepay", "filesink"]) {
         return false;
     }
@@ -127,13 +143,13 @@ fn gstreamer_records(case: &Case<'_>, server: &Server, name: &str, record: &OsSt
     };
     let mut command = Command::new("timeout");
     command.args(["-s", "INT", RECORD_SECONDS, "gst-launch-1.0", "-q", "rtspsrc"]);
-    command.arg(format!("protocols={protocols}")).arg(format!("location={}", case.url(server)));
+    command.arg(format!("protocols={protocols}")).arg(format!("location={}", case.url()));
     command.args(["!", "rtpmp2tdepay", "!", "filesink"]);
     command.arg(format!("location={}", record.display()));
     client(name, &mut command).is_some()
 }
 
-fn mpv_records(case: &Case<'_>, server: &Server, name: &str, record: &OsStr) -> bool {
+fn mpv_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     let transport = match case.way {
         Way::Multicast => "udp_multicast",
         Way::Tcp => "tcp",
@@ -141,11 +157,11 @@ fn mpv_records(case: &Case<'_>, server: &Server, name: &str, record: &OsStr) -> 
     let mut command = Command::new("mpv");
     command.args(["--no-config", "--no-terminal", "--vo=null", "--ao=null"]);
     command.arg(format!("--rtsp-transport={transport}")).arg(format!("--length={RECORD_SECONDS}"));
-    command.arg(format!("--stream-record={}", record.display())).arg(case.url(server));
+    command.arg(format!("--stream-record={}", record.display())).arg(case.url());
     client(name, &mut command).map(|outcome| outcome.succeeded()).is_some()
 }
 
-fn vlc_records(case: &Case<'_>, _: &Server, name: &str, record: &OsStr) -> bool {
+fn vlc_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     let [_, bare] = groups(case.channel.group, case.address);
     let options =
         ["--miface=left", "--demux=dump", "--demuxdump-access=file", "--demuxdump-file=-"];
@@ -174,36 +190,6 @@ fn assert_goes_round(streams: &[Vec<Frame>; 2], film: &[Frame]) {
     for (index, (found, sent)) in whole.iter().zip(film.iter().cycle()).enumerate() {
         assert!(same(found, sent), "frame {index} behind the start: {found:?}, not {sent:?}");
     }
-}
-
-/// Runs one case; false, with the panic printed, when it fails.
-fn runs(case: &Case<'_>, server: &Server) -> bool {
-    let name = case.name();
-    let began = Instant::now();
-    let play = || {
-        let record = server.cache().join(format!("{}.ts", name.replace(['/', ':'], "-")));
-        if !(case.client.records)(case, server, &name, record.as_os_str()) {
-            return false;
-        }
-        let Some(frames) = ffmpeg::frames(&name, &[], record.as_os_str(), &[]) else {
-            return false;
-        };
-        let streams = [0, 1].map(|stream| of_stream(&frames, stream));
-        for film in &case.channel.streams {
-            assert_goes_round(&streams, film);
-        }
-        true
-    };
-    // A thread of its own: its panic is this case's alone.
-    let played = thread::scope(|scope| scope.spawn(play).join());
-    let took = began.elapsed().as_secs_f64();
-    match played {
-        Ok(true) => println!("case: {name}: the film goes round, {took:.1} s"),
-        // The reason is printed.
-        Ok(false) => {}
-        Err(_) => println!("case: {name}: FAILED, {took:.1} s"),
-    }
-    played.is_ok()
 }
 
 /// The channels, and the settings that make them; `None` where there is no film.
@@ -275,33 +261,19 @@ fn inside_a_network_with_groups() {
     fs::write(&config, settings).expect("room for settings");
     let options = ["--config", config.to_str().expect("a plain path")];
     let server = Server::listening("[::]:0", &place, Command::new(PROGRAM), &options);
-    let mut cases = VecDeque::new();
+    await_whole_films(&server);
+    let mut cases = Vec::new();
     for client in CLIENTS {
         for channel in &channels {
-            let of = |way, address| Case { client, way, address, channel };
+            let of = |way, address| Recording { client, way, address, channel, server: &server };
             cases.extend(HERE.map(|address| of(Way::Multicast, address)));
             // VLC's plugin has no TCP.
             if client.name != "vlc" {
-                cases.push_back(of(Way::Tcp, HERE[0]));
+                cases.push(of(Way::Tcp, HERE[0]));
             }
         }
     }
-    await_whole_films(&server);
-    let (waiting, failed) = (Mutex::new(cases), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE {
-            scope.spawn(|| {
-                loop {
-                    let Some(case) = waiting.lock().unwrap().pop_front() else { break };
-                    if !runs(&case, &server) {
-                        failed.lock().unwrap().push(case.name());
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "failed, as said above: {}", failed.join(", "));
+    side_by_side::run(cases);
     let log = server.stop();
     assert!(!log.contains("panicked"), "{log}");
 }
@@ -310,5 +282,3 @@ fn inside_a_network_with_groups() {
 const RECORD_SECONDS: &str = "15";
 /// More than two films.
 const CHANNEL_WAIT: Duration = Duration::from_secs(30);
-/// Cases at once: more would make clients late on two cores.
-const SIDE_BY_SIDE: usize = 8;

@@ -24,6 +24,7 @@ mod index;
 mod matrix;
 mod receive;
 mod seeks;
+mod side_by_side;
 mod socket;
 mod vlc;
 

@@ -8,18 +8,15 @@
 //!
 //! Sources: RFC 2326 §10.12, §12.39.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
-use std::thread;
-use std::time::Instant;
 
 use crate::ffmpeg::{self, Frame, assert_frames, of_stream};
 use crate::harness::film::short_film;
 use crate::harness::{PROGRAM, Place, Server};
+use crate::side_by_side::{self, Case};
 use crate::{assert_bytes, client, gstreamer, vlc};
 
 /// Transport of the media.
@@ -40,19 +37,18 @@ struct Title {
     frames: Vec<Frame>,
 }
 
-/// One cell of the matrix.
-#[derive(Clone, Copy)]
-struct Case<'a> {
+struct Play<'a> {
     client: &'static Client,
     way: Way,
     address: IpAddr,
     title: &'a Title,
+    server: &'a Server,
 }
 
 struct Client {
     name: &'static str,
     /// Plays the title of a case at a URL; false when a part of the client is not installed.
-    plays: fn(&Case<'_>, &Server, &str) -> bool,
+    plays: fn(&Play<'_>, &str) -> bool,
     /// Reason why the client cannot play a case.
     lacks: fn(Way, IpAddr) -> Option<&'static str>,
 }
@@ -68,14 +64,7 @@ const CLIENTS: &[Client] = &[
 const WAYS: &[Way] = &[Way::Udp, Way::Tcp, Way::Tunnel];
 const ADDRESSES: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-impl Case<'_> {
-    /// Name for messages: `matrix::ffmpeg/tcp/ipv6/two.ts`.
-    fn name(&self) -> String {
-        let way = format!("{:?}", self.way).to_lowercase();
-        let family = if self.address.is_ipv4() { "ipv4" } else { "ipv6" };
-        format!("matrix::{}/{way}/{family}/{}", self.client.name, self.title.name)
-    }
-
+impl Play<'_> {
     /// URL of the title with this scheme.
     fn url(&self, scheme: &str, port: u16) -> String {
         let address = std::net::SocketAddr::new(self.address, port);
@@ -83,26 +72,47 @@ impl Case<'_> {
     }
 }
 
-fn cases(titles: &[Title]) -> Vec<Case<'_>> {
+impl Case for Play<'_> {
+    /// As `matrix::ffmpeg/tcp/ipv6/two.ts`.
+    fn name(&self) -> String {
+        let way = format!("{:?}", self.way).to_lowercase();
+        let family = if self.address.is_ipv4() { "ipv4" } else { "ipv6" };
+        format!("matrix::{}/{way}/{family}/{}", self.client.name, self.title.name)
+    }
+
+    fn plays(&self, name: &str) -> bool {
+        if let Some(reason) = (self.client.lacks)(self.way, self.address) {
+            eprintln!("skip: {name}: {reason}");
+            return false;
+        }
+        if let Err(error) = UdpSocket::bind((self.address, 0)) {
+            eprintln!("skip: {name}: no address {}: {error}", self.address);
+            return false;
+        }
+        (self.client.plays)(self, name)
+    }
+}
+
+fn cases<'a>(titles: &'a [Title], server: &'a Server) -> Vec<Play<'a>> {
     let mut cases = Vec::new();
     for client in CLIENTS {
         for (&way, &address) in
             WAYS.iter().flat_map(|way| ADDRESSES.iter().map(move |address| (way, address)))
         {
-            let of_title = |title| Case { client, way, address, title };
+            let of_title = |title| Play { client, way, address, title, server };
             cases.extend(titles.iter().map(of_title));
         }
     }
     cases
 }
 
-fn ffmpeg_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
     let transport = match case.way {
         Way::Udp => "udp",
         Way::Tcp => "tcp",
         Way::Tunnel => "http",
     };
-    let url = case.url("rtsp", server.rtsp.port());
+    let url = case.url("rtsp", case.server.rtsp.port());
     let options = ["-copyts", "-rtsp_transport", transport];
     let Some(received) = ffmpeg::frames(name, &options, OsStr::new(&url), &[]) else {
         return false;
@@ -114,7 +124,7 @@ fn ffmpeg_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
 
 /// Byte by byte. An exit status is not judged: at the end of a stream two of GStreamer's threads
 /// may each close the session, and the second then reports a closed connection.
-fn gstreamer_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     if !gstreamer::has_elements(name, &["rtspsrc", "rtpmp2tdepay", "fdsink"]) {
         return false;
     }
@@ -125,7 +135,7 @@ fn gstreamer_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
     };
     let mut command = Command::new("gst-launch-1.0");
     command.args(["-q", "rtspsrc"]).arg(format!("protocols={protocols}"));
-    command.arg(format!("location={}", case.url(scheme, server.rtsp.port())));
+    command.arg(format!("location={}", case.url(scheme, case.server.rtsp.port())));
     command.args(["!", "rtpmp2tdepay", "!", "fdsink", "fd=1", "sync=false"]);
     let Some(outcome) = client(name, &mut command) else { return false };
     assert_bytes(&outcome.stdout, &case.title.bytes);
@@ -134,20 +144,20 @@ fn gstreamer_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
 
 /// mpv selects one picture and one sound and records their frames: those of the last programme, so
 /// that the streams of the second are found, too.
-fn mpv_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+fn mpv_plays(case: &Play<'_>, name: &str) -> bool {
     let transport = match case.way {
         Way::Udp => "udp",
         Way::Tcp => "tcp",
         Way::Tunnel => "http",
     };
     let programme = case.title.programmes;
-    let record = server.cache().join(format!("{}.ts", name.replace(['/', ':'], "-")));
+    let record = case.server.cache().join(format!("{}.ts", name.replace(['/', ':'], "-")));
     let mut command = Command::new("mpv");
     command.args(["--no-config", "--no-terminal", "--vo=null", "--ao=null"]);
     command.arg(format!("--rtsp-transport={transport}"));
     command.arg(format!("--vid={programme}")).arg(format!("--aid={programme}"));
     command.arg(format!("--stream-record={}", record.display()));
-    command.arg(case.url("rtsp", server.rtsp.port()));
+    command.arg(case.url("rtsp", case.server.rtsp.port()));
     let Some(outcome) = client(name, &mut command) else { return false };
     outcome.succeeded();
     let Some(received) = ffmpeg::frames(name, &[], record.as_os_str(), &[]) else { return false };
@@ -157,9 +167,9 @@ fn mpv_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
     true
 }
 
-fn vlc_plays(case: &Case<'_>, server: &Server, name: &str) -> bool {
+fn vlc_plays(case: &Play<'_>, name: &str) -> bool {
     let options = ["--demux=dump", "--demuxdump-access=file", "--demuxdump-file=-"];
-    let url = case.url("rtsp", server.rtsp.port());
+    let url = case.url("rtsp", case.server.rtsp.port());
     let Some(received) = vlc::output(name, &url, &options) else { return false };
     assert_bytes(&received, &case.title.bytes);
     true
@@ -208,32 +218,6 @@ fn all_frames(test: &str, path: &Path) -> Option<Vec<Frame>> {
     ffmpeg::frames(test, &["-copyts"], path.as_os_str(), &[])
 }
 
-/// Runs one case; false, with the panic printed, when it fails.
-fn runs(case: &Case<'_>, server: &Server) -> bool {
-    let name = case.name();
-    if let Some(reason) = (case.client.lacks)(case.way, case.address) {
-        eprintln!("skip: {name}: {reason}");
-        return true;
-    }
-    let bound = UdpSocket::bind((case.address, 0));
-    if let Err(error) = bound {
-        eprintln!("skip: {name}: no address {}: {error}", case.address);
-        return true;
-    }
-    let began = Instant::now();
-    let play = || (case.client.plays)(case, server, &name);
-    // A thread of its own: its panic is this case's alone.
-    let played = thread::scope(|scope| scope.spawn(play).join());
-    let took = began.elapsed().as_secs_f64();
-    match played {
-        Ok(true) => eprintln!("case: {name}: equal, {took:.1} s"),
-        // The reason is printed.
-        Ok(false) => {}
-        Err(_) => eprintln!("case: {name}: FAILED, {took:.1} s"),
-    }
-    played.is_ok()
-}
-
 #[test]
 fn every_client_receives_every_film_over_every_transport() {
     let test = "matrix::every_client_receives_every_film_over_every_transport";
@@ -248,25 +232,7 @@ fn every_client_receives_every_film_over_every_transport() {
     for title in &titles {
         server.await_stream(title.name);
     }
-    let cases = cases(&titles);
-    let (waiting, failed) = (Mutex::new(VecDeque::from(cases)), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..SIDE_BY_SIDE {
-            scope.spawn(|| {
-                loop {
-                    let Some(case) = waiting.lock().unwrap().pop_front() else { break };
-                    if !runs(&case, &server) {
-                        failed.lock().unwrap().push(case.name());
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "failed, as said above: {}", failed.join(", "));
+    side_by_side::run(cases(&titles, &server));
     let log = server.stop();
     assert!(!log.contains("panicked"), "{log}");
 }
-
-/// Cases at once: more would make clients late on two cores.
-const SIDE_BY_SIDE: usize = 8;
