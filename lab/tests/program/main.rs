@@ -288,7 +288,7 @@ fn bad_input_is_told_what_to_write() {
         (&["paths", "--sink", "bucket"][..], 2, "write ifb-software, ifb-device or veth"),
         (&["cipher", "--member", "rot13"][..], 2, "no such cipher here; write one of"),
         (&["cipher", "--size", "100"][..], 2, "no whole blocks; write 112"),
-        (&["paths", "--transport", "pigeon"][..], 2, "write rtp, udp or tcp"),
+        (&["paths", "--transport", "pigeon"][..], 2, "write rtp, udp, tcp or interleaved"),
         (&["paths", "--interface", "lo"][..], 2, "--to"),
     ] {
         let output = lab(arguments);
@@ -342,5 +342,5 @@ fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
         rows.iter().find(|row| row["member"] == "mmap_gso" && row["metric"] == "CPU cost");
     assert_eq!(cpu_s_per_gb.unwrap()["parameters"]["sink"], "card", "{results}");
     let notes = results["notes"].to_string();
-    assert!(notes.contains("downloads are not measured by an interface"), "{notes}");
+    assert!(notes.contains("are not measured by an interface"), "{notes}");
 }
