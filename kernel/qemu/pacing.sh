@@ -123,7 +123,9 @@ cat >"$root/init" <<-INIT
 INIT
 chmod +x "$root/init"
 
-"$here/boot.sh" --root "$root" --linux "$series" --processors 2 --memory 2048 \
+# With two emulated processors the kernel of 6.12 has stopped with an int3 twice: it patches its own
+# code when fq begins, and the emulator may show the other processor half of it.
+"$here/boot.sh" --root "$root" --linux "$series" --processors 1 --memory 2048 \
 	--timeout "$limit_s" --log "$scratch/log" >/dev/null &
 pid=$!
 status=0
