@@ -47,6 +47,8 @@ pub(crate) struct Choice {
     pub(crate) image: Option<ByBurst>,
     /// Sends frames from the file, on RTSP connections.
     pub(crate) framed: &'static Spec,
+    /// Sends frames from the wire image, if images are used.
+    pub(crate) framed_image: Option<&'static Spec>,
 }
 
 /// A path for short bursts and one for long ones, often the same path.
@@ -77,7 +79,9 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let streams = Choice {
         gathered: search.by_burst(GATHERED, &gathered).expect("the reference has no needs"),
         image: search.by_burst(IMAGED, &image),
-        framed: framed(),
+        framed: framed(Feed::Gathered).expect("the reference gathers"),
+        framed_image: framed(Feed::Image)
+            .filter(|spec| config.cache_bytes_max > 0 && (spec.probe)(&host).is_ok()),
     };
     let download = search.cheapest(Transport::Tcp, 0, DOWNLOADS, &|_| true);
     let download = download.expect("the reference has no needs").spec;
@@ -121,7 +125,10 @@ fn forced(spec: &'static Spec, default: Choice, config: &Config) -> Result<Choic
         Open::Stream { feed: Feed::Image, .. } => {
             Ok(Choice { image: Some(ByBurst::always(spec)), ..default })
         }
-        _ => Ok(Choice { gathered: ByBurst::always(spec), image: None, ..default }),
+        _ => {
+            let gathered = ByBurst::always(spec);
+            Ok(Choice { gathered, image: None, framed_image: None, ..default })
+        }
     }
 }
 
@@ -134,6 +141,9 @@ impl Chosen {
         let gathered = pair(self.streams.gathered);
         let images = self.streams.image.map_or("none".to_owned(), pair);
         tracing::info!("streams by {gathered}; from wire images: {images}");
+        let framed = self.streams.framed.name;
+        let framed_images = self.streams.framed_image.map_or("none", |spec| spec.name);
+        tracing::info!("frames over TCP by {framed}; from wire images: {framed_images}");
         tracing::info!("downloads by {}", self.download.name);
     }
 }
@@ -228,11 +238,11 @@ impl Search<'_> {
     }
 }
 
-/// Returns the path of frames on RTSP connections: the one that needs no image.
-fn framed() -> &'static Spec {
-    let is_gathered =
-        |spec: &&&Spec| matches!(spec.open, Open::Interleaved { feed: Feed::Gathered, .. });
-    paths::INTERLEAVED_PATHS.iter().find(is_gathered).expect("the reference gathers")
+/// Returns the path of frames on RTSP connections that is fed so.
+fn framed(wanted: Feed) -> Option<&'static Spec> {
+    let is_fed_so =
+        |spec: &&&Spec| matches!(spec.open, Open::Interleaved { feed, .. } if feed == wanted);
+    paths::INTERLEAVED_PATHS.iter().find(is_fed_so).copied()
 }
 
 fn unknown(name: &str) -> Error {
@@ -275,6 +285,16 @@ mod tests {
         let chosen = choose(&with(Vec::new())).unwrap();
         assert_eq!(chosen.streams.gathered.short.name, "mmap_gso");
         assert_eq!(chosen.download.name, "sendfile");
+        let framed = (chosen.streams.framed.name, chosen.streams.framed_image.unwrap().name);
+        assert_eq!(framed, ("framed_writev", "framed_sendfile"));
+    }
+
+    #[test]
+    fn without_room_for_images_none_is_sent() {
+        let mut config = with(Vec::new());
+        config.cache_bytes_max = 0;
+        let chosen = choose(&config).unwrap().streams;
+        assert!(chosen.image.is_none() && chosen.framed_image.is_none());
     }
 
     #[test]
@@ -310,5 +330,6 @@ mod tests {
         let chosen = choose(&config).unwrap();
         assert_eq!(chosen.streams.gathered.long.name, "mmap_writev");
         assert!(chosen.streams.image.is_none(), "an image would be sent another way");
+        assert!(chosen.streams.framed_image.is_none());
     }
 }

@@ -25,6 +25,7 @@ use media::plan::PacketPlan;
 
 use crate::error::Error;
 use crate::library::asset::Source;
+use crate::wire_image::ImageLayout;
 
 /// Packets of a session known to be in memory, in one form of its asset.
 #[derive(Default)]
@@ -75,7 +76,17 @@ impl ReadyRange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendForm {
     Source,
-    Image,
+    Image(ImageLayout),
+}
+
+impl SendForm {
+    /// Returns 0 for the file and 1 for an image; a session has one image at most.
+    pub(crate) const fn kind(self) -> usize {
+        match self {
+            SendForm::Source => 0,
+            SendForm::Image(_) => 1,
+        }
+    }
 }
 
 /// Times at which parts of an asset were last made resident, in one form, for all its sessions.
@@ -240,9 +251,9 @@ pub(crate) fn fetch(window: &Window) -> bool {
     let (plan, packets) = (&window.source.asset.plan, &window.packets);
     let fetched = match window.form {
         SendForm::Source => window.source.media.prefetch(file_range(plan, packets)),
-        SendForm::Image => {
-            let range = plan.wire_offset(packets.start)..plan.wire_offset(packets.end);
-            return window.source.image().is_some_and(|image| image.make_ready(range));
+        SendForm::Image(layout) => {
+            let range = layout.offset(plan, packets.start)..layout.offset(plan, packets.end);
+            return window.source.image(layout).is_some_and(|image| image.make_ready(range));
         }
     };
     match fetched {
@@ -266,7 +277,7 @@ pub(crate) fn within(
     let fits = |end: u64| {
         let bytes = match form {
             SendForm::Source => file_range(plan, &(start..end)),
-            SendForm::Image => plan.wire_offset(start)..plan.wire_offset(end),
+            SendForm::Image(layout) => layout.offset(plan, start)..layout.offset(plan, end),
         };
         bytes.end - bytes.start <= bytes_max
     };

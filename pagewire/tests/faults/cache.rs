@@ -13,6 +13,7 @@ use crate::files::as_somebody_else;
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Place, Server};
+use crate::interleaved::Reader;
 
 /// Short: it is played again and again.
 fn clip(seed: u64) -> Vec<u8> {
@@ -117,8 +118,56 @@ fn a_plan_that_cannot_be_replaced_is_done_without() {
     assert_eq!(listed(&place.cache().join("plans")), [plan], "nothing half-written is left");
 }
 
+/// Plays it on an RTSP connection from beginning to end and asserts that it is `bytes`.
+#[track_caller]
+fn assert_plays_framed(server: &Server, name: &str, bytes: &[u8]) {
+    assert_plays_on((0, "0-1"), server, name, bytes);
+}
+
+#[track_caller]
+fn assert_plays_on((rtp, channels): (u8, &str), server: &Server, name: &str, bytes: &[u8]) {
+    let mut reader = Reader::to(server);
+    let session = reader.play(name, channels);
+    assert!(reader.media_to_bye(rtp) == bytes, "not the file");
+    let reply = reader.ask("TEARDOWN", name, &[&session]);
+    assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
+}
+
+/// An image's frames are of channel 0; a reader on other channels gets the same from the file.
+#[test]
+fn framed_images_serve_readers_on_their_channel() {
+    let (place, bytes) = (Place::new(), clip(48));
+    place.put("a.ts", &bytes);
+    let server = start(&place, &[]);
+    assert_plays_on((4, "4-5"), &server, "a.ts", &bytes);
+    assert_eq!(listed(&place.cache().join("images")).len(), 0, "nobody could use an image");
+    assert_plays_framed(&server, "a.ts", &bytes);
+    server.await_log("a.ts: framed wire image ready");
+    for _ in 0..2 {
+        assert_plays_framed(&server, "a.ts", &bytes);
+        assert_plays_on((4, "4-5"), &server, "a.ts", &bytes);
+        assert_plays(&server, "a.ts", &bytes);
+    }
+    server.await_log("a.ts: wire image ready");
+    let images = listed(&place.cache().join("images"));
+    assert_eq!(images.len(), 2, "one for datagrams and one of frames: {images:?}");
+    let log = server.stop();
+    assert!(!log.contains("dropped"), "{log}");
+}
+
 #[test]
 fn a_damaged_wire_image_is_made_again() {
+    assert_damaged_images_are_made_again(|server, name, bytes| {
+        assert_plays(server, name, bytes);
+    });
+}
+
+#[test]
+fn a_damaged_framed_image_is_made_again() {
+    assert_damaged_images_are_made_again(assert_plays_framed);
+}
+
+fn assert_damaged_images_are_made_again(play: fn(&Server, &str, &[u8])) {
     let damages: &[Damage] = &[
         |good| good.to_vec(),
         |good| flipped(good, 0),
@@ -137,7 +186,7 @@ fn a_damaged_wire_image_is_made_again() {
         let (place, bytes) = (Place::new(), clip(42));
         place.put("a.ts", &bytes);
         let server = start(&place, &[]);
-        assert_plays(&server, "a.ts", &bytes);
+        play(&server, "a.ts", &bytes);
         server.await_log("wire image ready");
         server.stop();
         let image = only(&place, "images", "wire");
@@ -148,7 +197,7 @@ fn a_damaged_wire_image_is_made_again() {
         // One with a bad block is dropped at the first play and made again by one that begins after
         // that is over, a moment after the answer to TEARDOWN.
         for _ in 0..10 {
-            assert_plays(&server, "a.ts", &bytes);
+            play(&server, "a.ts", &bytes);
             if index == 0 || server.log().contains("wire image ready") {
                 break;
             }
@@ -156,7 +205,7 @@ fn a_damaged_wire_image_is_made_again() {
         if index > 0 {
             server.await_log("wire image ready");
         }
-        assert_plays(&server, "a.ts", &bytes);
+        play(&server, "a.ts", &bytes);
         let index_now = server.index();
         let count = |name: &str| index_now["server"][name].as_u64().expect("a count");
         let noticed = count("images_invalid") + count("images_dropped") > 0;

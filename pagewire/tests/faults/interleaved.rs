@@ -160,7 +160,7 @@ impl Reader {
 
     /// Reads media of `channel` up to BYE on the next; returns the payload, in order and whole.
     #[track_caller]
-    fn media_to_bye(&mut self, channel: u8) -> Vec<u8> {
+    pub(crate) fn media_to_bye(&mut self, channel: u8) -> Vec<u8> {
         let (mut payload, mut expected) = (Vec::new(), None);
         loop {
             let (found, data) = self.frame();

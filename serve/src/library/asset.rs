@@ -3,7 +3,8 @@
 //!
 //! A plan takes a few megabytes for hours of media, so it stays in memory while the asset is
 //! streamed and is read from the cache afterwards. All sessions of one asset share one [`Source`]:
-//! one descriptor, one map, one wire image, so a session costs a socket and little else.
+//! one descriptor, one map, one wire image for each layout, so a session costs a socket and little
+//! else.
 //!
 //! Does not find assets ([`crate::library`]) or make wire images ([`crate::wire_image`]).
 
@@ -17,7 +18,7 @@ use paths::MappedFile;
 use crate::channel::window::{ChannelWindow, WindowPlace};
 use crate::library::growing_file::Growth;
 use crate::prefetch::{Residency, SendForm};
-use crate::wire_image::WireImage;
+use crate::wire_image::{ImageLayout, WireImage};
 
 /// A file with a plan.
 pub(crate) struct Asset {
@@ -36,12 +37,28 @@ pub(crate) struct Asset {
 pub(crate) struct Source {
     pub(crate) asset: Arc<Asset>,
     pub(crate) media: MappedFile,
-    /// Set once, when the wire image is made; sessions then switch to it in mid-stream.
-    image: OnceLock<WireImage>,
-    /// True from the first request for an image on, so that it is requested once.
-    pub(crate) image_asked: AtomicBool,
+    packets_image: ImageSlot,
+    frames_image: ImageSlot,
     file_residence: Residency,
-    image_residence: Residency,
+}
+
+/// Place of an asset's wire image of one layout.
+struct ImageSlot {
+    /// Set once, when the image is made; sessions then switch to it in mid-stream.
+    image: OnceLock<WireImage>,
+    /// True from the first request for the image on, so that it is requested once.
+    asked: AtomicBool,
+    residence: Residency,
+}
+
+impl ImageSlot {
+    fn new(packets: u64, asked: bool) -> ImageSlot {
+        ImageSlot {
+            image: OnceLock::new(),
+            asked: AtomicBool::new(asked),
+            residence: Residency::new(packets),
+        }
+    }
 }
 
 impl Asset {
@@ -124,14 +141,14 @@ impl Asset {
     /// Creates a source with this open file, regardless of a recording's newest plan.
     pub(crate) fn opened(self: &Arc<Asset>, media: MappedFile) -> Arc<Source> {
         let packets = self.plan.packets();
+        // The image of a recording or a channel would soon be outdated: it counts as requested.
+        let asked = self.continues();
         Arc::new(Source {
             file_residence: Residency::new(packets),
-            image_residence: Residency::new(packets),
+            packets_image: ImageSlot::new(packets, asked),
+            frames_image: ImageSlot::new(packets, asked),
             asset: self.clone(),
             media,
-            image: OnceLock::new(),
-            // True for a recording and a channel: its image would soon be outdated.
-            image_asked: AtomicBool::new(self.continues()),
         })
     }
 }
@@ -193,27 +210,44 @@ impl Source {
         if self.asset.continues() { u64::MAX } else { self.asset.plan.packets() }
     }
 
-    /// Returns the recently resident parts of the file or of the image.
+    /// Returns the recently resident parts of the file or of an image.
     pub(crate) fn residence(&self, form: SendForm) -> &Residency {
         match form {
             SendForm::Source => &self.file_residence,
-            SendForm::Image => &self.image_residence,
+            SendForm::Image(layout) => &self.slot(layout).residence,
         }
     }
 
     /// Returns the wire image once it is made and while it is intact. A dropped one is made again
     /// for the next play after these sessions.
-    pub(crate) fn image(&self) -> Option<&WireImage> {
-        self.image.get().filter(|image| !image.is_dropped())
+    pub(crate) fn image(&self, layout: ImageLayout) -> Option<&WireImage> {
+        self.slot(layout).image.get().filter(|image| !image.is_dropped())
     }
 
-    pub(crate) fn set_image(&self, image: WireImage) {
+    pub(crate) fn set_image(&self, layout: ImageLayout, image: WireImage) {
         // An image is requested once, so it is unset here.
-        let _ = self.image.set(image);
+        let _ = self.slot(layout).image.set(image);
+    }
+
+    /// True when an image has been requested, or none is to be.
+    pub(crate) fn is_image_asked(&self, layout: ImageLayout) -> bool {
+        self.slot(layout).asked.load(Ordering::Relaxed)
     }
 
     /// Returns true on the first call only.
-    pub(crate) fn ask_image(&self) -> bool {
-        !self.image_asked.swap(true, Ordering::Relaxed)
+    pub(crate) fn ask_image(&self, layout: ImageLayout) -> bool {
+        !self.slot(layout).asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// Lets a later play request the image again.
+    pub(crate) fn let_ask_image(&self, layout: ImageLayout) {
+        self.slot(layout).asked.store(false, Ordering::Relaxed);
+    }
+
+    fn slot(&self, layout: ImageLayout) -> &ImageSlot {
+        match layout {
+            ImageLayout::Packets => &self.packets_image,
+            ImageLayout::Frames => &self.frames_image,
+        }
     }
 }

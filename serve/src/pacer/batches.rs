@@ -15,23 +15,38 @@ use wire::rtsp::INTERLEAVED_HEADER_BYTES;
 use super::Tools;
 use crate::library::asset::Source;
 use crate::rtsp::stream_session::Shift;
+use crate::wire_image::ImageLayout;
 
 impl Tools {
+    /// True when there is a path for images of that layout.
+    pub(super) fn sends_images(&self, layout: ImageLayout) -> bool {
+        match layout {
+            ImageLayout::Packets => self.image.is_some(),
+            ImageLayout::Frames => self.framed_image.is_some(),
+        }
+    }
+
     /// Returns a segment run of the wire image and its path; `None` if the image was dropped.
     pub(super) fn image_batch<'a>(
         &'a mut self,
         source: &'a Source,
         packets: Range<u64>,
     ) -> Option<(&'a mut dyn StreamPath, Batch<'a>)> {
-        let plan = &source.asset.plan;
-        let image = source.image()?;
-        let offset = plan.wire_offset(packets.start);
-        let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
-        let bytes = plan.wire_offset(packets.end) - offset;
-        let count = (packets.end - packets.start) as u32;
-        let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
+        let batch = image_run(source, ImageLayout::Packets, packets)?;
         let path = self.image.as_mut().expect("the form is chosen by the path being there");
-        Some((path.of(count.into()), batch))
+        Some((path.of(batch.packets.into()), batch))
+    }
+
+    /// Returns a segment run of the wire image in frames and its path; `None` if the image was
+    /// dropped.
+    pub(super) fn framed_image_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+    ) -> Option<(&'a mut dyn InterleavedPath, Batch<'a>)> {
+        let batch = image_run(source, ImageLayout::Frames, packets)?;
+        let path = self.framed_image.as_mut().expect("the form is chosen by the path being there");
+        Some((&mut **path, batch))
     }
 
     /// Returns a segment run of the file with RTP headers, and its path.
@@ -71,4 +86,15 @@ impl Tools {
         let batch = Batch::gathered(&source.media, count, segment_bytes, heads, pieces);
         (&mut *self.framed, batch)
     }
+}
+
+/// Returns packets of an image, all of one segment run, as a batch.
+fn image_run(source: &Source, layout: ImageLayout, packets: Range<u64>) -> Option<Batch<'_>> {
+    let plan = &source.asset.plan;
+    let image = source.image(layout)?;
+    let offset = layout.offset(plan, packets.start);
+    let segment_bytes = layout.offset(plan, packets.start + 1) - offset;
+    let bytes = layout.offset(plan, packets.end) - offset;
+    let count = (packets.end - packets.start) as u32;
+    Some(Batch::image(&image.media, count, segment_bytes as u32, offset, bytes))
 }

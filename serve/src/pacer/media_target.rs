@@ -17,6 +17,7 @@ use paths::Destination;
 
 use crate::rtsp::rtsp_output::RtspOutput;
 use crate::rtsp::stream_session::MediaClock;
+use crate::wire_image::ImageLayout;
 
 /// Target of a session's media.
 pub(crate) enum MediaTarget {
@@ -47,6 +48,14 @@ impl MediaTarget {
             // The skip comes first.
             MediaTarget::Stream(target) if target.is_blocked => BACKLOG_MAX * 2,
             _ => BEHIND_MAX,
+        }
+    }
+
+    /// Returns the layout of the wire image that can be sent to it, if any.
+    pub(crate) fn image_layout(&self) -> Option<ImageLayout> {
+        match self {
+            MediaTarget::Datagrams(_) => Some(ImageLayout::Packets),
+            MediaTarget::Stream(target) => ImageLayout::of_channel(target.channel),
         }
     }
 

@@ -118,6 +118,7 @@ impl Pacers {
                 gathered: Sending::open(choice.gathered)?,
                 image: choice.image.map(Sending::open).transpose()?,
                 framed: open_framed(choice.framed)?,
+                framed_image: choice.framed_image.map(open_framed).transpose()?,
                 departing: pacing.is_txtime().then(open_departing).transpose()?,
                 gather: Gather::default(),
                 meter: PacerMeter::new(meter.clone()),
@@ -198,6 +199,7 @@ pub(crate) struct Tools {
     gathered: Sending,
     image: Option<Sending>,
     framed: Box<dyn InterleavedPath>,
+    framed_image: Option<Box<dyn InterleavedPath>>,
     /// Sends with departure times, if sessions may have them.
     departing: Option<Box<dyn StreamPath>>,
     gather: Gather,

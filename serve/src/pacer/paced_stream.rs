@@ -309,32 +309,35 @@ impl PacedStream {
 
     /// Returns the form to send in and one past the last packet in memory; asks for more in time.
     fn ready(&mut self, tools: &Tools) -> (SendForm, u64) {
-        // The image holds unshifted numbers and no frames, and its path carries no departure
-        // times.
-        let imaged = matches!(self.to, MediaTarget::Datagrams(_))
-            && self.departures.is_none()
-            && self.shift == Shift::default()
-            && tools.image.is_some()
-            && self.source.image().is_some();
-        if imaged {
-            let ready = self.ask_ahead(SendForm::Image, tools);
+        if let Some(form) = self.image_form(tools) {
+            let ready = self.ask_ahead(form, tools);
             if ready > self.next {
-                return (SendForm::Image, ready);
+                return (form, ready);
             }
             // The image exists but is not known to be in memory: continue from the file if that is.
             let ready = self.link.source.ready_to(self.next);
             if ready > self.next {
                 return (SendForm::Source, ready);
             }
-            return (SendForm::Image, self.next);
+            return (form, self.next);
         }
         (SendForm::Source, self.ask_ahead(SendForm::Source, tools))
+    }
+
+    /// Returns the image to send from; `None` while there is none for this session.
+    fn image_form(&self, tools: &Tools) -> Option<SendForm> {
+        // An image holds unshifted numbers, and its path carries no departure times.
+        if self.departures.is_some() || self.shift != Shift::default() {
+            return None;
+        }
+        let layout = self.to.image_layout().filter(|&layout| tools.sends_images(layout))?;
+        self.source.image(layout).map(|_| SendForm::Image(layout))
     }
 
     /// Returns one past the last packet in memory. The mark is shared with readers, in memory of
     /// its own, so it is read when half of the window is used, not at every step.
     fn ask_ahead(&mut self, form: SendForm, tools: &Tools) -> u64 {
-        let seen = self.seen[form as usize];
+        let seen = self.seen[form.kind()];
         if self.next < seen.look_at {
             return seen.ready;
         }
@@ -358,7 +361,7 @@ impl PacedStream {
             true => plan.packets_before(plan.ticks(ready).saturating_sub(half)).min(ready),
             false => ready,
         };
-        self.seen[form as usize] = Seen { ready, look_at };
+        self.seen[form.kind()] = Seen { ready, look_at };
         ready
     }
 
@@ -375,7 +378,7 @@ impl PacedStream {
     fn mark(&self, form: SendForm) -> &crate::prefetch::ReadyRange {
         match form {
             SendForm::Source => &self.link.source,
-            SendForm::Image => &self.link.image,
+            SendForm::Image(_) => &self.link.image,
         }
     }
 
@@ -445,7 +448,11 @@ impl PacedStream {
         let to = match &mut self.to {
             MediaTarget::Datagrams(to) => to,
             MediaTarget::Stream(to) => {
-                let (path, batch) = tools.framed_batch(source, run, shift, to.channel);
+                let framed = match form {
+                    SendForm::Image(_) => tools.framed_image_batch(source, run),
+                    SendForm::Source => Some(tools.framed_batch(source, run, shift, to.channel)),
+                };
+                let (path, batch) = framed.ok_or(SendError::Blocked)?;
                 let mut output = to.output.lock();
                 let sent = path.send(&batch, &mut output, tally);
                 to.is_blocked |= sent == Err(SendError::Blocked) || output.rest_bytes() > 0;
@@ -453,7 +460,7 @@ impl PacedStream {
             }
         };
         let batch = match form {
-            SendForm::Image => tools.image_batch(source, run),
+            SendForm::Image(_) => tools.image_batch(source, run),
             SendForm::Source => Some(tools.gathered_batch(source, run, shift, at)),
         };
         let sent = match batch {
@@ -515,17 +522,17 @@ impl PacedStream {
 
     /// Returns the result of a step whose send call failed.
     fn step_after(&self, error: &SendError, form: SendForm) -> Step {
-        match error {
-            SendError::Blocked => Step::Wait,
+        match (error, form) {
+            (SendError::Blocked, _) => Step::Wait,
             // The image was truncated or unreadable after its comparison; the asset may be intact.
-            SendError::Shrunk { .. } if form == SendForm::Image => {
-                if let Some(image) = self.source.image() {
+            (SendError::Shrunk { .. }, SendForm::Image(layout)) => {
+                if let Some(image) = self.source.image(layout) {
                     image.drop_out(&error.to_string());
                 }
                 Step::Wait
             }
-            SendError::Gone { .. } => Step::Ended(StreamEnd::Gone),
-            error => Step::Ended(StreamEnd::Broken(format!("{}: {error}", self.source.asset.name))),
+            (SendError::Gone { .. }, _) => Step::Ended(StreamEnd::Gone),
+            _ => Step::Ended(StreamEnd::Broken(format!("{}: {error}", self.source.asset.name))),
         }
     }
 }

@@ -461,10 +461,12 @@ impl RtspConnection {
             control.report_at = self.server.now() + FIRST_REPORT;
             (control.play, control.shift, from..end)
         };
-        if !source.image_asked.load(Ordering::Relaxed) {
+        if let Some(layout) = session.transport.image_layout()
+            && !source.is_image_asked(layout)
+        {
             let provider = (self.server.clone(), source.clone());
             // It opens a file, so it runs on a thread that may block.
-            tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
+            tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1, layout));
         }
         let starting = Starting {
             source: source.holding(packets.start),

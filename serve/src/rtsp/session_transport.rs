@@ -12,6 +12,7 @@ use wire::rtsp::ChannelPair;
 
 use crate::rtsp::media_ports::Lease;
 use crate::rtsp::rtsp_output::RtspOutput;
+use crate::wire_image::ImageLayout;
 
 /// Transport of one session.
 pub(crate) enum SessionTransport {
@@ -62,6 +63,15 @@ impl SessionTransport {
     /// True when the media uses the RTSP connection itself, and ends with it.
     pub(crate) fn is_interleaved(&self) -> bool {
         matches!(self, SessionTransport::Interleaved { .. })
+    }
+
+    /// Returns the layout of the wire image that can serve the session, if any.
+    pub(crate) fn image_layout(&self) -> Option<ImageLayout> {
+        match self {
+            SessionTransport::Udp(_) => Some(ImageLayout::Packets),
+            SessionTransport::Interleaved { channels, .. } => ImageLayout::of_channel(channels.rtp),
+            SessionTransport::Multicast { .. } => None,
+        }
     }
 
     /// Sends the RTCP packet that ends a stream; a slow reader over TCP gets it later.

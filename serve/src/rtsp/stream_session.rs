@@ -116,7 +116,7 @@ impl Link {
     pub(crate) fn mark(&self, form: SendForm) -> Arc<ReadyRange> {
         match form {
             SendForm::Source => self.source.clone(),
-            SendForm::Image => self.image.clone(),
+            SendForm::Image(_) => self.image.clone(),
         }
     }
 

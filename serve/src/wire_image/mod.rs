@@ -2,11 +2,12 @@
 //! wire_image: an asset laid out as it goes on the wire, an RTP header before each payload, so that
 //! a segment run is one contiguous file range and `sendfile` sends it with no copy.
 //!
-//! An image is made on the first play, by one thread, while the play is sent from the file. It lies
-//! in the cache folder under a size limit: the least recently used images are evicted first, one in
-//! use never (it is locked, also against other servers on the same cache), and the disk keeps
-//! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
-//! of it.
+//! An asset may have two: of packets for datagrams, and of packets in frames for RTSP connections
+//! ([`ImageLayout`]). Each is made on the first play that can use it, by one thread, while the play
+//! is sent from the file. It lies in the cache folder under a size limit: the least recently used
+//! images are evicted first, one in use never (it is locked, also against other servers on the same
+//! cache), and the disk keeps [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk
+//! (1.2 % with frames), and one read and one write of it.
 //!
 //! Behind the packets are a checksum of every block ([`crate::wire_image::checksums`]) and the
 //! trailer. Blocks are compared before they are first sent, and again after they were out of
@@ -17,6 +18,9 @@
 //! pages that stay in memory, or between the comparison and the send.
 
 pub(crate) mod checksums;
+mod layout;
+
+pub(crate) use layout::ImageLayout;
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -122,6 +126,7 @@ struct Store {
 
 struct Job {
     asset: Arc<Asset>,
+    layout: ImageLayout,
     source: Weak<Source>,
 }
 
@@ -129,7 +134,7 @@ impl Job {
     /// Lets a later play request the image again.
     fn ask_again(&self) {
         if let Some(source) = self.source.upgrade() {
-            source.image_asked.store(false, Ordering::Relaxed);
+            source.let_ask_image(self.layout);
         }
     }
 }
@@ -157,17 +162,17 @@ impl WireImages {
         Ok(WireImages { store, jobs, thread })
     }
 
-    /// Gives `source` its image: at once if the store has it, otherwise when it is made. Blocks on
-    /// the disk for one open and one read.
-    pub(crate) fn provide(&self, source: &Arc<Source>) {
-        if self.store.folder.is_none() || !source.ask_image() {
+    /// Gives `source` its image of that layout: at once if the store has it, otherwise when it is
+    /// made. Blocks on the disk for one open and one read.
+    pub(crate) fn provide(&self, source: &Arc<Source>, layout: ImageLayout) {
+        if self.store.folder.is_none() || !source.ask_image(layout) {
             return;
         }
-        if let Some(image) = self.store.find(&source.asset) {
-            source.set_image(image);
+        if let Some(image) = self.store.find(&source.asset, layout) {
+            source.set_image(layout, image);
             return;
         }
-        let job = Job { asset: source.asset.clone(), source: Arc::downgrade(source) };
+        let job = Job { asset: source.asset.clone(), layout, source: Arc::downgrade(source) };
         // The thread has ended only while the server stops.
         let _ = self.jobs.send(job);
     }
@@ -183,44 +188,47 @@ impl WireImages {
 impl Store {
     fn work(&self, inbox: &Receiver<Job>) {
         // Assets without an image, with the time of the next attempt.
-        let mut resting: HashMap<String, Instant> = HashMap::new();
+        let mut resting: HashMap<(String, ImageLayout), Instant> = HashMap::new();
         while let Ok(job) = inbox.recv() {
             if self.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            let name = &job.asset.name;
+            let (name, layout) = (&job.asset.name, job.layout);
+            let image_name = layout.name();
             resting.retain(|_, again_at| *again_at > Instant::now());
-            if resting.contains_key(name) {
+            let key = (name.clone(), layout);
+            if resting.contains_key(&key) {
                 job.ask_again();
                 continue;
             }
-            let image = self.find(&job.asset).map_or_else(|| self.make(&job.asset), Ok);
+            let found = self.find(&job.asset, layout);
+            let image = found.map_or_else(|| self.make(&job.asset, layout), Ok);
             match (image, job.source.upgrade()) {
                 (Ok(image), Some(source)) => {
-                    source.set_image(image);
-                    tracing::info!("{name}: wire image ready");
+                    source.set_image(layout, image);
+                    tracing::info!("{name}: {image_name} ready");
                 }
-                (Ok(_), None) => tracing::info!("{name}: wire image ready for the next play"),
+                (Ok(_), None) => tracing::info!("{name}: {image_name} ready for the next play"),
                 (Err(reason), _) => {
-                    tracing::warn!("{name}: no wire image: {reason}; it is sent from the file");
-                    resting.insert(name.clone(), Instant::now() + AGAIN);
+                    tracing::warn!("{name}: no {image_name}: {reason}; it is sent from the file");
+                    resting.insert(key, Instant::now() + AGAIN);
                     job.ask_again();
                 }
             }
         }
     }
 
-    fn path(&self, asset: &Asset) -> Option<PathBuf> {
-        let name = format!("{}.wire", file_name(&asset.key.path));
+    fn path(&self, asset: &Asset, layout: ImageLayout) -> Option<PathBuf> {
+        let name = format!("{}{}", file_name(&asset.key.path), layout.suffix());
         Some(self.folder.as_ref()?.join(name))
     }
 
     /// Returns the image for exactly this file and plan, locked and marked as just used.
-    fn find(&self, asset: &Asset) -> Option<WireImage> {
-        let path = self.path(asset)?;
+    fn find(&self, asset: &Asset, layout: ImageLayout) -> Option<WireImage> {
+        let path = self.path(asset, layout)?;
         let file = open_regular(&path).ok()?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
-        let Some(blocks) = blocks_of(&file, asset) else {
+        let Some(blocks) = blocks_of(&file, asset, layout) else {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             tracing::info!("wire image {}: of another file or damaged; made again", path.display());
             return None;
@@ -238,10 +246,10 @@ impl Store {
         })
     }
 
-    fn make(&self, asset: &Asset) -> Result<WireImage, ImageFault> {
-        let path = self.path(asset).ok_or(ImageFault::NoCache)?;
+    fn make(&self, asset: &Asset, layout: ImageLayout) -> Result<WireImage, ImageFault> {
+        let path = self.path(asset, layout).ok_or(ImageFault::NoCache)?;
         let folder = self.folder.as_deref().expect("a path was made from it");
-        let bytes = image_bytes(&asset.plan);
+        let bytes = image_bytes(&asset.plan, layout);
         self.make_room(folder, bytes)?;
         let (source, _) = self.served.file(&asset.name).map_err(ImageFault::Source)?;
         let unchanged = || {
@@ -253,9 +261,9 @@ impl Store {
         };
         let written = || -> io::Result<UnfinishedFile> {
             let mut pending = UnfinishedFile::create(&path)?;
-            let sums = self.lay_out(&asset.plan, &source, &mut pending.file)?;
+            let sums = self.lay_out((&asset.plan, layout), &source, &mut pending.file)?;
             pending.file.write_all(&sums)?;
-            pending.file.write_all(&trailer(asset, &sums))?;
+            pending.file.write_all(&trailer(asset, layout, &sums))?;
             Ok(pending)
         };
         let mut pending = written().map_err(ImageFault::io(&path))?;
@@ -263,11 +271,16 @@ impl Store {
             return Err(ImageFault::Changed);
         }
         pending.keep().map_err(ImageFault::io(&path))?;
-        self.find(asset).ok_or(ImageFault::NotAsWritten(path))
+        self.find(asset, layout).ok_or(ImageFault::NotAsWritten(path))
     }
 
     /// Writes header and payload of every packet; returns the checksums of the blocks.
-    fn lay_out(&self, plan: &PacketPlan, source: &File, target: &mut File) -> io::Result<Vec<u8>> {
+    fn lay_out(
+        &self,
+        (plan, layout): (&PacketPlan, ImageLayout),
+        source: &File,
+        target: &mut File,
+    ) -> io::Result<Vec<u8>> {
         let (mut input, mut output) = (Vec::new(), Vec::new());
         let mut sums = BlockSums::default();
         let mut unsynced = 0;
@@ -286,7 +299,7 @@ impl Store {
             source.read_exact_at(&mut input, first)?;
             output.clear();
             for packet in packet..packet + count {
-                output.extend_from_slice(&plan.header(packet));
+                layout.write_head(plan, packet, &mut output);
                 let payload = plan.payload(packet);
                 for index in 0..payload.ts_packets {
                     let at = (payload.file_offset - first + index * stride) as usize;
@@ -396,14 +409,14 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
 }
 
 /// Returns the trailer, which names file and plan: written last, so it exists only in whole images.
-fn trailer(asset: &Asset, sums: &[u8]) -> [u8; TRAILER_BYTES] {
+fn trailer(asset: &Asset, layout: ImageLayout, sums: &[u8]) -> [u8; TRAILER_BYTES] {
     let (key, identity) = (&asset.key, asset.plan.identity());
     let mut bytes = Vec::with_capacity(TRAILER_BYTES);
-    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(layout.magic());
     bytes.extend_from_slice(&key.bytes.to_le_bytes());
     bytes.extend_from_slice(&key.modified_ns.to_le_bytes());
     bytes.extend_from_slice(&key.inode.to_le_bytes());
-    bytes.extend_from_slice(&asset.plan.wire_bytes().to_le_bytes());
+    bytes.extend_from_slice(&layout.packets_bytes(&asset.plan).to_le_bytes());
     bytes.extend_from_slice(&identity.ssrc.to_le_bytes());
     bytes.extend_from_slice(&identity.first_timestamp.to_le_bytes());
     bytes.extend_from_slice(&u64::from(identity.first_sequence).to_le_bytes());
@@ -413,25 +426,24 @@ fn trailer(asset: &Asset, sums: &[u8]) -> [u8; TRAILER_BYTES] {
 }
 
 /// Returns the image's blocks with their checksums, if length and trailer match this asset.
-fn blocks_of(file: &File, asset: &Asset) -> Option<Blocks> {
-    let wire_bytes = asset.plan.wire_bytes();
-    if file.metadata().ok()?.len() != image_bytes(&asset.plan) {
+fn blocks_of(file: &File, asset: &Asset, layout: ImageLayout) -> Option<Blocks> {
+    let wire_bytes = layout.packets_bytes(&asset.plan);
+    if file.metadata().ok()?.len() != image_bytes(&asset.plan, layout) {
         return None;
     }
     let mut sums = vec![0; sums_bytes(wire_bytes) as usize];
     file.read_exact_at(&mut sums, wire_bytes).ok()?;
     let mut found = [0; TRAILER_BYTES];
     file.read_exact_at(&mut found, wire_bytes + sums.len() as u64).ok()?;
-    (found == trailer(asset, &sums)).then(|| Blocks::new(wire_bytes, &sums))
+    (found == trailer(asset, layout, &sums)).then(|| Blocks::new(wire_bytes, &sums))
 }
 
 /// Returns the bytes of packets, checksums and trailer.
-fn image_bytes(plan: &PacketPlan) -> u64 {
-    plan.wire_bytes() + sums_bytes(plan.wire_bytes()) + TRAILER_BYTES as u64
+fn image_bytes(plan: &PacketPlan, layout: ImageLayout) -> u64 {
+    let wire_bytes = layout.packets_bytes(plan);
+    wire_bytes + sums_bytes(wire_bytes) + TRAILER_BYTES as u64
 }
 
-/// Magic with version: an image of another version is made again.
-const MAGIC: &[u8; 8] = b"pwimage2";
 const TRAILER_BYTES: usize = 72;
 const TS_BYTES: u64 = media::TS_PACKET_BYTES as u64;
 /// Packets per write: 700 × 1328 bytes is just under a mebibyte.

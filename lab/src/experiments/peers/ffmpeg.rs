@@ -15,7 +15,7 @@ pub(super) static PEER: Peer = Peer {
     probe: || version("ffmpeg", &["-version"], "version"),
     install: "apt install ffmpeg",
     start,
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 fn start(setting: &Setting<'_>) -> Result<Running, Error> {

@@ -17,7 +17,7 @@ pub(super) static OWN: Peer = Peer {
     probe,
     install: INSTALL,
     start: |setting| start(OWN.name, "own", setting),
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 pub(super) static SHARED: Peer = Peer {
@@ -30,7 +30,7 @@ pub(super) static SHARED: Peer = Peer {
     probe,
     install: INSTALL,
     start: |setting| start(SHARED.name, "shared", setting),
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 fn probe() -> Result<String, String> {

@@ -16,7 +16,7 @@ pub(super) static PEER: Peer = Peer {
     install: "build http://www.live555.com/liveMedia/ and put live555MediaServer on the PATH \
               (Debian has no package of it)",
     start,
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 fn found(path: String) -> Result<String, String> {

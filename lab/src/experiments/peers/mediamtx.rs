@@ -21,7 +21,7 @@ pub(super) static PEER: Peer = Peer {
     install: "put mediamtx of an archive of https://github.com/bluenviron/mediamtx/releases on the \
               PATH; apt install gstreamer1.0-tools gstreamer1.0-rtsp gstreamer1.0-plugins-bad",
     start,
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 fn start(setting: &Setting<'_>) -> Result<Running, Error> {

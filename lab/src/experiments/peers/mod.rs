@@ -235,6 +235,9 @@ impl<'a> Bench<'a> {
             capture.verify(&self.elementary).map_err(|found| wrong(peer, found))?;
             checks += 1.0;
         }
+        if peer.interleaves {
+            self.prepare_interleaved(peer)?;
+        }
         if peer.downloads {
             let running = (peer.start)(&self.setting(&[]))?;
             for &bytes in self.sizes {
@@ -259,11 +262,7 @@ impl<'a> Bench<'a> {
                 };
                 receivers.await_first();
                 std::thread::sleep(SAMPLE);
-                // The server may still prepare data for later sessions.
-                let deadline = Instant::now() + PREPARE_WAIT;
-                while Instant::now() < deadline && !(peer.is_prepared)(&self.setting(&[])) {
-                    std::thread::sleep(SAMPLE / 20);
-                }
+                self.await_prepared(peer, Transport::Udp);
                 drop((session, running));
                 Ok(())
             })();
@@ -272,6 +271,26 @@ impl<'a> Bench<'a> {
             played.map(|()| captures)
         })?;
         Ok(captures.into_iter().next().expect("one was asked for"))
+    }
+
+    /// Has the server prepare what later sessions over TCP need.
+    fn prepare_interleaved(&self, peer: &Peer) -> Result<(), Error> {
+        if (peer.is_prepared)(&self.setting(&[]), Transport::Tcp) {
+            return Ok(());
+        }
+        let running = (peer.start)(&self.setting(&[]))?;
+        let session = rtsp::Session::play_interleaved(&running.stream_url)?;
+        self.await_prepared(peer, Transport::Tcp);
+        drop((session, running));
+        Ok(())
+    }
+
+    /// Waits while the server prepares data for later sessions.
+    fn await_prepared(&self, peer: &Peer, transport: Transport) {
+        let deadline = Instant::now() + PREPARE_WAIT;
+        while Instant::now() < deadline && !(peer.is_prepared)(&self.setting(&[]), transport) {
+            std::thread::sleep(SAMPLE / 20);
+        }
     }
 
     fn failed(&self, peer: &Peer, error: &Error, results: &mut Results) {

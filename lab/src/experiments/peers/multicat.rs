@@ -20,7 +20,7 @@ pub(super) static PEER: Peer = Peer {
     },
     install: "apt install multicat",
     start,
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 fn start(setting: &Setting<'_>) -> Result<Running, Error> {

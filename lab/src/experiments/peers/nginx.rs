@@ -14,7 +14,7 @@ pub(super) static PEER: Peer = Peer {
     probe: || version(PROGRAM, &["-v"], "version"),
     install: "apt install nginx-light",
     start,
-    is_prepared: |_| true,
+    is_prepared: |_, _| true,
 };
 
 fn start(setting: &Setting<'_>) -> Result<Running, Error> {

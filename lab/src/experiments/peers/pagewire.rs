@@ -4,11 +4,12 @@
 use super::peer::{HTTP_PORT, Peer, RTSP_PORT, Running, Setting, Streams};
 use super::process::Processes;
 use measure::Error;
+use paths::Transport;
 
 pub(super) static PEER: Peer = Peer {
     name: "pagewire",
-    differs: "RTSP and HTTP; each client plays the file from its own position; a wire image is \
-              made once, before the measured time; one thread sends for all clients of a core",
+    differs: "RTSP and HTTP; each client plays the file from its own position; wire images \
+              are made once, before the measured time; one thread sends for all clients of a core",
     streams: Streams::OnDemand,
     interleaves: true,
     downloads: true,
@@ -35,10 +36,11 @@ fn start(setting: &Setting<'_>) -> Result<Running, Error> {
     Ok(Running { stream_url, http_port, ..Running::new(processes) })
 }
 
-/// True when the wire image has its final name.
-fn has_image(setting: &Setting<'_>) -> bool {
+/// True when the wire image for that transport has its final name.
+fn has_image(setting: &Setting<'_>, transport: Transport) -> bool {
     let images = setting.folder.join("pagewire-cache/images");
     let entries = std::fs::read_dir(images).into_iter().flatten().flatten();
-    let mut names = entries.map(|entry| entry.file_name());
-    names.any(|name| !name.to_string_lossy().ends_with(".tmp"))
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_framed = transport == Transport::Tcp;
+    names.any(|name| name.ends_with(".wire") && name.ends_with(".framed.wire") == is_framed)
 }

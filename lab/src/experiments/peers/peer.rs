@@ -25,8 +25,8 @@ pub(super) struct Peer {
     /// Command or page that installs it.
     pub(super) install: &'static str,
     pub(super) start: fn(&Setting<'_>) -> Result<Running, Error>,
-    /// True when files that the first session makes for later ones are complete.
-    pub(super) is_prepared: fn(&Setting<'_>) -> bool,
+    /// True when files that the first session over a transport makes for later ones are complete.
+    pub(super) is_prepared: fn(&Setting<'_>, Transport) -> bool,
 }
 
 /// A peer over one transport.

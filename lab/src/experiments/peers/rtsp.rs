@@ -22,6 +22,15 @@ pub(crate) struct Session {
 impl Session {
     /// Plays `url` with RTP to `port` and RTCP to the port after it.
     pub(crate) fn play(url: &str, port: u16) -> Result<Session, Error> {
+        Session::play_by(url, &format!("RTP/AVP;unicast;client_port={port}-{}", port + 1))
+    }
+
+    /// Plays `url` with RTP and RTCP on the connection, which is not read.
+    pub(crate) fn play_interleaved(url: &str) -> Result<Session, Error> {
+        Session::play_by(url, "RTP/AVP/TCP;unicast;interleaved=0-1")
+    }
+
+    fn play_by(url: &str, transport: &str) -> Result<Session, Error> {
         let failed = || Error::host(format!("connecting to {url}"));
         let authority = url.trim_start_matches("rtsp://").split('/').next().unwrap_or_default();
         let stream = TcpStream::connect(authority).map_err(failed())?;
@@ -37,8 +46,7 @@ impl Session {
             Some(control) if control.starts_with("rtsp://") => control.to_owned(),
             Some(control) => format!("{base}/{control}"),
         };
-        let transport = format!("Transport: RTP/AVP;unicast;client_port={port}-{}\r\n", port + 1);
-        let (head, _) = session.ask("SETUP", &target, &transport)?;
+        let (head, _) = session.ask("SETUP", &target, &format!("Transport: {transport}\r\n"))?;
         let id = header(&head, "session").and_then(|value| value.split(';').next());
         session.session = format!("Session: {}\r\n", id.unwrap_or_default().trim());
         session.url = base;

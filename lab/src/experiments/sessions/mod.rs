@@ -203,9 +203,7 @@ impl Bench {
         let asked_few = asked(verified, true, near, whole);
         let mut few = Load::start(&self.network, &asked_few, &for_clients)?;
         few.await_event("playing")?;
-        if way.has_image {
-            server.await_image()?;
-        }
+        server.await_image()?;
         let mut many = None;
         if sunk > 0 {
             let asked_many = asked(sunk, false, way.source(), self.seconds as f64 + 1.0);

@@ -28,17 +28,12 @@ pub(super) struct Way {
     pub(super) sink: Sink,
     /// True where the device segments TCP.
     pub(super) tso: bool,
-    /// True where the server makes a wire image for the first session.
-    pub(super) has_image: bool,
 }
 
-static UDP: Way =
-    Way { transport: Transport::Udp, sink: Sink::IfbSoftware, tso: false, has_image: true };
-static UDP_BESIDE: Way =
-    Way { transport: Transport::Udp, sink: Sink::Veth, tso: false, has_image: true };
-static TCP: Way = Way { transport: Transport::Tcp, has_image: false, sink: Sink::Veth, tso: false };
-static TCP_TSO: Way =
-    Way { transport: Transport::Tcp, has_image: false, sink: Sink::Veth, tso: true };
+static UDP: Way = Way { transport: Transport::Udp, sink: Sink::IfbSoftware, tso: false };
+static UDP_BESIDE: Way = Way { transport: Transport::Udp, sink: Sink::Veth, tso: false };
+static TCP: Way = Way { transport: Transport::Tcp, sink: Sink::Veth, tso: false };
+static TCP_TSO: Way = Way { transport: Transport::Tcp, sink: Sink::Veth, tso: true };
 
 /// Returns the ways of the selected transports, UDP first; UDP alone by default.
 pub(super) fn of(transports: &[Transport]) -> Result<Vec<&'static Way>, Error> {

@@ -15,6 +15,7 @@ use super::*;
 use crate::library::asset::Asset;
 use crate::meter::{Meters, PacerMeter};
 use crate::prefetch::Readers;
+use crate::wire_image::ImageLayout;
 use media::store::{asset_key, random_identity};
 
 /// Creates an asset of so many RTP packets with a clock reference in each, in packets of 188 or of
@@ -49,9 +50,10 @@ fn windows_are_as_many_bytes_as_the_plan_says() {
     // Bytes of an RTP packet in the file and in the image.
     for (packet_bytes, form, each) in [
         (188, SendForm::Source, 1316),
-        (188, SendForm::Image, 1328),
+        (188, SendForm::Image(ImageLayout::Packets), 1328),
+        (188, SendForm::Image(ImageLayout::Frames), 1332),
         (192, SendForm::Source, 1344),
-        (192, SendForm::Image, 1328),
+        (192, SendForm::Image(ImageLayout::Packets), 1328),
     ] {
         let source = source(&folder, packet_bytes, 300);
         let plan = &source.asset.plan;
@@ -62,6 +64,36 @@ fn windows_are_as_many_bytes_as_the_plan_says() {
         }
         assert_eq!(within(plan, form, 100..300, u64::MAX), 300);
     }
+}
+
+/// Creates a thread's resources with these paths for datagrams.
+fn tools(
+    gathered: Box<dyn StreamPath>,
+    departing: Option<Box<dyn StreamPath>>,
+    (meters, readers): (&Meters, &Readers),
+    burst: Duration,
+) -> Tools {
+    Tools {
+        gathered: Sending { short: gathered, long: None },
+        image: None,
+        framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
+        framed_image: None,
+        departing,
+        gather: Gather::default(),
+        meter: PacerMeter::new(meters.pacers[0].clone()),
+        readers: readers.prefetch_handle(),
+        burst,
+        ignored_logged: None,
+    }
+}
+
+/// Creates a session over UDP to a socket of its own; all 300 packets are in memory.
+fn resident_stream(source: &Arc<Source>, link: &Arc<Link>) -> PacedStream {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    let to = Destination::new(socket, "here".to_owned()).unwrap();
+    link.source.answer(0..300, true);
+    PacedStream::new(source.clone(), MediaTarget::Datagrams(Box::new(to)), link.clone())
 }
 
 /// Path whose first send call blocks until the test releases it.
@@ -97,24 +129,10 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let calls = Arc::<AtomicU64>::default();
     let readers = Readers::start(|_| true).unwrap();
     let blocked = BlockedPath { entered, release, calls: calls.clone() };
-    let mut tools = Tools {
-        gathered: Sending { short: Box::new(blocked), long: None },
-        image: None,
-        framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
-        departing: None,
-        gather: Gather::default(),
-        meter: PacerMeter::new(meters.pacers[0].clone()),
-        readers: readers.prefetch_handle(),
-        burst: Duration::from_secs(1),
-        ignored_logged: None,
-    };
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(socket.local_addr().unwrap()).unwrap();
-    let to = Destination::new(socket, "here".to_owned()).unwrap();
+    let burst = Duration::from_secs(1);
+    let mut tools = tools(Box::new(blocked), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
-    link.source.answer(0..300, true);
-    let to = MediaTarget::Datagrams(Box::new(to));
-    let mut stream = PacedStream::new(source.clone(), to, link.clone());
+    let mut stream = resident_stream(&source, &link);
     stream.play_from(source, 0..300, Shift::default());
     let pacer = std::thread::spawn(move || {
         let now = Instant::now();
@@ -167,25 +185,12 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
     let readers = Readers::start(|_| true).unwrap();
     let (usual, sent_at_once) = mpsc::channel();
     let (departing, sent) = mpsc::channel();
-    let mut tools = Tools {
-        gathered: Sending { short: Box::new(RecordingPath(usual)), long: None },
-        image: None,
-        framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
-        departing: Some(Box::new(RecordingPath(departing))),
-        gather: Gather::default(),
-        meter: PacerMeter::new(meters.pacers[0].clone()),
-        readers: readers.prefetch_handle(),
-        burst: Duration::from_millis(100),
-        ignored_logged: None,
-    };
+    let departing: Box<dyn StreamPath> = Box::new(RecordingPath(departing));
+    let burst = Duration::from_millis(100);
+    let usual = Box::new(RecordingPath(usual));
+    let mut tools = tools(usual, Some(departing), (&meters, &readers), burst);
     for packets in [1, 2, 4] {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(socket.local_addr().unwrap()).unwrap();
-        let to = Destination::new(socket, "here".to_owned()).unwrap();
-        let link = Arc::new(Link::default());
-        link.source.answer(0..300, true);
-        let to = MediaTarget::Datagrams(Box::new(to));
-        let mut stream = PacedStream::new(source.clone(), to, link);
+        let mut stream = resident_stream(&source, &Arc::new(Link::default()));
         stream.departures = Some(Departures::for_test(packets));
         stream.play_from(source.clone(), 0..300, Shift::default());
         let now = Instant::now();
