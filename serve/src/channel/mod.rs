@@ -6,15 +6,18 @@
 //! stay in step without a message between them, and a viewer's time shift is the same question
 //! about an earlier time.
 //!
+//! Below are two parts that do more: `playout` sends a channel and `window` keeps what was sent.
+//!
 //! Modules: `settings` (settings as written, checked), `send_target` (addresses to send to),
 //! `invalid` (errors), `playlist` (settings to files), `timeline` (files to programmes by the
 //! clock), `exports` (M3U, XMLTV and SDP), `shown_text` (titles written by
 //! strangers), `name_hash` (numbers that are the same everywhere).
 //!
-//! Cost: no system call and no thread in this folder. A programme is found by binary search.
+//! Cost, but for those two: no system call and no thread. A programme is found by binary search.
 //!
 //! Sources: RFC 5771 and RFC 4291 §2.7 (multicast addresses), RFC 4607 (SSM), RFC 3550 §11 (ports).
-//! Does not read files, open sockets or read a clock: callers pass lookups and times.
+//! The modules of the list do not read files, open sockets or read a clock: callers pass lookups
+//! and times.
 
 mod exports;
 mod invalid;
@@ -38,6 +41,11 @@ pub use settings::{
     check_channels,
 };
 pub use timeline::{AirReason, CLOCK_STEP, Lineup, OnAir, Timeline, TimelineEntry, is_clock_step};
+
+/// Returns the name of the channel at a URL's path; `None` where the path is no channel's.
+pub(crate) fn name_at(path: &str) -> Option<&str> {
+    path.trim_start_matches('/').strip_prefix("channel/")
+}
 
 /// Most entries of a playlist, the files of its folders included; the rest is left out and named.
 pub const ENTRIES_MAX: usize = 10_000;

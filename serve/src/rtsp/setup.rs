@@ -19,7 +19,7 @@ use wire::rtsp::{
 };
 
 use super::{RtspConnection, control, no_asset};
-use crate::channel::{ChannelConfig, SendFormat, SendTarget};
+use crate::channel::{ChannelConfig, SendFormat, SendTarget, name_at};
 use crate::library::asset::Source;
 use crate::limits::{Refused, SessionPermit};
 use crate::listener::is_exhausted;
@@ -37,7 +37,8 @@ use crate::rtsp::stream_session::{
 enum ChosenTransport {
     Udp(PortPair),
     Interleaved(ChannelPair),
-    Multicast(SendTarget),
+    /// The group to which the channel sends in any case.
+    Multicast(GrantedTransport),
 }
 
 impl RtspConnection {
@@ -82,9 +83,7 @@ impl RtspConnection {
             (SessionTransport::Interleaved { channels, .. }, _) => {
                 GrantedTransport::Interleaved { channels: *channels, ssrc }
             }
-            (SessionTransport::Multicast { .. }, ChosenTransport::Multicast(target)) => self
-                .granted_group(request, target)
-                .ok_or_else(|| Response::new(Status::NotFound, request))?,
+            (SessionTransport::Multicast { .. }, ChosenTransport::Multicast(group)) => group,
             (SessionTransport::Udp(_) | SessionTransport::Multicast { .. }, _) => {
                 unreachable!("a session has the chosen transport")
             }
@@ -116,8 +115,7 @@ impl RtspConnection {
                     }
                 }
                 TransportOffer::Multicast => {
-                    let group = self.channel(request).and_then(|channel| self.group_of(channel));
-                    if let Some(group) = group {
+                    if let Some(group) = self.channel(request).and_then(|c| self.group_of(c)) {
                         return Ok(ChosenTransport::Multicast(group));
                     }
                 }
@@ -132,29 +130,24 @@ impl RtspConnection {
 
     /// Returns the settings of the channel that a request names.
     fn channel(&self, request: &Request) -> Option<&ChannelConfig> {
-        let path = wire::rtsp::asset_path(&request.path);
-        let name = path.trim_start_matches('/').strip_prefix("channel/")?;
+        let name = name_at(wire::rtsp::asset_path(&request.path))?;
         self.server.config.channels.iter().find(|channel| channel.name == name)
     }
 
     /// Returns the first group of a channel that a client of this address family can join.
-    fn group_of(&self, channel: &ChannelConfig) -> Option<SendTarget> {
+    fn group_of(&self, channel: &ChannelConfig) -> Option<GrantedTransport> {
         let is_v4 = self.peer.ip().to_canonical().is_ipv4();
         let joins = |target: &&SendTarget| {
             let is_rtp = target.format == SendFormat::Rtp;
             target.is_multicast() && is_rtp && target.address.is_ipv4() == is_v4
         };
-        channel.targets.iter().find(joins).copied()
-    }
-
-    fn granted_group(&self, request: &Request, target: SendTarget) -> Option<GrantedTransport> {
-        let channel = self.channel(request)?;
+        let target = channel.targets.iter().find(joins)?;
         let port = target.address.port();
         Some(GrantedTransport::Multicast {
             group: target.address.ip(),
             ports: PortPair { rtp: port, rtcp: port + 1 },
             ttl: channel.ttl,
-            source: channel.source_of(&target),
+            source: channel.source_of(target),
             ssrc: channel.ssrc(),
         })
     }

@@ -34,6 +34,7 @@ use tokio::task::JoinHandle as TaskHandle;
 pub(crate) use self::lineup_watch::ChannelPlan;
 use self::lineup_watch::LineupWatch;
 use self::playout_thread::PlayoutThread;
+use super::name_at;
 use super::settings::{ChannelConfig, ChannelRole};
 use super::timeline::AirReason;
 use super::window::{ChannelWindow, WindowPlanner};
@@ -163,7 +164,7 @@ impl Channels {
 
     /// Returns the window of the channel that a path names.
     pub(crate) fn window(&self, path: &str) -> Option<Arc<ChannelWindow>> {
-        let name = path.trim_start_matches('/').strip_prefix("channel/")?;
+        let name = name_at(path)?;
         let channel = self.running.iter().find(|channel| channel.shared.config.name == name)?;
         channel.shared.window.clone()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! window: the last minutes of a channel, kept for viewers over RTSP.
 //!
-//! What a channel sends is also written to a row of parts, each a file without a name with a packet
+//! A channel's packets are also written to a row of parts, each a file without a name with a packet
 //! plan of its own; the oldest are dropped. To a session a part is an asset that grows, and the
 //! next part continues it: sequence numbers, timestamps and time go on. So viewers cost what
 //! viewers of a file cost, share its paths, and may go back as far as the window reaches.
@@ -89,41 +89,26 @@ impl ChannelWindow {
         self.planned().into_iter().find(|source| source.asset.first_packet() >= packet)
     }
 
-    /// Returns the packet with which a viewer who joins now begins.
-    pub(crate) fn live_packet(&self) -> Option<u64> {
-        let newest = self.newest()?;
-        let plan = &newest.asset.plan;
-        let end = newest.asset.first_ticks() + plan.ticks(plan.settled_packets());
-        self.packet_at(end.saturating_sub(crate::pacer::ticks(LIVE_BEHIND)))
-    }
-
     /// Returns the packet to start with to play from a time of the channel on: the last place to
     /// start then or before, or the first one of the window.
     pub(crate) fn packet_at(&self, ticks: u64) -> Option<u64> {
-        let planned = self.planned();
-        for source in planned.iter().rev().filter(|source| source.asset.first_ticks() <= ticks) {
-            let (asset, plan) = (&source.asset, &source.asset.plan);
-            // A part begins anywhere in a group of pictures: 0 is no place to start.
-            let entry = plan.entry((ticks - asset.first_ticks()).max(1));
-            if entry > 0 {
-                return Some(asset.first_packet() + entry);
-            }
-        }
-        let oldest = &planned.first()?.asset;
-        let is_start = oldest.first_packet() == 0;
-        let entry = if is_start { 0 } else { oldest.plan.entry_from(1).unwrap_or(0) };
-        Some(oldest.first_packet() + entry)
+        packet_at(&self.planned(), ticks)
+    }
+
+    /// Returns the packet with which a viewer who joins now begins.
+    pub(crate) fn live_packet(&self) -> Option<u64> {
+        live_packet(&self.planned())
     }
 
     /// Returns the packet itself while the window has it; otherwise the nearest place to start.
     pub(crate) fn playable(&self, packet: u64) -> Option<u64> {
-        let oldest = self.planned().into_iter().next()?;
-        let newest = self.newest()?;
+        let planned = self.planned();
+        let (oldest, newest) = (&planned.first()?.asset, planned.last()?);
         if packet >= newest.asset.first_packet() + newest.end() {
-            return self.live_packet();
+            return live_packet(&planned);
         }
-        match packet < oldest.asset.first_packet() {
-            true => self.packet_at(oldest.asset.first_ticks()),
+        match packet < oldest.first_packet() {
+            true => packet_at(&planned, oldest.first_ticks()),
             false => Some(packet),
         }
     }
@@ -149,6 +134,30 @@ impl ChannelWindow {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<WindowPart>>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// As [`ChannelWindow::packet_at`], of these parts.
+fn packet_at(parts: &[Arc<Source>], ticks: u64) -> Option<u64> {
+    for source in parts.iter().rev().filter(|source| source.asset.first_ticks() <= ticks) {
+        let (asset, plan) = (&source.asset, &source.asset.plan);
+        // A part begins anywhere in a group of pictures: 0 is no place to start.
+        let entry = plan.entry((ticks - asset.first_ticks()).max(1));
+        if entry > 0 {
+            return Some(asset.first_packet() + entry);
+        }
+    }
+    let oldest = &parts.first()?.asset;
+    let is_start = oldest.first_packet() == 0;
+    let entry = if is_start { 0 } else { oldest.plan.entry_from(1).unwrap_or(0) };
+    Some(oldest.first_packet() + entry)
+}
+
+/// As [`ChannelWindow::live_packet`], of these parts.
+fn live_packet(parts: &[Arc<Source>]) -> Option<u64> {
+    let newest = parts.last()?;
+    let plan = &newest.asset.plan;
+    let end = newest.asset.first_ticks() + plan.ticks(plan.settled_packets());
+    packet_at(parts, end.saturating_sub(crate::pacer::ticks(LIVE_BEHIND)))
 }
 
 impl WindowPart {
