@@ -165,6 +165,16 @@ impl Network {
         call("ethtool", &["-K", device(sink), "tso", tso, "tx-udp-segmentation", "off"])
     }
 
+    /// Has the far end of the veth pair join what arrives (GRO), as the cards of most clients do,
+    /// or take it packet by packet.
+    ///
+    /// # Errors
+    /// [`Error::Host`] with the kernel's answer.
+    pub fn join_received(&self, joins: bool) -> Result<(), Error> {
+        let far = self.far.as_ref().expect("the veth pair is made first");
+        far.call("ethtool", &["-K", FAR_DEVICE, "gro", if joins { "on" } else { "off" }])
+    }
+
     /// Gives a sink's device a queueing discipline, such as `fq`.
     ///
     /// # Errors
@@ -206,7 +216,7 @@ impl Network {
             let far = self.far.as_ref().expect("just made");
             far.wait_for_namespace()?;
             let id = far.holder.id().to_string();
-            let (near, there) = (VETH.device, "far");
+            let (near, there) = (VETH.device, FAR_DEVICE);
             ip(&["link", "add", near, "type", "veth", "peer", "name", there])?;
             ip(&["link", "set", near, "address", &hardware(VETH.number, 1)])?;
             ip(&["link", "set", there, "address", &hardware(VETH.number, 2)])?;
@@ -282,8 +292,12 @@ impl Far {
     }
 
     fn ip(&self, arguments: &[&str]) -> Result<(), Error> {
+        self.call("ip", arguments)
+    }
+
+    fn call(&self, program: &str, arguments: &[&str]) -> Result<(), Error> {
         let id = self.holder.id().to_string();
-        let enter = ["--target", &id, "--net", "--", "ip"];
+        let enter = ["--target", &id, "--net", "--", program];
         call("nsenter", &[&enter, arguments].concat())
     }
 }
@@ -421,6 +435,8 @@ fn call(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
 const SOFTWARE: Made = Made { device: "software", number: 1 };
 const DEVICE: Made = Made { device: "device", number: 2 };
 const VETH: Made = Made { device: "near", number: 3 };
+/// The far end of the veth pair.
+const FAR_DEVICE: &str = "far";
 /// MTU of Ethernet, and of the devices made here.
 pub const MTU_BYTES: u32 = 1500;
 const SINK_PORT: u16 = 5004;

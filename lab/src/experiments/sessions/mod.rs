@@ -179,6 +179,7 @@ impl Bench {
     fn measure(&self, sessions: usize, cores: usize, way: &'static Way) -> Result<Point, Error> {
         if way.sink == Sink::Veth {
             self.network.segment_in_software(&Sink::Veth, way.tso)?;
+            self.network.join_received(way.gro)?;
         }
         let (for_server, for_clients) = self.cores.split(cores);
         let server = Server::start(self.folder.path(), &for_server, (RTP_PORT, &[]))?;

@@ -5,10 +5,15 @@
 //! them the sessions over UDP have the same one: all go through the veth pair, whose segmentation
 //! is off for both transports (`ethtool -K near tso off tx-udp-segmentation off`). The kernel
 //! segments each super-packet before the device, as for a card that cannot. TCP is measured once
-//! more with TSO, which nearly every card has. The sender's core also does the receiver's work up
-//! to its socket, for both: over TCP that is reassembly and acknowledgements.
+//! more with TSO, which nearly every card has.
 //!
-//! Sources: veth(4), ethtool(8).
+//! The sender's core also does the receiver's work up to its socket, for both: over TCP that is
+//! reassembly and acknowledgements. How much that is depends on the receiver: the drivers of cards
+//! join segments before TCP sees them (GRO), and TCP then acknowledges many at once. Both kinds of
+//! receiver are measured; a receiver that takes segments one by one makes the server's core pay for
+//! work that a client does elsewhere.
+//!
+//! Sources: veth(4), ethtool(8); Linux `Documentation/networking/segmentation-offloads.rst`.
 //! Does not subtract the receiver's work.
 
 use std::net::Ipv4Addr;
@@ -28,12 +33,22 @@ pub(super) struct Way {
     pub(super) sink: Sink,
     /// True where the device segments TCP.
     pub(super) tso: bool,
+    /// True where the receiver joins what arrives (GRO).
+    pub(super) gro: bool,
 }
 
-static UDP: Way = Way { transport: Transport::Udp, sink: Sink::IfbSoftware, tso: false };
-static UDP_BESIDE: Way = Way { transport: Transport::Udp, sink: Sink::Veth, tso: false };
-static TCP: Way = Way { transport: Transport::Tcp, sink: Sink::Veth, tso: false };
-static TCP_TSO: Way = Way { transport: Transport::Tcp, sink: Sink::Veth, tso: true };
+static UDP: Way =
+    Way { transport: Transport::Udp, sink: Sink::IfbSoftware, tso: false, gro: false };
+static UDP_BESIDE: Way = by_veth(Transport::Udp, false, true);
+static TCP: Way = by_veth(Transport::Tcp, false, true);
+static TCP_TSO: Way = by_veth(Transport::Tcp, true, true);
+/// To a receiver that takes packets one by one.
+static UDP_APART: Way = by_veth(Transport::Udp, false, false);
+static TCP_APART: Way = by_veth(Transport::Tcp, false, false);
+
+const fn by_veth(transport: Transport, tso: bool, gro: bool) -> Way {
+    Way { transport, sink: Sink::Veth, tso, gro }
+}
 
 /// Returns the ways of the selected transports, UDP first; UDP alone by default.
 pub(super) fn of(transports: &[Transport]) -> Result<Vec<&'static Way>, Error> {
@@ -46,8 +61,8 @@ pub(super) fn of(transports: &[Transport]) -> Result<Vec<&'static Way>, Error> {
     }
     let udp = transports.is_empty() || transports.contains(&Transport::Udp);
     Ok(match (udp, transports.contains(&Transport::Tcp)) {
-        (true, true) => vec![&UDP_BESIDE, &TCP, &TCP_TSO],
-        (false, true) => vec![&TCP, &TCP_TSO],
+        (true, true) => vec![&UDP_BESIDE, &TCP, &TCP_TSO, &UDP_APART, &TCP_APART],
+        (false, true) => vec![&TCP, &TCP_TSO, &TCP_APART],
         _ => vec![&UDP],
     })
 }
@@ -60,13 +75,24 @@ impl Way {
 
     /// Returns the name for notes and progress.
     pub(super) fn title(&self) -> String {
-        format!("{}{}", self.name(), if self.tso { " with TSO" } else { "" })
+        let apart = self.sink == Sink::Veth && !self.gro;
+        let receiver = if apart { " to receivers without GRO" } else { "" };
+        format!("{}{}{receiver}", self.name(), if self.tso { " with TSO" } else { "" })
+    }
+
+    /// True when this is UDP to the same receivers as the other way.
+    fn is_udp_beside(&self, other: &Way) -> bool {
+        self.transport == Transport::Udp && self.gro == other.gro
     }
 
     /// Adds the parameters that tell the ways apart to a row.
     pub(super) fn tag(&self, row: Row) -> Row {
         let segmentation = if self.tso { "device" } else { "kernel" };
-        row.with("transport", self.name()).with("segmentation", segmentation)
+        let row = row.with("transport", self.name()).with("segmentation", segmentation);
+        match self.sink {
+            Sink::Veth => row.with("gro", if self.gro { "on" } else { "off" }),
+            _ => row,
+        }
     }
 
     /// Returns the address of clients whose sessions are not verified.
@@ -94,20 +120,21 @@ impl Way {
 /// Adds the ratios of sessions that a core carries over TCP to those over UDP, by the processor
 /// time of a byte in the slices of both points.
 pub(super) fn add_ratio(points: &[Point], cores: usize, results: &mut Results) {
-    let Some(udp) = points.iter().find(|point| point.way.transport == Transport::Udp) else {
-        return;
-    };
     let cost = |point: &Point| Figure::of(point.cpu_costs.clone()).median;
     for tcp in points.iter().filter(|point| point.way.transport == Transport::Tcp) {
+        let Some(udp) = points.iter().find(|point| point.way.is_udp_beside(tcp.way)) else {
+            continue;
+        };
         let (of_udp, of_tcp) = (cost(udp), cost(tcp));
         let ratios = udp.cpu_costs.iter().zip(&tcp.cpu_costs);
         let ratios = ratios.filter(|(_, tcp)| **tcp > 0.0).map(|(udp, tcp)| udp / tcp).collect();
         let row = Row::new("sessions", "server", RATIO, "of 1", Figure::of(ratios));
         results.rows.push(tcp.way.tag(row.with("sessions", udp.sessions).with("cores", cores)));
         results.notes.push(format!(
-            "{} sessions, {cores} cores: {of_udp:.3} s/GB over udp, {of_tcp:.3} over {}; a core \
+            "{} sessions, {cores} cores: {of_udp:.3} s/GB over {}, {of_tcp:.3} over {}; a core \
              carries {:.2} of the sessions",
             udp.sessions,
+            udp.way.title(),
             tcp.way.title(),
             of_udp / of_tcp.max(1e-9),
         ));
@@ -122,8 +149,8 @@ pub(super) fn add_ratio_of_most(
     results: &mut Results,
 ) {
     let found = || ways.iter().zip(most).filter_map(|(way, most)| Some((way, (*most)?)));
-    let Some((_, udp)) = found().find(|(way, _)| way.transport == Transport::Udp) else { return };
     for (way, tcp) in found().filter(|(way, _)| way.transport == Transport::Tcp) {
+        let Some((_, udp)) = found().find(|(udp, _)| udp.is_udp_beside(way)) else { continue };
         let figure = Figure::derived(tcp as f64 / udp as f64);
         let row = Row::new("sessions", "server", RATIO_OF_MOST, "of 1", figure);
         results.rows.push(way.tag(row.with("cores", cores)));
@@ -132,7 +159,8 @@ pub(super) fn add_ratio_of_most(
 
 /// Note of a run with both transports.
 pub(super) const NOTE: &str = "all through a veth pair that segments nothing, or TCP alone where \
-    TSO is named: the sender's core does the receiver's work, too";
+    TSO is named: the sender's core does the receiver's work, too; a receiver with GRO joins \
+    segments before TCP sees them, as drivers of cards do";
 const RATIO: &str = "sessions a core, TCP of UDP";
 const RATIO_OF_MOST: &str = "most timely sessions, TCP of UDP";
 /// Seven packets of transport stream.
@@ -147,8 +175,21 @@ mod tests {
     #[test]
     fn both_transports_have_the_same_sink() {
         let both = of(&[Transport::Tcp, Transport::Udp]).unwrap();
-        assert_eq!(both.iter().map(|way| way.name()).collect::<Vec<_>>(), ["udp", "tcp", "tcp"]);
+        assert_eq!(
+            both.iter().map(|way| way.title()).collect::<Vec<_>>(),
+            [
+                "udp",
+                "tcp",
+                "tcp with TSO",
+                "udp to receivers without GRO",
+                "tcp to receivers without GRO"
+            ]
+        );
         assert!(both.iter().all(|way| way.sink == Sink::Veth));
+        for tcp in both.iter().filter(|way| way.transport == Transport::Tcp) {
+            let beside: Vec<_> = both.iter().filter(|way| way.is_udp_beside(tcp)).collect();
+            assert!(matches!(beside[..], [udp] if udp.gro == tcp.gro), "{}", tcp.title());
+        }
         assert_eq!(of(&[]).unwrap()[0].sink, Sink::IfbSoftware);
         assert!(of(&[Transport::Rtp]).is_err());
     }
