@@ -18,6 +18,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::verdict::LatenessMs;
+
 /// Lateness of all packets of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
@@ -138,6 +140,22 @@ impl Lateness {
     /// Packets later than `bound`, in steps of 50 µs.
     pub(super) fn later_than(&self, bound: Duration) -> u64 {
         later(&self.bins(), bound)
+    }
+
+    /// Returns the figures as reports have them; packets later than `bound` are late.
+    pub(super) fn milliseconds(&self, bound: Duration) -> LatenessMs {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let figures = self.figures();
+        LatenessMs {
+            p50: ms(figures.p50),
+            p90: ms(figures.p90),
+            p99: ms(figures.p99),
+            p999: ms(figures.p999),
+            max: ms(figures.max),
+            late_share: self.later_than(bound) as f64 / figures.packets.max(1) as f64,
+            bound: ms(bound),
+            drift_ppm: self.drift_ppm(),
+        }
     }
 
     /// Packets by lateness in bins.

@@ -26,7 +26,7 @@ use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
 use super::transport::StreamTransport;
 use super::verdict::{
-    AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, Verdict,
+    AnnouncedStream, MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, Verdict,
 };
 use crate::error::Error;
 
@@ -376,7 +376,7 @@ impl PlaySession {
             unexpected_channel: None,
             receive_buffer_bytes: 0,
             jitter_ms: ms(reception.jitter_time()),
-            lateness: lateness(stats),
+            lateness: stats.packets.lateness.milliseconds(LATE),
             sender_reports: stats.rtcp.sender_reports,
             reports_sent,
             bye: stats.rtcp.has_sent_bye,
@@ -413,20 +413,6 @@ fn lost_at_ends(stats: &StreamStats) -> u64 {
         u64::from(beyond)
     } else {
         0
-    }
-}
-
-fn lateness(stats: &StreamStats) -> LatenessMs {
-    let figures = stats.packets.lateness.figures();
-    LatenessMs {
-        p50: ms(figures.p50),
-        p90: ms(figures.p90),
-        p99: ms(figures.p99),
-        p999: ms(figures.p999),
-        max: ms(figures.max),
-        late_share: figures.late as f64 / figures.packets.max(1) as f64,
-        bound: ms(LATE),
-        drift_ppm: stats.packets.lateness.drift_ppm(),
     }
 }
 

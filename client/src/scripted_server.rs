@@ -163,7 +163,7 @@ impl ScriptedServer {
         ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), record, task }
     }
 
-    /// What the server has seen so far.
+    /// Locks the record of what the server has received so far.
     pub(super) fn seen(&self) -> std::sync::MutexGuard<'_, ServerRecord> {
         self.record.lock().unwrap()
     }

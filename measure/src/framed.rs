@@ -9,12 +9,9 @@
 //! Sources: RFC 2326 §10.12.
 //! Does not time anything.
 
-use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::FileExt;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use paths::{
     Batch, Feed, InterleavedOutput, InterleavedPath, MappedFile, Open, Piece, SendError, SendStats,
@@ -25,7 +22,7 @@ use rustix::net::sockopt::set_tcp_congestion;
 use crate::error::Error;
 use crate::fixture::{FRAME_BYTES, Fixture, HEADER_BYTES, Image, framed_header};
 use crate::network::Network;
-use crate::receiver::listen;
+use crate::receiver::{ARRIVAL_LOOK, compare, listen};
 use crate::sender::{failed, wait_writable};
 
 /// Sends the fixture's packets in frames; restarts at the first after the last.
@@ -201,29 +198,4 @@ pub fn verify_frames(
     })
 }
 
-/// Compares a connection's bytes with the image from its start; returns their number.
-fn compare(listener: &TcpListener, media: &MappedFile, so_far: &AtomicU64) -> Result<u64, String> {
-    let (mut connection, _) = listener.accept().map_err(|error| error.to_string())?;
-    let set = connection.set_read_timeout(Some(PATIENCE));
-    set.map_err(|error| error.to_string())?;
-    let (mut found, mut expected) = (vec![0; 65_536], vec![0; 65_536]);
-    let mut at = 0;
-    loop {
-        let bytes = connection.read(&mut found).map_err(|error| format!("byte {at}: {error}"))?;
-        if bytes == 0 {
-            return Ok(at);
-        }
-        let read = media.file().read_exact_at(&mut expected[..bytes], at);
-        read.map_err(|error| format!("byte {at}: {error}"))?;
-        if found[..bytes] != expected[..bytes] {
-            let end = at + bytes as u64;
-            return Err(format!("bytes {at} to {end}: not those of the framed image"));
-        }
-        at += bytes as u64;
-        so_far.store(at, Ordering::Release);
-    }
-}
-
 const VERIFIED_PACKETS: u64 = 500;
-const ARRIVAL_LOOK: Duration = Duration::from_micros(30);
-const PATIENCE: Duration = Duration::from_secs(5);

@@ -99,7 +99,7 @@ pub fn verify_download(
     download.uncork().map_err(Error::host("TCP_CORK"))?;
     std::thread::scope(|scope| {
         let told = &so_far;
-        let reader = scope.spawn(move || compare(&listener, media, all, told));
+        let reader = scope.spawn(move || compare(&listener, media, told));
         let mut first = (SendStats::default(), 0);
         let mut step_by_step = || {
             while download.stats.bytes < all {
@@ -120,19 +120,23 @@ pub fn verify_download(
         let counted = (download.stats.since(&first.0), download.steps - first.1);
         drop(download);
         // An error of the reader explains one of the sender, so it is reported first.
-        reader.join().expect("it does not panic").map_err(wrong)?;
+        let found = reader.join().expect("it does not panic").map_err(wrong)?;
         sent.map_err(|error| wrong(error.to_string()))?;
         finished.map_err(Error::host("shutdown"))?;
+        if found != all {
+            return Err(wrong(format!("{} bytes missing", all.saturating_sub(found))));
+        }
         Ok(counted)
     })
 }
 
-fn compare(
+/// Accepts a connection and compares its bytes with `media` from the start; returns their number.
+/// `so_far` follows it.
+pub(crate) fn compare(
     listener: &TcpListener,
     media: &MappedFile,
-    all: u64,
     so_far: &AtomicU64,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let (mut connection, _) = listener.accept().map_err(|error| error.to_string())?;
     let set = connection.set_read_timeout(Some(PATIENCE));
     set.map_err(|error| error.to_string())?;
@@ -141,8 +145,7 @@ fn compare(
     loop {
         let bytes = connection.read(&mut found).map_err(|error| format!("byte {at}: {error}"))?;
         if bytes == 0 {
-            let missing = all - at;
-            return if missing == 0 { Ok(()) } else { Err(format!("{missing} bytes missing")) };
+            return Ok(at);
         }
         let read = media.file().read_exact_at(&mut expected[..bytes], at);
         read.map_err(|error| format!("byte {at}: {error}"))?;
@@ -223,7 +226,7 @@ pub fn listen(network: &Network) -> Result<(TcpListener, SocketAddr), Error> {
 const VERIFIED_PACKETS: u64 = 500;
 const VERIFIED_BYTES: u64 = 8 << 20;
 const VERIFIED_STEPS: u64 = 2000;
-const ARRIVAL_LOOK: Duration = Duration::from_micros(30);
+pub(crate) const ARRIVAL_LOOK: Duration = Duration::from_micros(30);
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 const DRAIN_BYTES: usize = 1 << 20;

@@ -14,7 +14,6 @@ use super::outcome::{EndReason, VerifiedSessions};
 use super::sampled_stats::{SampledStats, is_punctual};
 use crate::lateness::Lateness;
 use crate::receive_thread::lock;
-use crate::verdict::LatenessMs;
 
 /// Sums over verified sessions.
 #[derive(Debug, Default)]
@@ -125,7 +124,7 @@ impl VerifiedSum {
 
     /// Figures so far.
     pub(super) fn figures(&self, within: Duration) -> VerifiedSessions {
-        let lateness_ms = lateness_ms(&self.lateness, within);
+        let lateness_ms = self.lateness.milliseconds(within);
         VerifiedSessions { lateness_ms, ..self.figures.clone() }
     }
 
@@ -171,21 +170,6 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-fn lateness_ms(lateness: &Lateness, within: Duration) -> LatenessMs {
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let figures = lateness.figures();
-    LatenessMs {
-        p50: ms(figures.p50),
-        p90: ms(figures.p90),
-        p99: ms(figures.p99),
-        p999: ms(figures.p999),
-        max: ms(figures.max),
-        late_share: lateness.later_than(within) as f64 / figures.packets.max(1) as f64,
-        bound: ms(within),
-        drift_ppm: lateness.drift_ppm(),
     }
 }
 

@@ -78,7 +78,7 @@ impl Capture {
         Capture { local, stopping, received, thread }
     }
 
-    /// What has come so far.
+    /// Returns the datagrams received so far.
     pub(crate) fn so_far(&self) -> Vec<Datagram> {
         self.received.lock().expect("no thread panics with it").clone()
     }

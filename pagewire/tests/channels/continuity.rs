@@ -20,7 +20,7 @@ const FRAMES: [u32; 4] = [65, 77, 70, 85];
 const PLAYED: usize = 14;
 const RATE_KBPS: u64 = 2500;
 
-/// What two channels sent over so many files.
+/// Datagrams that two channels sent over so many files.
 pub(crate) struct Played {
     place: Place,
     files: usize,

@@ -72,7 +72,7 @@ struct Receivers {
 }
 
 impl Receivers {
-    /// What the servers sent to a channel from a moment on.
+    /// Returns the datagrams that the servers sent to a channel from a moment on.
     fn since(&self, channel: usize, moment: Instant) -> Vec<Datagram> {
         let mut datagrams = self.captures[channel].so_far();
         datagrams.retain(|datagram| datagram.at >= moment && self.is_servers(datagram));

@@ -77,7 +77,7 @@ impl Reader {
         }
     }
 
-    /// What comes next; `None` at the end of the connection.
+    /// Reads the next reply or frame; `None` at the end of the connection.
     #[track_caller]
     fn next(&mut self) -> Option<Item> {
         loop {

@@ -56,7 +56,7 @@ struct RunningChannel {
 /// State of a channel that its thread, its watch and the control side share.
 pub(crate) struct ChannelShared {
     pub(crate) config: ChannelConfig,
-    /// What viewers over RTSP get; `None` for a channel without them.
+    /// The last minutes for viewers over RTSP; `None` for a channel without them.
     window: Option<Arc<ChannelWindow>>,
     plan: Mutex<Arc<ChannelPlan>>,
     on_air: Mutex<OnAirNow>,
