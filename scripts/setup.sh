@@ -80,6 +80,11 @@ have_python_rtsp_server() {
     /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' 2>/dev/null
 }
 
+have_faketime() {
+    compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null ||
+        [[ -e /usr/lib64/faketime/libfaketimeMT.so.1 ]]
+}
+
 have_python_venv() { /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 have_tink() { "$TEST_TOOLS/python/bin/python3" -c 'import tink' 2>/dev/null; }
@@ -124,6 +129,7 @@ have ethtool|ethtool|a device that segments nothing
 have chromium|chromium|HLS in a browser
 have npm|npm|hls.js, for HLS in a browser
 have_python_venv|python3-venv|Tink, which opens files sealed in the form gcm
+have_faketime|libfaketime|a wall clock that is set while a channel plays
 have setpriv|util-linux|VLC as root; files that nobody may read
 have strace|strace|counting the system calls of a path
 have valgrind|valgrind|finding stalled loads by a trace of memory

@@ -4,9 +4,10 @@
 //!
 //! One file a claim: [`continuity`] (joined files have no seam), [`standby`] (a second server takes
 //! over), [`files`] (missing, broken and changing files), [`interfaces`] (a network that goes and
-//! comes back), [`schedule`] (starts by the clock), [`exports`] (lists, guides, announcements),
-//! [`refusals`] (settings that cannot be used), [`long`] (minutes of real time, on request). Tools:
-//! [`capture`] receives, [`walk`] reads transport streams, [`clips`] makes files.
+//! comes back), [`schedule`] (starts by the clock), [`clock_steps`] (a clock that is set),
+//! [`exports`] (lists, guides, announcements), [`refusals`] (settings that cannot be used),
+//! [`long`] (minutes of real time, on request). Tools: [`capture`] receives, [`walk`] reads
+//! transport streams, [`clips`] makes files.
 //!
 //! A channel plays in real time, so what takes long runs beside each other, by one test: about 50 s
 //! in all. Nothing here asserts that something is fast.
@@ -21,6 +22,7 @@ mod network;
 
 mod capture;
 mod clips;
+mod clock_steps;
 mod continuity;
 mod exports;
 mod files;
@@ -43,6 +45,7 @@ use harness::{PROGRAM, Place, Server};
 
 /// Cases that wait for the clock.
 const BESIDE_EACH_OTHER: &[(&str, fn())] = &[
+    ("clock_steps", clock_steps::a_channel_has_no_seam_when_the_clock_is_set),
     ("continuity", continuity::joined_files_have_no_seam),
     ("files", files::a_channel_goes_on_whatever_its_files_do),
     ("interfaces", interfaces::in_a_network),
@@ -61,10 +64,14 @@ fn channels_in_real_time() {
 
 /// A server of the folder of a place, with this configuration.
 fn serve(place: &Place, config: &str) -> Server {
+    Server::at(place, Command::new(PROGRAM), &["--config", &write_config(place, config)])
+}
+
+/// Writes a configuration; returns its path.
+fn write_config(place: &Place, config: &str) -> String {
     let path = place.top().join("channels.toml");
     fs::write(&path, config).expect("room for a configuration");
-    let path = path.to_str().expect("a path in UTF-8");
-    Server::at(place, Command::new(PROGRAM), &["--config", path])
+    path.to_str().expect("a path in UTF-8").to_owned()
 }
 
 /// State of a channel in `/channels.json`.
