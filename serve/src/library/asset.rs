@@ -182,6 +182,11 @@ impl Source {
         self.asset.window().filter(|_| !self.asset.is_growing())?.following(end)
     }
 
+    /// Returns the oldest part of the channel behind this one, also where this one was dropped.
+    pub(crate) fn oldest_behind(&self) -> Option<Arc<Source>> {
+        self.asset.window()?.following(self.asset.first_packet() + 1)
+    }
+
     /// Returns the packet with which a play of `packet` begins: that packet, or the nearest one
     /// that there is. Behind its end a file begins anew.
     pub(crate) fn playable(&self, packet: u64) -> u64 {

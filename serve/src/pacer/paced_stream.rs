@@ -20,7 +20,7 @@ use media::TICKS_PER_SECOND;
 use paths::{Departure, INTERLEAVED_PACKETS_MAX, SendError, SendStats};
 
 use super::departures::Departures;
-use super::media_target::{BACKLOG_MAX, MediaTarget, packets_missed};
+use super::media_target::MediaTarget;
 use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
@@ -129,69 +129,6 @@ impl PacedStream {
         self.playing = true;
     }
 
-    /// Returns the next packet of the file or channel to send.
-    pub(crate) fn position(&self) -> u64 {
-        self.source.asset.first_packet() + self.next
-    }
-
-    /// Switches to the newest plan of a recording.
-    fn take_newest(&mut self) {
-        self.source = self.source.newest();
-        self.end = self.limit_here().min(self.source.end());
-        self.seen = [Seen::default(); 2];
-    }
-
-    /// Goes to packet `next` of a source.
-    fn enter(&mut self, source: Arc<Source>, next: u64) {
-        if self.source.asset.first_packet() != source.asset.first_packet() {
-            // What is in memory of one part says nothing about another.
-            self.link.source.answer(0..0, true);
-        }
-        (self.source, self.next) = (source, next);
-    }
-
-    /// Goes on to the next part of a channel, whose time follows that of this one.
-    fn enter_following(&mut self, part: Arc<Source>) {
-        let apart = part.asset.first_ticks().saturating_sub(self.source.asset.first_ticks());
-        self.clock =
-            self.clock.map(|clock| MediaClock { moment: clock.moment_of(apart), ticks: 0 });
-        self.enter(part, 0);
-        self.take_newest();
-    }
-
-    /// Returns one past the last packet of the source that this play may send.
-    fn limit_here(&self) -> u64 {
-        self.limit.saturating_sub(self.source.asset.first_packet())
-    }
-
-    /// Checks for new packets of a recording whose known ones were sent. After running dry it waits
-    /// for some seconds of media, so that a viewer who has caught up stops once and not at every
-    /// write. The clock stops meanwhile and later packets are sent at their own pace.
-    fn follow(&mut self, now: Instant) -> Option<Step> {
-        self.take_newest();
-        if self.next >= self.end
-            && let Some(part) = self.source.following()
-        {
-            self.enter_following(part);
-        }
-        let asset = &self.source.asset;
-        // A part that is whole waits for nothing.
-        let wanted = if self.is_starved && asset.is_growing() { ticks(CUSHION) } else { 1 };
-        let there = asset.plan.ticks(self.end).saturating_sub(asset.plan.ticks(self.next));
-        if self.may_grow() && there < wanted {
-            self.hold_clock();
-            self.is_starved = true;
-            return Some(Step::Sent { due: now + LOOK_EVERY });
-        }
-        self.is_starved = false;
-        None
-    }
-
-    /// True when more packets than are known so far are to be sent.
-    fn may_grow(&self) -> bool {
-        self.end < self.limit_here() && self.source.asset.continues()
-    }
-
     /// Stops sending and records how long the media sent ahead lasts. The next play begins no
     /// earlier, so over any period a client receives at most that period's media plus a burst,
     /// however often it seeks or pauses.
@@ -230,6 +167,9 @@ impl PacedStream {
         if ready <= self.next {
             // A failing image has been dropped and the next step sends from the file.
             if form == SendForm::Source && self.mark(form).failed() {
+                if self.leave_dropped_part(tools) {
+                    return Step::Wait;
+                }
                 let name = &self.source.asset.name;
                 return Step::Ended(StreamEnd::Broken(format!("{name}: its pages cannot be read")));
             }
@@ -249,7 +189,7 @@ impl PacedStream {
         let target = due.min(ready);
         let outcome = self.send(self.next..target, form, clock, tools);
         self.judge_reports(tools);
-        if self.to.is_blocked() {
+        if self.to.is_blocked() && self.clock.is_some() {
             self.skip_missed(now, clock, tools);
         }
         match outcome {
@@ -421,6 +361,9 @@ impl PacedStream {
                     self.next += count;
                     progress.add(count, octets, late);
                 }
+                Err(SendError::Shrunk { .. }) if self.leave_dropped_part(tools) => {
+                    break Err(Step::Wait);
+                }
                 Err(error) => break Err(self.step_after(&error, form)),
             }
         };
@@ -474,33 +417,6 @@ impl PacedStream {
             tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
         }
         sent
-    }
-
-    /// Skips what a slow reader has missed, once its backlog is at the limit.
-    fn skip_missed(&mut self, now: Instant, clock: MediaClock, tools: &mut Tools) {
-        let plan = &self.source.asset.plan;
-        if clock.ticks_at(now) > plan.ticks(self.end).saturating_add(ticks(BACKLOG_MAX))
-            && let Some(part) = self.source.following()
-        {
-            // All of this part is late.
-            let packets = self.end.saturating_sub(self.next);
-            self.enter_following(part);
-            self.link.skip(self.position(), packets);
-            tools.counters().packets_skipped += packets;
-            return;
-        }
-        let may_grow = self.may_grow();
-        let missed = packets_missed(plan, self.next..self.end, (clock, now), may_grow);
-        if let Some(missed) = missed {
-            let packets = missed.end - missed.start;
-            self.next = missed.end;
-            // Its windows begin at another packet now.
-            self.seen = [Seen::default(); 2];
-            self.link.skip(self.position(), packets);
-            let counters = tools.counters();
-            counters.reader_skips += 1;
-            counters.packets_skipped += packets;
-        }
     }
 
     /// Returns the time by which packets are handed to the kernel before they are due.
@@ -588,10 +504,7 @@ const WINDOW_BYTES_MAX: u64 = 32 << 20;
 const PACKETS_MIN: u64 = 64;
 /// Most packets of a call: a GSO batch is limited to 64 KiB.
 const BATCH_PACKETS_MAX: u64 = 48;
-/// Media of a recording to wait for after running dry: more than one write of a recorder.
-const CUSHION: Duration = Duration::from_secs(2);
-/// Interval at which such a viewer's recording is checked.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+mod parts;
 #[cfg(test)]
 mod tests;

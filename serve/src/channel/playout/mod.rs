@@ -120,7 +120,9 @@ impl Channels {
         for config in configs {
             let shared = Arc::new(ChannelShared {
                 config: config.clone(),
-                window: config.rtsp.then(|| Arc::new(ChannelWindow::new(&config.name))),
+                window: config
+                    .rtsp
+                    .then(|| Arc::new(ChannelWindow::new(&config.name, config.time_shift))),
                 plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
                 on_air: Mutex::default(),
                 counters: ChannelCounters::default(),
@@ -181,6 +183,13 @@ impl Channels {
 }
 
 impl ChannelShared {
+    /// Returns the faults of the moment: of the playlist, and of the window.
+    fn faults(&self) -> Vec<String> {
+        let mut faults = self.plan().faults.clone();
+        faults.extend(self.window.as_ref().and_then(|window| window.fault()));
+        faults
+    }
+
     /// Returns the files and the timeline of the moment.
     fn plan(&self) -> Arc<ChannelPlan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -214,7 +223,7 @@ impl ChannelShared {
                 _ => "nothing",
             },
             targets: config.targets.iter().map(ToString::to_string).collect(),
-            faults: self.plan().faults.clone(),
+            faults: self.faults(),
             packets: count(&counters.packets),
             bytes: count(&counters.bytes),
             dropped_packets: count(&counters.dropped_packets),

@@ -10,16 +10,18 @@
 //! channels.
 //!
 //! Numbers of packets and times here count from the channel's start; those of a plan count from its
-//! part's. A viewer joins at the last place to start that is [`LIVE_BEHIND`] old, so that plans,
-//! made a few times a second, are always ahead of it.
+//! part's. A viewer joins at the last place to start that is some seconds old, so that plans, made
+//! a few times a second, are always ahead of it ([`starts`]).
 //!
-//! Memory: the rate times (`time_shift_s` and two parts), in the page cache. Costs one write a
+//! Memory: the rate times (`time_shift_s`, a grace of ten seconds or as long as a group of
+//! pictures, and a part), in the page cache. Costs one write a
 //! burst and one read of what was written.
 //!
 //! Sources: RFC 2326 §3.6 (`now`), memfd_create(2), open(2) (`O_TMPFILE`).
 //! Does not keep anything over a restart.
 
 mod planner;
+mod starts;
 mod writer;
 
 use std::collections::VecDeque;
@@ -28,10 +30,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use media::TICKS_PER_SECOND;
 use media::plan::RtpIdentity;
 
 pub(crate) use self::planner::WindowPlanner;
+use self::starts::Reach;
 pub(crate) use self::writer::WindowWriter;
 use crate::library::asset::Source;
 use crate::library::growing_file::Growth;
@@ -40,6 +42,9 @@ use crate::library::growing_file::Growth;
 pub(crate) struct ChannelWindow {
     /// Path of the channel below the server's root.
     pub(crate) name: String,
+    reach: Reach,
+    /// Reason why it reaches less far than it should.
+    fault: Mutex<Option<String>>,
     parts: Mutex<VecDeque<Arc<WindowPart>>>,
 }
 
@@ -50,6 +55,7 @@ pub(crate) struct WindowPart {
     first_ticks: u64,
     identity: RtpIdentity,
     file: File,
+    is_in_memory: bool,
     /// Bytes written so far.
     written: AtomicU64,
     /// Time of the channel at which the next part begins; 0 while that is not known.
@@ -68,9 +74,19 @@ pub(crate) struct WindowPlace {
 }
 
 impl ChannelWindow {
-    /// Creates the empty window of a channel.
-    pub(crate) fn new(channel: &str) -> ChannelWindow {
-        ChannelWindow { name: format!("channel/{channel}"), parts: Mutex::default() }
+    /// Creates the empty window of a channel; viewers may go back by `shift`.
+    pub(crate) fn new(channel: &str, shift: Duration) -> ChannelWindow {
+        let (name, reach) = (format!("channel/{channel}"), Reach::new(shift));
+        ChannelWindow { name, reach, fault: Mutex::default(), parts: Mutex::default() }
+    }
+
+    /// Returns the reason why it reaches less far than it should, if so.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_fault(&self, fault: Option<String>) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
     /// Returns the newest part that can be played; `None` until the channel has sent for a second
@@ -87,30 +103,6 @@ impl ChannelWindow {
     /// Returns the part behind one that ends before `packet`.
     pub(crate) fn following(&self, packet: u64) -> Option<Arc<Source>> {
         self.planned().into_iter().find(|source| source.asset.first_packet() >= packet)
-    }
-
-    /// Returns the packet to start with to play from a time of the channel on: the last place to
-    /// start then or before, or the first one of the window.
-    pub(crate) fn packet_at(&self, ticks: u64) -> Option<u64> {
-        packet_at(&self.planned(), ticks)
-    }
-
-    /// Returns the packet with which a viewer who joins now begins.
-    pub(crate) fn live_packet(&self) -> Option<u64> {
-        live_packet(&self.planned())
-    }
-
-    /// Returns the packet itself while the window has it; otherwise the nearest place to start.
-    pub(crate) fn playable(&self, packet: u64) -> Option<u64> {
-        let planned = self.planned();
-        let (oldest, newest) = (&planned.first()?.asset, planned.last()?);
-        if packet >= newest.asset.first_packet() + newest.end() {
-            return live_packet(&planned);
-        }
-        match packet < oldest.first_packet() {
-            true => packet_at(&planned, oldest.first_ticks()),
-            false => Some(packet),
-        }
     }
 
     /// Drops all parts: their viewers end.
@@ -136,30 +128,6 @@ impl ChannelWindow {
     }
 }
 
-/// As [`ChannelWindow::packet_at`], of these parts.
-fn packet_at(parts: &[Arc<Source>], ticks: u64) -> Option<u64> {
-    for source in parts.iter().rev().filter(|source| source.asset.first_ticks() <= ticks) {
-        let (asset, plan) = (&source.asset, &source.asset.plan);
-        // A part begins anywhere in a group of pictures: 0 is no place to start.
-        let entry = plan.entry((ticks - asset.first_ticks()).max(1));
-        if entry > 0 {
-            return Some(asset.first_packet() + entry);
-        }
-    }
-    let oldest = &parts.first()?.asset;
-    let is_start = oldest.first_packet() == 0;
-    let entry = if is_start { 0 } else { oldest.plan.entry_from(1).unwrap_or(0) };
-    Some(oldest.first_packet() + entry)
-}
-
-/// As [`ChannelWindow::live_packet`], of these parts.
-fn live_packet(parts: &[Arc<Source>]) -> Option<u64> {
-    let newest = parts.last()?;
-    let plan = &newest.asset.plan;
-    let end = newest.asset.first_ticks() + plan.ticks(plan.settled_packets());
-    packet_at(parts, end.saturating_sub(crate::pacer::ticks(LIVE_BEHIND)))
-}
-
 impl WindowPart {
     /// Frees the memory, also of sessions that still hold the file: their next send fails.
     fn drop_bytes(&self) {
@@ -172,15 +140,9 @@ impl WindowPart {
     }
 }
 
-/// Distance of a viewer who joins from the newest packets: more than the time between two plans and
-/// two clock references.
-const LIVE_BEHIND: Duration = Duration::from_secs(3);
 /// Parts of a window with time shift; each holds a descriptor or two.
 const PARTS: u64 = 30;
 /// Shortest part.
 const PART_SECONDS_MIN: u64 = 10;
-/// Media kept beyond the time shift, so that nobody at its edge falls out.
-const GRACE_TICKS: u64 = 10 * TICKS_PER_SECOND;
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,14 +4,16 @@
 use media::Scanner;
 use media::store::random_identity;
 
+use media::TICKS_PER_SECOND;
+
 use super::planner::PartScans;
 use super::*;
 
 static CLIP: &[u8] = include_bytes!("../../../../pagewire/assets/clip.ts");
 
 /// A window to which a clip was written in parts of a second or more.
-struct Scene {
-    window: Arc<ChannelWindow>,
+pub(crate) struct Scene {
+    pub(crate) window: Arc<ChannelWindow>,
     writer: WindowWriter,
     scans: PartScans,
     /// The clip as a file, for comparison.
@@ -19,8 +21,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(shift: Duration) -> Scene {
-        let window = Arc::new(ChannelWindow::new("news"));
+    pub(crate) fn new(shift: Duration) -> Scene {
+        let window = Arc::new(ChannelWindow::new("news", shift));
         let mut writer = WindowWriter::open(window.clone(), shift, None).unwrap();
         writer.set_part_ticks(TICKS_PER_SECOND);
         let mut scanner = Scanner::new();
@@ -30,7 +32,12 @@ impl Scene {
     }
 
     /// Sends the clip, whose first packet is due at `begins`.
-    fn send(&mut self, begins: u64) {
+    pub(crate) fn send(&mut self, begins: u64) {
+        self.send_with(begins, |_, _| ());
+    }
+
+    /// Sends the clip; `look` has the window and the time after each of its plans.
+    fn send_with(&mut self, begins: u64, mut look: impl FnMut(&Arc<ChannelWindow>, u64)) {
         let mut piece = vec![0; 1 << 20];
         // Tables begin a payload sooner or later; here each of them does.
         for (number, packet) in CLIP.chunks_exact(188).enumerate() {
@@ -38,6 +45,7 @@ impl Scene {
             if number % 100 == 0 {
                 self.writer.flush();
                 self.scans.look(&self.window, &mut piece);
+                look(&self.window, begins + self.clip.ticks_of(number as u64));
             }
         }
         self.writer.flush();
@@ -107,11 +115,11 @@ fn oldest_parts_go_with_their_memory() {
     let mut scene = Scene::new(Duration::ZERO);
     scene.send(0);
     let oldest = scene.window.planned().remove(0);
-    let later = 2 * GRACE_TICKS + scene.clip.duration_ticks();
+    let later = 2 * GRACE + scene.clip.duration_ticks();
     scene.send(later);
     let parts = scene.window.planned();
     let first = parts[0].asset.first_packet();
-    assert!(first > 0 && parts[0].asset.first_ticks() + 2 * GRACE_TICKS > later);
+    assert!(first > 0 && parts[0].asset.first_ticks() + 2 * GRACE > later);
     assert_eq!(oldest.media.file().metadata().unwrap().len(), 0);
     let resumed = scene.window.playable(1).unwrap();
     assert!(resumed >= first, "who paused for long goes on with the oldest there is");
@@ -121,8 +129,8 @@ fn oldest_parts_go_with_their_memory() {
 #[test]
 fn long_window_lies_in_the_cache_folder_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let window = Arc::new(ChannelWindow::new("news"));
     let shift = Duration::from_secs(3600);
+    let window = Arc::new(ChannelWindow::new("news", shift));
     let writer = match WindowWriter::open(window.clone(), shift, Some(folder.path())) {
         Ok(writer) => writer,
         Err(error) => return eprintln!("skip: no file without a name in this folder: {error}"),
@@ -131,4 +139,76 @@ fn long_window_lies_in_the_cache_folder_and_leaves_nothing() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     let missing = folder.path().join("none");
     assert!(WindowWriter::open(window, shift, Some(&missing)).is_err());
+}
+
+/// Each viewer stays as far behind as he began; what he is sent must be there all the time.
+#[test]
+fn no_viewer_falls_out_of_the_window() {
+    // Groups of pictures last a second: of no grace, less than one, and more than some.
+    for (shift_s, grace) in [(0, 0), (0, TICKS_PER_SECOND / 2), (2, 0), (4, TICKS_PER_SECOND)] {
+        let shift = Duration::from_secs(shift_s);
+        let mut scene = Scene::new(shift);
+        scene.window.reach.set_grace(grace);
+        let mut viewers: Vec<(u64, u64)> = Vec::new();
+        let mut furthest = 0;
+        scene.send_with(0, |window, now| {
+            let parts = window.planned();
+            let time_of = |packet: u64| {
+                let part = window.holding(packet).expect("there are parts");
+                let asset = &part.asset;
+                asset.first_ticks() + asset.plan.ticks(packet - asset.first_packet())
+            };
+            for &(began, behind) in &viewers {
+                let at = now - behind;
+                let oldest = parts.first().expect("it is not empty").asset.first_ticks();
+                assert!(oldest <= at, "began at {began}, {behind} behind, gone at {now}");
+            }
+            let starts = [window.live_packet(), window.packet_at(0), window.playable(0)];
+            for packet in starts.into_iter().flatten() {
+                let at = time_of(packet);
+                assert!(at <= now, "{at} is not sent yet at {now}");
+                viewers.push((now, now - at));
+                furthest = furthest.max(now - at);
+            }
+        });
+        assert!(viewers.len() > 100, "{} viewers", viewers.len());
+        assert!(furthest >= crate::pacer::ticks(shift), "nobody could go back by {shift_s} s");
+    }
+}
+
+pub(crate) const GRACE: u64 = 10 * TICKS_PER_SECOND;
+
+/// As on a full disk, whose folder gives no more files.
+#[test]
+fn present_goes_on_in_memory_when_the_disk_is_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mut scene = Scene::new(Duration::from_secs(3600));
+    let opened = WindowWriter::open(scene.window.clone(), Duration::from_secs(3600), Some(&disk));
+    match opened {
+        Ok(writer) => scene.writer = writer,
+        Err(error) => return eprintln!("skip: no file without a name in this folder: {error}"),
+    }
+    scene.writer.set_part_ticks(TICKS_PER_SECOND);
+    scene.send(0);
+    let before = scene.window.planned();
+    assert_eq!(scene.window.fault(), None);
+    std::fs::remove_dir(&disk).unwrap();
+    let length = scene.clip.duration_ticks();
+    scene.send(length);
+    let parts = scene.window.planned();
+    assert!(scene.window.fault().expect("it is told").contains("in memory"));
+    assert_eq!(parts.iter().filter(|part| part.media.bytes() == 0).count(), 0, "none is empty");
+    let in_memory = |part: &&Arc<WindowPart>| part.is_in_memory;
+    let held = scene.window.lock().iter().filter(in_memory).count();
+    assert!((1..=7).contains(&held), "{held} parts in memory");
+    let first = scene.window.lock().iter().find(in_memory).expect("there are some").first_packet;
+    let parts: Vec<_> =
+        parts.into_iter().filter(|part| part.asset.first_packet() >= first).collect();
+    for pair in parts.windows(2) {
+        let end = pair[0].asset.first_packet() + pair[0].asset.plan.packets();
+        assert_eq!(end, pair[1].asset.first_packet(), "no packet is missing in between");
+    }
+    assert!(scene.window.live_packet() > before.last().map(|part| part.asset.first_packet()));
 }

@@ -8,8 +8,9 @@
 //! Short windows lie in memory (memfd), longer ones in a file of the cache folder that has no name,
 //! so that the kernel may write it out; nothing is left of either after a crash.
 //!
-//! Costs one write a burst. On a full disk the oldest part makes room, so that the present can be
-//! watched in any case; the channel's targets do not notice.
+//! Costs one write a burst. On a full disk the oldest part makes room, and the present goes on in
+//! memory: parts of [`PART_SECONDS_MIN`], the last [`MEMORY_PARTS_MAX`] of them. So the present can
+//! be watched in any case, and the time shift shrinks until there is room again.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4.3 (PAT, PID 0), memfd_create(2), open(2) (`O_TMPFILE`).
 //! Does not make plans.
@@ -27,7 +28,7 @@ use media::store::random_identity;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
-use super::{ChannelWindow, GRACE_TICKS, PART_SECONDS_MIN, PARTS, WindowPart};
+use super::{ChannelWindow, PART_SECONDS_MIN, PARTS, WindowPart};
 use crate::library::growing_file::Growth;
 
 /// Writing end of a window.
@@ -35,7 +36,6 @@ pub(crate) struct WindowWriter {
     window: Arc<ChannelWindow>,
     /// Folder of long windows; memory where `None`.
     folder: Option<PathBuf>,
-    shift_ticks: u64,
     part_ticks: u64,
     identity: RtpIdentity,
     /// Channel time at which the window began.
@@ -43,9 +43,11 @@ pub(crate) struct WindowWriter {
     part: Option<Writing>,
     /// RTP packets of the parts before.
     packets_before: u64,
-    /// Bytes of the burst that are not written yet.
+    /// Bytes of the burst that are not written yet, and the time of the channel of the first.
     burst: Vec<u8>,
-    failed_at: Option<Instant>,
+    burst_ticks: u64,
+    /// Time until which parts lie in memory, since the disk is full.
+    in_memory_until: Option<Instant>,
     logged_at: Option<Instant>,
 }
 
@@ -56,7 +58,7 @@ struct Writing {
 }
 
 impl WindowWriter {
-    /// Creates the writer of a window; viewers may go back by `shift`.
+    /// Creates the writer of a window, whose time shift is `shift`.
     ///
     /// # Errors
     /// The host gives no memory or file.
@@ -72,14 +74,14 @@ impl WindowWriter {
         Ok(WindowWriter {
             window,
             folder,
-            shift_ticks: crate::pacer::ticks(shift),
             part_ticks: part_seconds * TICKS_PER_SECOND,
             identity: random_identity(),
             origin: None,
             part: None,
             packets_before: 0,
             burst: Vec::new(),
-            failed_at: None,
+            burst_ticks: 0,
+            in_memory_until: None,
             logged_at: None,
         })
     }
@@ -93,41 +95,60 @@ impl WindowWriter {
     /// Adds packets whose first is due at channel time `begins`.
     pub(crate) fn add(&mut self, payload: &[u8], begins: u64) {
         let ticks = begins.saturating_sub(*self.origin.get_or_insert(begins));
-        let is_long = |part: &Writing| ticks - part.part.first_ticks >= self.part_ticks;
+        let is_long = |writing: &Writing| {
+            let most = match writing.part.is_in_memory && self.folder.is_some() {
+                true => self.part_ticks.min(PART_SECONDS_MIN * TICKS_PER_SECOND),
+                false => self.part_ticks,
+            };
+            ticks - writing.part.first_ticks >= most
+        };
         if self.part.as_ref().is_some_and(is_long) && begins_with_tables(payload) {
             self.flush();
             self.part.iter().for_each(|part| part.part.ends.store(ticks, Ordering::Relaxed));
             self.close();
             self.evict(ticks);
+            self.limit_memory();
         }
         if self.part.is_none() && begins_with_tables(payload) {
             self.begin(ticks);
         }
         if self.part.is_some() {
+            if self.burst.is_empty() {
+                self.burst_ticks = ticks;
+            }
             self.burst.extend_from_slice(payload);
         }
     }
 
     /// Writes what was added.
     pub(crate) fn flush(&mut self) {
-        let burst = std::mem::take(&mut self.burst);
-        if let Some(writing) = &mut self.part
+        let mut burst = std::mem::take(&mut self.burst);
+        if self.part.is_some()
             && !burst.is_empty()
+            && let Err(error) = self.write(&burst)
         {
-            match writing.part.file.write_all_at(&burst, writing.bytes) {
-                Ok(()) => {
-                    writing.bytes += burst.len() as u64;
-                    writing.part.written.store(writing.bytes, Ordering::Release);
-                }
-                Err(error) => {
-                    self.close();
-                    self.give_way(&error);
-                }
+            // What viewers read is continued in memory, from this burst on.
+            self.part.iter().for_each(|w| w.part.ends.store(self.burst_ticks, Ordering::Relaxed));
+            self.close();
+            self.give_way(&error);
+            self.begin(self.burst_ticks);
+            if let Err(error) = self.write(&burst) {
+                self.close();
+                self.give_way(&error);
             }
         }
         // Keeps its capacity.
+        burst.clear();
         self.burst = burst;
-        self.burst.clear();
+    }
+
+    /// Adds a burst to the part, if there is one.
+    fn write(&mut self, burst: &[u8]) -> io::Result<()> {
+        let Some(writing) = &mut self.part else { return Ok(()) };
+        writing.part.file.write_all_at(burst, writing.bytes)?;
+        writing.bytes += burst.len() as u64;
+        writing.part.written.store(writing.bytes, Ordering::Release);
+        Ok(())
     }
 
     /// Ends the part: the channel stops sending here for a while.
@@ -141,12 +162,16 @@ impl WindowWriter {
 
     /// Begins a part at a time of the channel.
     fn begin(&mut self, ticks: u64) {
-        if self.failed_at.is_some_and(|at| at.elapsed() < RETRY_EVERY) {
-            return;
-        }
-        let file = match make_file(self.folder.as_deref()) {
+        let file = match make_file(self.folder_now()) {
             Ok(file) => file,
-            Err(error) => return self.give_way(&error),
+            Err(error) => {
+                self.give_way(&error);
+                match make_file(None) {
+                    Ok(file) => file,
+                    // Tried again with the next tables.
+                    Err(_) => return,
+                }
+            }
         };
         let first = &self.identity;
         let identity = RtpIdentity {
@@ -161,18 +186,22 @@ impl WindowWriter {
             first_ticks: ticks,
             identity,
             file,
+            is_in_memory: self.folder_now().is_none(),
             written: AtomicU64::new(0),
             ends: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             growth: Arc::new(Growth::new()),
         });
+        if self.folder.is_some() && !part.is_in_memory {
+            self.window.set_fault(None);
+        }
         self.window.lock().push_back(part.clone());
         self.part = Some(Writing { part, bytes: 0 });
     }
 
     /// Drops the parts that ended before the window.
     fn evict(&self, now: u64) {
-        let oldest = now.saturating_sub(self.shift_ticks + GRACE_TICKS);
+        let oldest = now.saturating_sub(self.window.reach.kept_ticks());
         loop {
             let mut parts = self.window.lock();
             // A part ends where the next one begins; the last of them has just ended.
@@ -186,16 +215,45 @@ impl WindowWriter {
         }
     }
 
-    /// Makes room after a failure, which is mostly a full disk.
+    /// Returns the folder of the next part; memory where `None`.
+    fn folder_now(&self) -> Option<&Path> {
+        let is_full = self.in_memory_until.is_some_and(|until| Instant::now() < until);
+        self.folder.as_deref().filter(|_| !is_full)
+    }
+
+    /// Makes room after a failure, which is mostly a full disk: the oldest part goes, but never the
+    /// one that viewers of the present read.
     fn give_way(&mut self, error: &io::Error) {
-        self.failed_at = Some(Instant::now());
-        if let Some(oldest) = self.window.lock().pop_front() {
+        self.in_memory_until = Some(Instant::now() + RETRY_EVERY);
+        let mut parts = self.window.lock();
+        if parts.len() > 1
+            && let Some(oldest) = parts.pop_front()
+        {
             oldest.drop_bytes();
         }
+        drop(parts);
+        self.window.set_fault(Some(format!(
+            "time shift: {error}; the last minute is in memory and the time shift shrinks until \
+             the cache folder has room"
+        )));
         if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
-            self.logged_at = self.failed_at;
+            self.logged_at = Some(Instant::now());
             let name = &self.window.name;
-            tracing::warn!("{name}: its window for RTSP: {error}; its oldest part makes room");
+            tracing::warn!(
+                "{name}: time shift: {error}; its oldest part makes room and the present goes on \
+                 in memory; make room in the cache folder"
+            );
+        }
+    }
+
+    /// Drops the oldest parts while too many lie in memory for want of a disk.
+    fn limit_memory(&self) {
+        if self.folder.is_none() {
+            return;
+        }
+        let mut parts = self.window.lock();
+        while parts.iter().filter(|part| part.is_in_memory).count() > MEMORY_PARTS_MAX {
+            parts.pop_front().iter().for_each(|part| part.drop_bytes());
         }
     }
 }
@@ -219,5 +277,8 @@ fn make_file(folder: Option<&Path>) -> io::Result<File> {
 
 /// Longest time shift kept in memory.
 const IN_MEMORY_MAX: Duration = Duration::from_secs(600);
-const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Time after which a disk that was full is tried again.
+const RETRY_EVERY: Duration = Duration::from_secs(30);
+/// Most parts in memory in place of a full disk: a minute.
+const MEMORY_PARTS_MAX: usize = 6;
 const LOG_EVERY: Duration = Duration::from_secs(60);

@@ -12,6 +12,7 @@ use paths::{Batch, Destination, INTERLEAVED_PATHS, MappedFile, StreamPath};
 use super::super::gather::Gather;
 use super::super::{Sending, Tools};
 use super::*;
+use crate::channel::window::tests::{GRACE, Scene};
 use crate::library::asset::Asset;
 use crate::meter::{Meters, PacerMeter};
 use crate::prefetch::Readers;
@@ -217,5 +218,68 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
         }
     }
     assert_eq!(sent_at_once.try_iter().count(), 0);
+    readers.stop();
+}
+
+/// Path that takes every batch of a file that has bytes.
+struct ShrinkingPath;
+
+impl StreamPath for ShrinkingPath {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        _: &mut Destination,
+        tally: &mut SendStats,
+    ) -> Result<u32, SendError> {
+        let paths::BatchForm::Gathered { source, .. } = batch.form else { panic!("no images") };
+        if source.file().metadata().unwrap().len() == 0 {
+            return Err(SendError::Shrunk { at: 0 });
+        }
+        tally.packets += u64::from(batch.packets);
+        Ok(batch.packets)
+    }
+}
+
+/// Returns the first packet of the oldest part.
+fn first_of(scene: &Scene) -> u64 {
+    scene.window.holding(0).unwrap().asset.first_packet()
+}
+
+/// Its viewer was longer behind than the channel keeps.
+#[test]
+fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
+    let mut scene = Scene::new(Duration::ZERO);
+    scene.send(0);
+    let oldest = scene.window.holding(0).unwrap();
+    let meters = Meters::new(1);
+    let readers = Readers::start(crate::prefetch::fetch).unwrap();
+    let burst = Duration::from_millis(20);
+    let mut tools = tools(Box::new(ShrinkingPath), None, (&meters, &readers), burst);
+    let link = Arc::new(Link::default());
+    let mut stream = resident_stream(&oldest, &link);
+    stream.play_from(oldest.clone(), 0..u64::MAX, Shift::default());
+    link.source.answer(0..300, true);
+    let mut step = |stream: &mut PacedStream| {
+        let now = Instant::now();
+        stream.step(now, (now + burst, Duration::ZERO), &mut tools)
+    };
+    assert!(matches!(step(&mut stream), Step::Sent { .. }));
+    let left = stream.position();
+    scene.send(3 * GRACE);
+    assert_eq!(oldest.media.file().metadata().unwrap().len(), 0, "it was dropped");
+    // Due packets are asked for again when they are due.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while stream.position() < first_of(&scene) {
+        assert!(Instant::now() < deadline, "it stays at {}", stream.position());
+        assert!(!matches!(step(&mut stream), Step::Ended(_)), "the viewer is sent away");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (arrived, sent) = (stream.position(), link.progress().packets);
+    assert!(arrived > left && link.progress().skipped >= arrived - left - sent);
+    while link.progress().packets == sent {
+        assert!(Instant::now() < deadline, "nothing more is sent");
+        assert!(!matches!(step(&mut stream), Step::Ended(_)));
+        std::thread::sleep(Duration::from_millis(5));
+    }
     readers.stop();
 }
