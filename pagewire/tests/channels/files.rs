@@ -21,6 +21,7 @@ const TEST: &str = "a_channel_goes_on_whatever_its_files_do";
 const BROKEN: usize = 0;
 const CHANGING: usize = 1;
 const EMPTY: usize = 2;
+const OVERFULL: usize = 3;
 
 pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
     let clips = [20, 21, 22, 23].map(|number| clip(TEST, number, 50, Streams::Both));
@@ -42,7 +43,8 @@ pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
     let late = Capture::unicast();
     let absent = late.local;
     late.stop();
-    let server = serve(&place, &config([a, b, c], absent));
+    let narrow = Capture::unicast();
+    let server = serve(&place, &config([a, b, c], absent, narrow.local));
     let broken: BTreeSet<String> =
         ["missing.ts", "random.ts", "empty.ts"].map(str::to_owned).into_iter().collect();
     let all_named = |state: &serde_json::Value| {
@@ -54,6 +56,7 @@ pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
         server.await_log(&format!("channel.broken: {name}: "));
     }
     await_state(&server, CHANGING, "a file plays", |state| state["on_air"].is_string());
+    assert_overfull(&server);
     let descriptors = descriptors(&server);
     let begun = programmes(&server);
 
@@ -72,6 +75,7 @@ pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
     await_descriptors(&server, descriptors + 2);
     server.stop();
     late.stop();
+    narrow.stop();
     for (receiver, name) in receivers.into_iter().zip(["broken", "changing", "empty"]) {
         let datagrams = receiver.stop();
         let gap = longest_gap(&datagrams);
@@ -88,7 +92,7 @@ pub(crate) fn a_channel_goes_on_whatever_its_files_do() {
     }
 }
 
-fn config(receivers: [SocketAddr; 3], absent: SocketAddr) -> String {
+fn config(receivers: [SocketAddr; 3], absent: SocketAddr, narrow: SocketAddr) -> String {
     let [a, b, c] = receivers;
     format!(
         "[channel.broken]\nrtsp = false\nfiller = \"filler.ts\"\n\
@@ -97,8 +101,23 @@ fn config(receivers: [SocketAddr; 3], absent: SocketAddr) -> String {
          \"sound.ts\"]\n\
          [channel.changing]\nrtsp = false\nfiller = \"filler.ts\"\nsend = [\"udp://{b}\"]\n\
          playlist = [\"x0.ts\", \"x1.ts\", \"x2.ts\"]\nconstant_rate_kbps = 2000\n\
-         [channel.empty]\nrtsp = false\nsend = [\"udp://{c}\"]\nplaylist = [\"missing.ts\"]\n"
+         [channel.empty]\nrtsp = false\nsend = [\"udp://{c}\"]\nplaylist = [\"missing.ts\"]\n\
+         [channel.overfull]\nrtsp = false\nsend = [\"udp://{narrow}\"]\n\
+         playlist = [\"good.ts\"]\nconstant_rate_kbps = 300\n"
     )
+}
+
+/// Its constant rate has no room for its file: the log and the index tell the file and the rate.
+fn assert_overfull(server: &Server) {
+    await_state(server, OVERFULL, "what is left out is counted", |state| {
+        let is_told = |fault: &serde_json::Value| {
+            let fault = fault.as_str().expect("words");
+            fault.starts_with("good.ts: ") && fault.contains("constant_rate_kbps = 300")
+        };
+        let faults = state["faults"].as_array().expect("a list");
+        state["overfull_units"].as_u64() > Some(0) && faults.iter().any(is_told)
+    });
+    server.await_log("channel.overfull: good.ts: pictures or sounds are left out");
 }
 
 /// Deletes a file, writes over one and adds to one, each while it is on the air, then puts them

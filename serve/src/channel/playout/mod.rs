@@ -18,6 +18,7 @@ mod channel_clock;
 mod channel_file;
 mod lineup_watch;
 mod outlet;
+mod overfull;
 mod peer_watch;
 mod playout_thread;
 mod producer;
@@ -33,6 +34,7 @@ use tokio::task::JoinHandle as TaskHandle;
 
 pub(crate) use self::lineup_watch::ChannelPlan;
 use self::lineup_watch::LineupWatch;
+use self::overfull::Overfull;
 use self::playout_thread::PlayoutThread;
 use super::name_at;
 use super::settings::{ChannelConfig, ChannelRole};
@@ -60,6 +62,7 @@ pub(crate) struct ChannelShared {
     window: Option<Arc<ChannelWindow>>,
     plan: Mutex<Arc<ChannelPlan>>,
     on_air: Mutex<OnAirNow>,
+    overfull: Mutex<Option<Overfull>>,
     counters: ChannelCounters,
     is_stopping: AtomicBool,
 }
@@ -70,6 +73,7 @@ struct ChannelCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
     dropped_packets: AtomicU64,
+    overfull_units: AtomicU64,
     late_bursts: AtomicU64,
     programmes: AtomicU64,
     takeovers: AtomicU64,
@@ -102,6 +106,8 @@ pub(crate) struct ChannelRow {
     bytes: u64,
     /// Packets that the network did not take.
     dropped_packets: u64,
+    /// PES packets that the constant rate had no room for.
+    overfull_units: u64,
     /// Bursts that left more than a burst late.
     late_bursts: u64,
     programmes: u64,
@@ -125,6 +131,7 @@ impl Channels {
                     .then(|| Arc::new(ChannelWindow::new(&config.name, config.time_shift))),
                 plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
                 on_air: Mutex::default(),
+                overfull: Mutex::default(),
                 counters: ChannelCounters::default(),
                 is_stopping: AtomicBool::new(false),
             });
@@ -183,9 +190,10 @@ impl Channels {
 }
 
 impl ChannelShared {
-    /// Returns the faults of the moment: of the playlist, and of the window.
+    /// Returns the faults of the moment: of the playlist, the rate and the window.
     fn faults(&self) -> Vec<String> {
         let mut faults = self.plan().faults.clone();
+        faults.extend(self.overfull());
         faults.extend(self.window.as_ref().and_then(|window| window.fault()));
         faults
     }
@@ -227,6 +235,7 @@ impl ChannelShared {
             packets: count(&counters.packets),
             bytes: count(&counters.bytes),
             dropped_packets: count(&counters.dropped_packets),
+            overfull_units: count(&counters.overfull_units),
             late_bursts: count(&counters.late_bursts),
             programmes: count(&counters.programmes),
             takeovers: count(&counters.takeovers),

@@ -25,6 +25,7 @@ use wire::rtp::Header;
 use super::announcer::Announcer;
 use super::channel_clock::ChannelClock;
 use super::outlet::{Burst, Outlet};
+use super::overfull::OverfullWatch;
 use super::peer_watch::{ChannelIdentity, LISTEN, PeerWatch, SILENCE};
 use super::producer::{ChannelPacket, Producer};
 use super::{ChannelShared, OnAirNow};
@@ -56,6 +57,7 @@ pub(super) struct PlayoutThread {
     began: Instant,
     heard_at: Option<Instant>,
     plan_version: u64,
+    overfull: OverfullWatch,
     version: u64,
     rtp: Burst,
     udp: Burst,
@@ -106,6 +108,7 @@ impl PlayoutThread {
             began: now,
             heard_at: None,
             plan_version: 0,
+            overfull: OverfullWatch::default(),
             version: wall.as_secs(),
             rtp: Burst::default(),
             udp: Burst::default(),
@@ -237,6 +240,9 @@ impl PlayoutThread {
                 is_sending: true,
             });
         }
+        let units = self.producer.overfull_units();
+        self.overfull.look(units, self.producer.bits_per_second(), &self.shared);
+        self.shared.counters.overfull_units.store(units, Ordering::Relaxed);
         let due = self.clock.ticks_at(now + self.burst);
         while let Some(packet) = self.producer.next(due) {
             self.add(&packet);

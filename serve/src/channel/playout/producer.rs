@@ -118,6 +118,16 @@ impl Producer {
         self.on_air.as_ref()
     }
 
+    /// Returns the number of PES packets that the constant rate had no room for.
+    pub(super) fn overfull_units(&self) -> u64 {
+        self.splicer.counts().late_units
+    }
+
+    /// Returns the mean rate of the file on the air.
+    pub(super) fn bits_per_second(&self) -> Option<u64> {
+        self.playing.as_ref().map(|playing| playing.file.asset.plan.bits_per_second())
+    }
+
     /// Learns counters from a packet of the other server.
     pub(super) fn observe(&mut self, payload: &[u8]) {
         for packet in payload.chunks_exact(TS_PACKET_BYTES) {

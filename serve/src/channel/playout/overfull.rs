@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! overfull: tells when the constant rate of a channel has no room for what its files need.
+//!
+//! A PES packet that finds no room within 250 ms is dropped whole, so pictures are missing while
+//! every packet that is sent is in order. Nobody but the channel can see that.
+//!
+//! Costs a comparison of two numbers a wake.
+//!
+//! Sources: `media/src/ts/splice/mod.rs`, [`media::ts::splice::SpliceCounts::late_units`].
+//! Does not choose a rate.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use super::ChannelShared;
+
+/// Watches the count of dropped PES packets of one channel.
+#[derive(Default)]
+pub(super) struct OverfullWatch {
+    units: u64,
+    logged_at: Option<Instant>,
+}
+
+/// The last drop, for the index.
+#[derive(Debug)]
+pub(super) struct Overfull {
+    at: Instant,
+    fault: String,
+}
+
+impl OverfullWatch {
+    /// Compares the count with the last one. `needed_bits` is the mean rate of the file on the air.
+    pub(super) fn look(&mut self, units: u64, needed_bits: Option<u64>, shared: &ChannelShared) {
+        let dropped = units.saturating_sub(self.units);
+        self.units = units;
+        let Some(rate) = shared.config.constant_rate_kbps.filter(|_| dropped > 0) else { return };
+        let on_air = shared.on_air.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let name = on_air.entry.unwrap_or_else(|| "the end of a file".into());
+        let needed = needed_bits.unwrap_or(0) / 1000;
+        let fault = format!(
+            "{name}: pictures or sounds are left out: constant_rate_kbps = {rate} has no room for \
+             them; the file has {needed} kb/s in the mean and more at times; write a higher rate"
+        );
+        if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
+            self.logged_at = Some(Instant::now());
+            tracing::warn!("channel.{}: {fault}; {units} left out so far", shared.config.name);
+        }
+        let mut overfull = shared.overfull.lock().unwrap_or_else(PoisonError::into_inner);
+        *overfull = Some(Overfull { at: Instant::now(), fault });
+    }
+}
+
+impl ChannelShared {
+    /// Returns the fault of the last minute, if there was one.
+    pub(super) fn overfull(&self) -> Option<String> {
+        let overfull = self.overfull.lock().unwrap_or_else(PoisonError::into_inner);
+        overfull
+            .as_ref()
+            .filter(|last| last.at.elapsed() < SHOWN_FOR)
+            .map(|last| last.fault.clone())
+    }
+}
+
+const LOG_EVERY: Duration = Duration::from_secs(60);
+const SHOWN_FOR: Duration = Duration::from_secs(60);
