@@ -545,6 +545,7 @@ fn tunnels_that_are_cut_or_have_no_partner_end() {
     second.write_all(b"GET / HTTP/1.0\r\nx-sessioncookie: c\r\n\r\n").expect("the server reads");
     refusal.clear();
     second.read_to_string(&mut refusal).expect("an answer");
+    assert!(refusal.starts_with("HTTP/1.0 409 Conflict\r\n"), "{refusal}");
     assert!(refusal.contains("choose another"), "{refusal}");
     let mut browser = TcpStream::connect(server.rtsp).expect("the server listens");
     browser.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");

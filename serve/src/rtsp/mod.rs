@@ -150,8 +150,8 @@ pub(crate) async fn tunnel_half(
         },
     };
     if refused {
-        let reason = without_partner(request.half);
-        write(stream, &tunnel_refused("404 Not Found", reason), timeouts.write).await;
+        let (status, reason) = without_partner(request.half);
+        write(stream, &tunnel_refused(status, reason), timeouts.write).await;
     }
 }
 

@@ -136,11 +136,15 @@ pub(crate) async fn read_head(
     timeout(wait, reading).await.unwrap_or(None)
 }
 
-/// Describes a half, for a refusal.
-pub(crate) fn without_partner(half: TunnelHalf) -> &'static str {
+/// Returns status line and reason of a refused half (RFC 9110 §15.5.5, §15.5.10).
+pub(crate) fn without_partner(half: TunnelHalf) -> (&'static str, &'static str) {
     match half {
-        TunnelHalf::Download => "a tunnel with this x-sessioncookie exists; choose another",
-        TunnelHalf::Upload => "no GET with this x-sessioncookie came from this address before",
+        TunnelHalf::Download => {
+            ("409 Conflict", "a tunnel with this x-sessioncookie exists; choose another")
+        }
+        TunnelHalf::Upload => {
+            ("404 Not Found", "no GET with this x-sessioncookie came from this address before")
+        }
     }
 }
 
