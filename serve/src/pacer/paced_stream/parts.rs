@@ -86,7 +86,9 @@ impl PacedStream {
     /// Skips what a slow reader has missed, once its backlog is at the limit.
     pub(super) fn skip_missed(&mut self, now: Instant, clock: MediaClock, tools: &mut Tools) {
         let plan = &self.source.asset.plan;
-        if clock.ticks_at(now) > plan.ticks(self.end).saturating_add(ticks(BACKLOG_MAX))
+        let due_at = clock.moment_of(plan.ticks(self.next));
+        if now.saturating_duration_since(due_at) >= BACKLOG_MAX
+            && clock.ticks_at(now) > plan.ticks(self.end)
             && let Some(part) = self.source.following()
         {
             // All of this part is late.
@@ -96,7 +98,8 @@ impl PacedStream {
             tools.counters().packets_skipped += packets;
             return;
         }
-        let may_grow = self.may_grow();
+        // A part of a channel that is whole gets no further place to start.
+        let may_grow = self.may_grow() && self.source.asset.is_growing();
         let missed = packets_missed(plan, self.next..self.end, (clock, now), may_grow);
         if let Some(missed) = missed {
             let packets = missed.end - missed.start;
