@@ -185,6 +185,17 @@ impl Walk {
         }
     }
 
+    /// Asserts that counters and clock go on, where files may be damaged or cut.
+    #[track_caller]
+    pub(crate) fn assert_goes_on(&self, name: &str) {
+        let gaps = &self.counter_gaps;
+        assert!(gaps.is_empty(), "{name}: {} gaps of counters: {:?}", gaps.len(), few(gaps));
+        for pair in self.clocks.windows(2) {
+            let step = pair[1].1 - pair[0].1;
+            assert!(step > 0 && step < 27_000_000 / 2, "{name}: a clock step of {step}");
+        }
+    }
+
     /// Asserts that each PES packet begins before it is to be decoded.
     #[track_caller]
     pub(crate) fn assert_in_time(&self) {
