@@ -165,7 +165,10 @@ impl Config {
                 cure: "write where keys come from, or leave it out".to_owned(),
             });
         }
-        check_channels(&self.channels)?;
+        if let Err(faults) = check_channels(&self.channels) {
+            let first = faults.into_iter().next().expect("a fault at least");
+            return Err(Error::Channel(Box::new(first)));
+        }
         match &self.allow_origin {
             Some(origin) if !is_origin(origin) => Err(Error::Setting {
                 setting: Setting::AllowOrigin,

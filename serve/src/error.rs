@@ -143,7 +143,7 @@ pub enum Error {
     },
     /// Caller: a setting of a channel that cannot be used.
     #[error(transparent)]
-    Channel(#[from] InvalidChannel),
+    Channel(Box<InvalidChannel>),
     /// Host: a path cannot be used on this machine.
     #[error(transparent)]
     Path(#[from] paths::Error),

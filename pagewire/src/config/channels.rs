@@ -28,26 +28,43 @@ pub(super) fn read(reader: &mut Reader<'_, '_>, tables: &DeTable<'_>) -> Vec<Cha
         let shown: String = name.get_ref().chars().take(NAME_CHARS_SHOWN).collect();
         let setting = format!("channel.{shown}");
         let Some(table) = reader.table(&setting, value, Expected::Channel) else { continue };
-        let mut places = vec![(ChannelSetting::Name, None, name.span())];
-        let (places, has_unknown) = (&mut places, false);
-        let mut one = OneChannel { reader: &mut *reader, name: &setting, places, has_unknown };
-        let Some(draft) = one.draft(table) else { continue };
-        let has_unknown = one.has_unknown;
+        let mut one = OneChannel::new(reader, &setting, name.span());
+        let draft = one.draft(table);
+        let OneChannel { places, unread, has_unknown, .. } = one;
         match draft.check(name.get_ref()) {
-            Ok(channel) => {
+            Ok(channel) if unread.is_empty() => {
                 channels.push(channel);
-                all_places.push(std::mem::take(places));
+                all_places.push(places);
             }
-            // A setting that is missing may be the one with the unknown key.
-            Err(invalid) if has_unknown && invalid.found.is_empty() => {}
-            Err(invalid) => report(reader, &invalid, places),
+            Ok(_) => {}
+            Err(faults) => {
+                let is_own = |fault: &&InvalidChannel| {
+                    let is_guess = has_unknown && may_be_misspelt(fault, &places);
+                    !is_guess && !follows(fault, &unread)
+                };
+                faults.iter().filter(is_own).for_each(|fault| report(reader, fault, &places));
+            }
         }
     }
-    if let Err(invalid) = check_channels(&channels) {
+    for invalid in check_channels(&channels).err().unwrap_or_default() {
         let at = channels.iter().rposition(|channel| channel.name == invalid.channel);
         report(reader, &invalid, at.map_or(&[], |at| &all_places[at]));
     }
     channels
+}
+
+/// True where an unknown key may be the setting that a fault misses.
+fn may_be_misspelt(fault: &InvalidChannel, places: &Places) -> bool {
+    let is_written = |other: &ChannelSetting| places.iter().any(|(setting, ..)| setting == other);
+    fault.found.is_empty() || !fault.others.iter().all(is_written)
+}
+
+/// True where a value of another type may be the cause of a fault.
+fn follows(fault: &InvalidChannel, unread: &[(ChannelSetting, Option<usize>)]) -> bool {
+    unread.iter().any(|(setting, item)| {
+        let is_same = *setting == fault.setting && (item.is_none() || *item == fault.item);
+        is_same || fault.others.contains(setting)
+    })
 }
 
 /// Adds a fault at the place of its setting; where it is missing, at the channel's name.
@@ -71,27 +88,35 @@ fn report(
 }
 
 /// One table, as it is read.
-struct OneChannel<'r, 'a, 'f, 'n> {
+struct OneChannel<'r, 'a, 'f> {
     reader: &'r mut Reader<'a, 'f>,
     /// `channel.NAME`.
-    name: &'n str,
-    places: &'n mut Places,
+    name: &'r str,
+    places: Places,
+    /// Settings with a value of another type, and the item of the schedule that has them.
+    unread: Vec<(ChannelSetting, Option<usize>)>,
     /// True once an unknown key was found.
     has_unknown: bool,
 }
 
-impl OneChannel<'_, '_, '_, '_> {
-    /// Reads the settings of a channel with known keys; none where a type is wrong.
-    fn draft(&mut self, table: &DeTable<'_>) -> Option<ChannelDraft> {
+impl<'r, 'a, 'f> OneChannel<'r, 'a, 'f> {
+    fn new(reader: &'r mut Reader<'a, 'f>, name: &'r str, place: Range<usize>) -> Self {
+        let places = vec![(ChannelSetting::Name, None, place)];
+        OneChannel { reader, name, places, unread: Vec::new(), has_unknown: false }
+    }
+
+    /// Reads the settings of a channel with known keys; leaves out those of another type.
+    fn draft(&mut self, table: &DeTable<'_>) -> ChannelDraft {
         let mut draft = ChannelDraft::default();
-        let mut is_whole = true;
         for (key, value) in table {
             let known = ChannelSetting::OF_CHANNEL;
             let Some(setting) = self.setting(key, known) else { continue };
             self.places.push((setting, None, value.span()));
-            is_whole &= self.set(&mut draft, setting, value).is_some();
+            if self.set(&mut draft, setting, value).is_none() {
+                self.unread.push((setting, None));
+            }
         }
-        is_whole.then_some(draft)
+        draft
     }
 
     /// Reads one setting into the draft; none where its type is wrong.
@@ -133,11 +158,12 @@ impl OneChannel<'_, '_, '_, '_> {
     fn slots(&mut self, named: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<ScheduleDraft>> {
         let items = self.reader.array(named, value, Expected::Slots)?;
         let mut slots = Vec::with_capacity(items.len());
-        let mut is_whole = true;
         for (item, value) in items.iter().enumerate() {
             self.places.push((ChannelSetting::At, Some(item), value.span()));
             let Some(table) = self.reader.table(named, value, Expected::Slots) else {
-                is_whole = false;
+                let all = ChannelSetting::OF_SCHEDULE.iter();
+                self.unread.extend(all.map(|setting| (*setting, Some(item))));
+                slots.push(ScheduleDraft::default());
                 continue;
             };
             let mut slot = ScheduleDraft::default();
@@ -145,11 +171,13 @@ impl OneChannel<'_, '_, '_, '_> {
                 let known = ChannelSetting::OF_SCHEDULE;
                 let Some(setting) = self.setting(key, known) else { continue };
                 self.places.push((setting, Some(item), value.span()));
-                is_whole &= self.set_slot(&mut slot, setting, value).is_some();
+                if self.set_slot(&mut slot, setting, value).is_none() {
+                    self.unread.push((setting, Some(item)));
+                }
             }
             slots.push(slot);
         }
-        is_whole.then_some(slots)
+        Some(slots)
     }
 
     fn set_slot(
@@ -167,6 +195,8 @@ impl OneChannel<'_, '_, '_, '_> {
         match setting {
             ChannelSetting::AtTime => slot.time = Some(self.reader.time(&named, value)?),
             ChannelSetting::AtDays => {
+                // No day, and so no time shared with another item, where they cannot be read.
+                slot.days = Some(Vec::new());
                 slot.days = Some(list(self.reader.texts(&named, value), count)?);
             }
             ChannelSetting::AtPlay => slot.play = list(self.reader.texts(&named, value), count)?,

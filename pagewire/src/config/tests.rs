@@ -142,6 +142,55 @@ fn values_of_another_type_are_refused_with_the_right_one() {
 }
 
 #[test]
+fn all_faults_of_a_channel_are_reported_in_the_order_of_the_file() {
+    let text = "[channel.a]\nttl = 0\norder = \"random\"\nplaylist = [\"a.ts\",\n\"../b.ts\",\n\
+                \"/c.ts\"]\nsend = [\"rtp://239.1.1.1:5005\"]\nannounce = true\n\
+                [[channel.a.at]]\ntime = \"25:00\"\nplay = [\"a.ts\"]\n\
+                [[channel.a.at]]\nplay = [\"/a.ts\"]\n[channel.b]\ndscp = 64\nplaylist = \"b\"\n";
+    let found = faults(text);
+    let starts = [
+        "2: channel.a: ttl = 0: ",
+        "3: channel.a: order = \"random\": ",
+        "5: channel.a: playlist = \"../b.ts\": ",
+        "6: channel.a: playlist = \"/c.ts\": ",
+        "7: channel.a: send = \"rtp://239.1.1.1:5005\": ",
+        "10: channel.a: time = \"25:00\": ",
+        "12: channel.a: time: no time",
+        "13: channel.a: play = \"/a.ts\": ",
+        "15: channel.b: dscp = 64: ",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (fault, start) in found.iter().zip(starts) {
+        assert!(fault.starts_with(&format!("pagewire.toml:{start}")), "{fault}: {start}");
+    }
+}
+
+#[test]
+fn values_beside_one_of_another_type_are_checked() {
+    let text = "[channel.a]\nplaylist = 7\nttl = 0\nsend = [5]\nannounce = true\nrtsp = false\n\
+                [[channel.a.at]]\ntime = 5\nplay = \"/a.ts\"\n\
+                [[channel.a.at]]\ntime = \"20:00\"\nplay = \"a.ts\"\n\
+                [[channel.a.at]]\ntime = \"20:00\"\nplay = \"a.ts\"\ndays = 5\n";
+    let found = faults(text);
+    let starts = [
+        "2: channel.a: playlist = 7: an integer",
+        "3: channel.a: ttl = 0: ",
+        "4: channel.a: send = 5: an integer",
+        "8: channel.a: at: time = 5: an integer",
+        "9: channel.a: play = \"/a.ts\": ",
+        "16: channel.a: at: days = 5: an integer",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (fault, start) in found.iter().zip(starts) {
+        assert!(fault.starts_with(&format!("pagewire.toml:{start}")), "{fault}: {start}");
+    }
+    // The channel has what it announces, but for a misspelt key.
+    let text = "[channel.a]\nplaylist = \"a\"\nsned = \"udp://239.1.1.1:1\"\nannounce = true\n";
+    let found = faults(text);
+    assert_eq!(found, ["pagewire.toml:3: channel.a: sned: no such setting; write send"]);
+}
+
+#[test]
 fn channels_that_share_a_target_are_refused_at_the_second() {
     let text = "[channel.z]\nplaylist = \"a\"\nsend = \"udp://239.1.1.1:1\"\n\
                 [channel.b]\nplaylist = \"b\"\nsend = \"udp://239.1.1.1:1\"\n";

@@ -129,6 +129,8 @@ pub struct InvalidChannel {
     pub fault: String,
     /// Value to write.
     pub cure: String,
+    /// Other settings that the rule reads: a fault in one of them may be the cause.
+    pub others: &'static [ChannelSetting],
 }
 
 impl InvalidChannel {

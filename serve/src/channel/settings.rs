@@ -25,6 +25,8 @@ use super::shown_text::is_hidden_control;
 
 mod checks;
 
+use checks::{Checks, Place};
+
 /// Settings of a channel as written; nothing is checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChannelDraft {
@@ -178,49 +180,55 @@ impl ChannelDraft {
     /// Checks the settings of the channel `name`.
     ///
     /// # Errors
-    /// The first setting that cannot be used.
-    pub fn check(self, name: &str) -> Result<ChannelConfig, InvalidChannel> {
-        let check = checks::Checks { channel: name };
-        check.name()?;
-        let title = match self.title {
-            Some(title) => check.title(title)?,
-            None => name.to_owned(),
-        };
-        let playlist = check.paths(Setting::Playlist, None, self.playlist)?;
-        let filler =
-            self.filler.map(|path| check.path(Setting::Filler, None, &path)).transpose()?;
-        let schedule = check.schedule(self.at)?;
-        if playlist.is_empty() && filler.is_none() && schedule.is_empty() {
+    /// Every setting that cannot be used, at least one; a fault that may follow from another one
+    /// is left out.
+    pub fn check(self, name: &str) -> Result<ChannelConfig, Vec<InvalidChannel>> {
+        let mut check = Checks::new(name);
+        let is_empty = self.playlist.is_empty() && self.filler.is_none() && self.at.is_empty();
+        if is_empty {
             let cure = r#"write playlist = ["FILE", "FOLDER/"], or filler, or at"#;
-            return Err(check.missing(Setting::Playlist, "nothing to play", cure));
+            let place = Place::from(Setting::Playlist).beside(&[Setting::Filler, Setting::At]);
+            check.missing(place, "nothing to play", cure);
         }
-        let targets = check.targets(&self.send)?;
-        let sources = check.sources(&self.source, &targets)?;
-        let interface = check.interface(self.interface, &targets)?;
-        let announce = check.announce(self.announce.unwrap_or(false), &targets)?;
-        let program = check.number(Setting::Program, self.program, 1..=0xffff, "")?;
-        let rate = check.number(Setting::ConstantRate, self.constant_rate_kbps, RATE_KBPS, "")?;
-        let ttl = check.number(Setting::Ttl, self.ttl, 1..=255, TTL_RULE)?;
-        let dscp = check.number(Setting::Dscp, self.dscp, 0..=63, DSCP_RULE)?;
-        let shift = check.number(Setting::TimeShift, self.time_shift_s, 0..=SHIFT_S_MAX, "")?;
-        let rtsp = self.rtsp.unwrap_or(true);
-        if !rtsp && targets.is_empty() {
-            let cure = "write send = [\"rtp://GROUP:PORT\"], or leave rtsp out";
-            return Err(check.missing(
-                Setting::Rtsp,
-                "rtsp = false without send reaches nobody",
-                cure,
-            ));
+        let config = check.settings(self);
+        let faults = check.into_faults();
+        match config {
+            Some(config) if faults.is_empty() => Ok(config),
+            _ => Err(faults),
         }
-        if !rtsp && shift.is_some_and(|shift| shift > 0) {
-            let cure = "leave one of the two out";
-            return Err(check.missing(Setting::TimeShift, "only viewers over RTSP go back", cure));
-        }
-        Ok(ChannelConfig {
-            name: name.to_owned(),
-            title,
-            playlist,
-            order: check.word(Setting::Order, self.order, ORDERS)?,
+    }
+}
+
+impl Checks<'_> {
+    /// Returns the settings that later parts use; none where one of them is at fault.
+    fn settings(&mut self, draft: ChannelDraft) -> Option<ChannelConfig> {
+        self.name();
+        let title = match draft.title {
+            Some(title) => self.title(title),
+            None => Some(self.channel().to_owned()),
+        };
+        let playlist = self.paths(Setting::Playlist, None, draft.playlist);
+        let filler = draft.filler.and_then(|path| self.path(Setting::Filler, &path));
+        let schedule = self.schedule(draft.at);
+        let targets = self.targets(&draft.send);
+        let sources = self.sources(&draft.source, &targets);
+        let interface = self.interface(draft.interface, &targets);
+        let announce = self.announce(draft.announce.unwrap_or(false), &targets);
+        let program = self.number(Setting::Program, draft.program, 1..=0xffff, "");
+        let rate = self.number(Setting::ConstantRate, draft.constant_rate_kbps, RATE_KBPS, "");
+        let ttl = self.number(Setting::Ttl, draft.ttl, 1..=255, TTL_RULE);
+        let dscp = self.number(Setting::Dscp, draft.dscp, 0..=63, DSCP_RULE);
+        let rtsp = self.rtsp(draft.rtsp.unwrap_or(true), &targets);
+        let shift = self.time_shift(draft.time_shift_s, rtsp);
+        let order = self.word(Setting::Order, draft.order, ORDERS);
+        let role = self.word(Setting::Role, draft.role, ROLES);
+        let starts_at = self.starts_at(draft.starts_at);
+        let time_zone = self.time_zone(draft.time_zone);
+        Some(ChannelConfig {
+            name: self.channel().to_owned(),
+            title: title?,
+            playlist: playlist?,
+            order: order?,
             filler,
             program: program.map(|number| number as u16),
             constant_rate_kbps: rate.map(|rate| rate as u32),
@@ -230,11 +238,11 @@ impl ChannelDraft {
             ttl: ttl.map_or(TTL_DEFAULT, |ttl| ttl as u8),
             dscp: dscp.map(|dscp| dscp as u8),
             announce,
-            role: check.word(Setting::Role, self.role, ROLES)?,
+            role: role?,
             rtsp,
             time_shift: Duration::from_secs(shift.unwrap_or(0)),
-            starts_at: check.starts_at(self.starts_at)?,
-            time_zone: check.time_zone(self.time_zone)?,
+            starts_at: starts_at?,
+            time_zone: time_zone?,
             schedule,
         })
     }
@@ -243,29 +251,21 @@ impl ChannelDraft {
 /// Checks that no two channels have one name or one target.
 ///
 /// # Errors
-/// The second of the two channels, with the target.
-pub fn check_channels(channels: &[ChannelConfig]) -> Result<(), InvalidChannel> {
+/// Each such name and target, of the second of two channels.
+pub fn check_channels(channels: &[ChannelConfig]) -> Result<(), Vec<InvalidChannel>> {
+    let mut faults = Vec::new();
     for (at, channel) in channels.iter().enumerate() {
-        let check = checks::Checks { channel: &channel.name };
-        let others = &channels[..at];
+        let mut check = Checks::new(&channel.name);
         if at >= CHANNELS_MAX {
             let cure = format!("write {CHANNELS_MAX} at most");
-            return Err(check.missing(Setting::Name, "too many channels", &cure));
+            check.missing(Setting::Name, "too many channels", &cure);
+            faults.extend(check.into_faults());
+            break;
         }
-        if others.iter().any(|other| other.name.eq_ignore_ascii_case(&channel.name)) {
-            let fault = "another channel has this name; case does not tell them apart";
-            return Err(check.missing(Setting::Name, fault, "write another name"));
-        }
-        for (item, target) in channel.targets.iter().enumerate() {
-            let has = |other: &&ChannelConfig| other.targets.iter().any(|t| t.collides(target));
-            if let Some(other) = others.iter().find(has) {
-                let fault = format!("channel.{} sends to the same ports", other.name);
-                let cure = "write another address or port";
-                return Err(check.refuse(Setting::Send, Some(item), target, &fault, cure));
-            }
-        }
+        check.others(channel, &channels[..at]);
+        faults.extend(check.into_faults());
     }
-    Ok(())
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 const ORDERS: &[(&str, PlayOrder)] =

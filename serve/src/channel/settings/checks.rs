@@ -2,61 +2,100 @@
 //! checks: one check per setting of a channel, each with its rule and its cure.
 //!
 //! Sources: those of `settings`; RFC 3339 §5.6 (times).
-//! Does not compare channels with each other.
+//! Does not look at files or interfaces.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::*;
 
-/// Checks of the settings of one channel.
-pub(super) struct Checks<'a> {
-    /// Name of the channel, as written.
-    pub(super) channel: &'a str,
+/// Place of a value: its setting, its index in a list, and the other settings that its rule reads.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    setting: Setting,
+    item: Option<usize>,
+    others: &'static [Setting],
 }
 
-impl Checks<'_> {
+impl Place {
+    /// Returns the place with the other settings that the rule reads.
+    pub(super) fn beside(self, others: &'static [Setting]) -> Place {
+        Place { others, ..self }
+    }
+}
+
+impl From<Setting> for Place {
+    fn from(setting: Setting) -> Place {
+        Place { setting, item: None, others: &[] }
+    }
+}
+
+impl From<(Setting, usize)> for Place {
+    fn from((setting, item): (Setting, usize)) -> Place {
+        Place { setting, item: Some(item), others: &[] }
+    }
+}
+
+/// Checks of the settings of one channel; each returns nothing where it adds a fault.
+pub(super) struct Checks<'a> {
+    /// Name of the channel, as written.
+    channel: &'a str,
+    faults: Vec<InvalidChannel>,
+}
+
+impl<'a> Checks<'a> {
+    pub(super) fn new(channel: &'a str) -> Checks<'a> {
+        Checks { channel, faults: Vec::new() }
+    }
+
+    /// Name of the channel, as written.
+    pub(super) fn channel(&self) -> &'a str {
+        self.channel
+    }
+
+    /// Returns the faults found, in the order of the checks.
+    pub(super) fn into_faults(self) -> Vec<InvalidChannel> {
+        self.faults
+    }
+
+    /// Adds a fault, unless it may follow from a fault of another setting.
     pub(super) fn refuse(
-        &self,
-        setting: Setting,
-        item: Option<usize>,
+        &mut self,
+        place: impl Into<Place>,
         found: impl Display,
-        fault: &str,
-        cure: &str,
-    ) -> InvalidChannel {
+        (fault, cure): (&str, &str),
+    ) {
+        let Place { setting, item, others } = place.into();
+        if self.faults.iter().any(|fault| others.contains(&fault.setting)) {
+            return;
+        }
         let found: String = found.to_string().chars().take(FOUND_CHARS_MAX).collect();
         let (channel, fault, cure) = (self.channel.to_owned(), fault.to_owned(), cure.to_owned());
-        InvalidChannel { channel, setting, item, found, fault, cure }
+        self.faults.push(InvalidChannel { channel, setting, item, found, fault, cure, others });
     }
 
-    /// Refuses text, shown in quotes.
-    fn refuse_text(
-        &self,
-        setting: Setting,
-        item: Option<usize>,
-        text: &str,
-        (fault, cure): (&str, &str),
-    ) -> InvalidChannel {
+    /// Adds a fault about text, shown in quotes.
+    fn refuse_text(&mut self, place: impl Into<Place>, text: &str, rule: (&str, &str)) {
         let shown: String = text.chars().take(FOUND_CHARS_MAX).collect();
-        self.refuse(setting, item, format!("{shown:?}"), fault, cure)
+        self.refuse(place, format!("{shown:?}"), rule);
     }
 
-    pub(super) fn missing(&self, setting: Setting, fault: &str, cure: &str) -> InvalidChannel {
-        self.refuse(setting, None, "", fault, cure)
+    pub(super) fn missing(&mut self, place: impl Into<Place>, fault: &str, cure: &str) {
+        self.refuse(place, "", (fault, cure));
     }
 
-    pub(super) fn name(&self) -> Result<(), InvalidChannel> {
+    pub(super) fn name(&mut self) {
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if (1..=NAME_BYTES_MAX).contains(&self.channel.len()) && self.channel.bytes().all(is_letter)
-        {
-            return Ok(());
+        let name = self.channel;
+        if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter) {
+            return;
         }
         let fault = "no name that a URL can have";
         let cure = format!("write 1 to {NAME_BYTES_MAX} of the letters a to z, digits, - and _");
-        Err(self.refuse_text(Setting::Name, None, self.channel, (fault, &cure)))
+        self.refuse_text(Setting::Name, name, (fault, &cure));
     }
 
-    pub(super) fn title(&self, title: String) -> Result<String, InvalidChannel> {
+    pub(super) fn title(&mut self, title: String) -> Option<String> {
         let fault = if title.trim().is_empty() {
             "no letter"
         } else if title.chars().any(is_hidden_control) {
@@ -64,36 +103,38 @@ impl Checks<'_> {
         } else if title.chars().count() > TITLE_CHARS_MAX {
             "too long"
         } else {
-            return Ok(title);
+            return Some(title);
         };
         let cure = format!("write one line of 1 to {TITLE_CHARS_MAX} printable characters");
-        Err(self.refuse_text(Setting::Title, None, &title, (fault, &cure)))
+        self.refuse_text(Setting::Title, &title, (fault, &cure));
+        None
     }
 
+    /// Returns the paths of a list that can be used; `item` is that of the schedule.
     pub(super) fn paths(
-        &self,
+        &mut self,
         setting: Setting,
         item: Option<usize>,
         paths: Vec<String>,
-    ) -> Result<Vec<String>, InvalidChannel> {
+    ) -> Option<Vec<String>> {
         if paths.len() > PATHS_MAX {
             let fault = format!("{} entries", paths.len());
             let cure = format!("write {PATHS_MAX} at most, or a folder");
-            return Err(self.refuse(setting, item, "", &fault, &cure));
+            self.missing(Place { setting, item, others: &[] }, &fault, &cure);
+            return None;
         }
         let indexed = paths.iter().enumerate();
-        indexed.map(|(index, path)| self.path(setting, item.or(Some(index)), path)).collect()
+        let checked: Vec<_> =
+            indexed.map(|(at, path)| self.path((setting, item.unwrap_or(at)), path)).collect();
+        checked.into_iter().collect()
     }
 
     /// Returns the path without empty parts and `.`.
-    pub(super) fn path(
-        &self,
-        setting: Setting,
-        item: Option<usize>,
-        path: &str,
-    ) -> Result<String, InvalidChannel> {
+    pub(super) fn path(&mut self, place: impl Into<Place>, path: &str) -> Option<String> {
         let below = "write a path below the served folder, such as films/intro.ts";
-        let (fault, cure) = if path.starts_with('/') {
+        let (fault, cure) = if path.is_empty() {
+            ("no path", below)
+        } else if path.starts_with('/') {
             ("an absolute path", below)
         } else if path.split('/').any(|part| part == "..") {
             ("a path that may leave the served folder", below)
@@ -105,113 +146,131 @@ impl Checks<'_> {
         } else if path.len() > PATH_BYTES_MAX {
             ("longer than Linux opens", below)
         } else {
-            let parts: Vec<&str> =
-                path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
             // "." and "./" name the served folder itself.
-            if parts.is_empty() && path.is_empty() {
-                return Err(self.refuse_text(setting, item, path, ("no path", below)));
-            }
-            return Ok(parts.join("/"));
+            let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
+            return Some(parts.collect::<Vec<_>>().join("/"));
         };
-        Err(self.refuse_text(setting, item, path, (fault, cure)))
+        self.refuse_text(place, path, (fault, cure));
+        None
     }
 
-    pub(super) fn schedule(
-        &self,
-        drafts: Vec<ScheduleDraft>,
-    ) -> Result<Vec<ScheduleSlot>, InvalidChannel> {
+    /// Returns the items of a schedule without faults.
+    pub(super) fn schedule(&mut self, drafts: Vec<ScheduleDraft>) -> Vec<ScheduleSlot> {
         if drafts.len() > SLOTS_MAX {
             let fault = format!("{} items", drafts.len());
             let cure = format!("write {SLOTS_MAX} at most");
-            return Err(self.missing(Setting::At, &fault, &cure));
+            self.missing(Setting::At, &fault, &cure);
+            return Vec::new();
         }
         let mut slots: Vec<ScheduleSlot> = Vec::with_capacity(drafts.len());
         for (item, draft) in drafts.into_iter().enumerate() {
-            let time = self.time(item, draft.time.as_deref())?;
-            let days = self.days(item, draft.days.as_deref())?;
-            let play = self.paths(Setting::AtPlay, Some(item), draft.play)?;
-            if play.is_empty() {
-                let cure = r#"write play = ["FILE"]"#;
-                return Err(self.refuse(Setting::AtPlay, Some(item), "", "nothing to play", cure));
-            }
-            let shares = |slot: &&ScheduleSlot| slot.days.iter().zip(days).any(|(a, b)| *a && b);
-            if slots.iter().filter(|slot| slot.time == time).any(|slot| shares(&slot)) {
+            let Some(slot) = self.slot(item, draft) else { continue };
+            let is_taken = |other: &ScheduleSlot| {
+                let mut days = other.days.iter().zip(slot.days);
+                other.time == slot.time && days.any(|(a, b)| *a && b)
+            };
+            if slots.iter().any(is_taken) {
                 let fault = "another item of the schedule starts at this time of one day";
                 let cure = "write another time, or other days";
-                return Err(self.refuse(Setting::AtTime, Some(item), time, fault, cure));
+                self.refuse((Setting::AtTime, item), slot.time, (fault, cure));
             }
-            slots.push(ScheduleSlot { time, days, play });
+            slots.push(slot);
         }
-        Ok(slots)
+        slots
     }
 
-    fn time(&self, item: usize, text: Option<&str>) -> Result<Time, InvalidChannel> {
+    fn slot(&mut self, item: usize, draft: ScheduleDraft) -> Option<ScheduleSlot> {
+        let time = self.time(item, draft.time.as_deref());
+        let days = self.days(item, draft.days.as_deref());
+        if draft.play.is_empty() {
+            let cure = r#"write play = ["FILE"]"#;
+            self.missing((Setting::AtPlay, item), "nothing to play", cure);
+        }
+        let play = self.paths(Setting::AtPlay, Some(item), draft.play);
+        Some(ScheduleSlot { time: time?, days: days?, play: play? })
+    }
+
+    fn time(&mut self, item: usize, text: Option<&str>) -> Option<Time> {
         let cure = "write a local time such as 20:00 or 06:30:15";
         let Some(text) = text else {
-            return Err(self.refuse(Setting::AtTime, Some(item), "", "no time", cure));
+            self.missing((Setting::AtTime, item), "no time", cure);
+            return None;
         };
-        time_of_day(text).ok_or_else(|| {
-            self.refuse_text(Setting::AtTime, Some(item), text, ("no time of a day", cure))
-        })
+        let time = time_of_day(text);
+        if time.is_none() {
+            self.refuse_text((Setting::AtTime, item), text, ("no time of a day", cure));
+        }
+        time
     }
 
-    fn days(&self, item: usize, days: Option<&[String]>) -> Result<[bool; 7], InvalidChannel> {
-        let Some(days) = days else { return Ok([true; 7]) };
+    fn days(&mut self, item: usize, days: Option<&[String]>) -> Option<[bool; 7]> {
+        let Some(days) = days else { return Some([true; 7]) };
+        let place = (Setting::AtDays, item);
         let cure = "write mon, tue, wed, thu, fri, sat or sun, or leave days out for all of them";
         if days.is_empty() {
-            return Err(self.refuse(Setting::AtDays, Some(item), "[]", "no day", cure));
+            self.refuse(place, "[]", ("no day", cure));
+            return None;
         }
-        let mut chosen = [false; 7];
+        let mut chosen = Some([false; 7]);
         for day in days {
-            let Some(index) = DAYS.iter().position(|name| name.eq_ignore_ascii_case(day)) else {
-                let fault = ("no day of the week", cure);
-                return Err(self.refuse_text(Setting::AtDays, Some(item), day, fault));
-            };
-            chosen[index] = true;
+            match DAYS.iter().position(|name| name.eq_ignore_ascii_case(day)) {
+                Some(index) => chosen.iter_mut().for_each(|chosen| chosen[index] = true),
+                None => {
+                    self.refuse_text(place, day, ("no day of the week", cure));
+                    chosen = None;
+                }
+            }
         }
-        Ok(chosen)
+        chosen
     }
 
-    pub(super) fn targets(&self, texts: &[String]) -> Result<Vec<SendTarget>, InvalidChannel> {
+    /// Returns the addresses without faults.
+    pub(super) fn targets(&mut self, texts: &[String]) -> Vec<SendTarget> {
         if texts.len() > TARGETS_MAX {
             let fault = format!("{} addresses", texts.len());
             let cure = format!("write {TARGETS_MAX} at most, or a multicast group");
-            return Err(self.missing(Setting::Send, &fault, &cure));
+            self.missing(Setting::Send, &fault, &cure);
+            return Vec::new();
         }
         let mut targets: Vec<SendTarget> = Vec::with_capacity(texts.len());
         for (item, text) in texts.iter().enumerate() {
-            let target = SendTarget::parse(text).map_err(|(fault, cure)| {
-                self.refuse_text(Setting::Send, Some(item), text, (&fault, &cure))
-            })?;
+            let target = match SendTarget::parse(text) {
+                Ok(target) => target,
+                Err((fault, cure)) => {
+                    self.refuse_text((Setting::Send, item), text, (&fault, &cure));
+                    continue;
+                }
+            };
             if let Some(other) = targets.iter().find(|other| other.collides(&target)) {
                 let fault = format!("the ports of {other} (RTP takes the next port too, for RTCP)");
                 let cure = "write another address or port, or leave it out";
-                return Err(self.refuse_text(Setting::Send, Some(item), text, (&fault, cure)));
+                self.refuse_text((Setting::Send, item), text, (&fault, cure));
+                continue;
             }
             targets.push(target);
         }
-        Ok(targets)
+        targets
     }
 
-    pub(super) fn sources(
-        &self,
-        texts: &[String],
-        targets: &[SendTarget],
-    ) -> Result<Vec<IpAddr>, InvalidChannel> {
+    /// Returns the sources without faults.
+    pub(super) fn sources(&mut self, texts: &[String], targets: &[SendTarget]) -> Vec<IpAddr> {
         let mut sources: Vec<IpAddr> = Vec::new();
         for (item, text) in texts.iter().enumerate() {
-            let refuse =
-                |fault, cure| self.refuse_text(Setting::Source, Some(item), text, (fault, cure));
-            let source: IpAddr = text.parse().map_err(|_| {
-                refuse("no numeric address", "write this server's address, such as 10.0.0.1")
-            })?;
+            let place = Place::from((Setting::Source, item));
+            let Ok(source) = text.parse::<IpAddr>() else {
+                let cure = "write this server's address, such as 10.0.0.1";
+                self.refuse_text(place, text, ("no numeric address", cure));
+                continue;
+            };
             if source.is_unspecified() || source.is_multicast() {
                 let cure = "write this server's address on the network of the channel";
-                return Err(refuse("no address that packets come from", cure));
+                self.refuse_text(place, text, ("no address that packets come from", cure));
+                continue;
             }
             if sources.iter().any(|other| other.is_ipv4() == source.is_ipv4()) {
                 let cure = "write one IPv4 and one IPv6 address at most";
-                return Err(refuse("a second source of one address family", cure));
+                self.refuse_text(place, text, ("a second source of one address family", cure));
+                continue;
             }
             let same = |target: &&SendTarget| target.address.is_ipv4() == source.is_ipv4();
             if !targets.iter().filter(same).any(SendTarget::is_source_specific) {
@@ -220,69 +279,91 @@ impl Checks<'_> {
                     IpAddr::V4(_) => "send to a group of 232.0.0.0/8, or leave it out",
                     IpAddr::V6(_) => "send to a group such as ff35::8000:1, or leave it out",
                 };
-                return Err(refuse(fault, cure));
+                self.refuse_text(place.beside(&[Setting::Send]), text, (fault, cure));
+                continue;
             }
             sources.push(source);
         }
-        let has = |target: &SendTarget| {
-            sources.iter().any(|source| source.is_ipv4() == target.address.is_ipv4())
-        };
-        let sourceless = |target: &SendTarget| target.is_source_specific() && !has(target);
-        if let Some(item) = targets.iter().position(sourceless) {
-            let fault = "receivers of source-specific multicast must know the source (RFC 4607 §1)";
-            let cure = "write source, this server's address of the same family";
-            return Err(self.refuse(Setting::Send, Some(item), targets[item], fault, cure));
+        for is_ipv4 in [true, false] {
+            let lacks = |target: &SendTarget| {
+                target.is_source_specific()
+                    && target.address.is_ipv4() == is_ipv4
+                    && !sources.iter().any(|source| source.is_ipv4() == is_ipv4)
+            };
+            if let Some(item) = targets.iter().position(lacks) {
+                let fault =
+                    "receivers of source-specific multicast must know the source (RFC 4607 §1)";
+                let cure = "write source, this server's address of the same family";
+                let place = Place::from((Setting::Send, item)).beside(&[Setting::Source]);
+                self.refuse(place, targets[item], (fault, cure));
+            }
         }
-        Ok(sources)
+        sources
     }
 
     pub(super) fn interface(
-        &self,
+        &mut self,
         name: Option<String>,
         targets: &[SendTarget],
-    ) -> Result<Option<String>, InvalidChannel> {
+    ) -> Option<String> {
+        let place = Place::from(Setting::Interface);
         let Some(name) = name else {
-            if let Some(item) = targets.iter().position(SendTarget::needs_interface) {
-                let fault = "a group of link-local scope is another one on each network";
-                let cure = r#"write interface = "eth1" or the like"#;
-                return Err(self.refuse(Setting::Send, Some(item), targets[item], fault, cure));
-            }
-            return Ok(None);
+            let item = targets.iter().position(SendTarget::needs_interface)?;
+            let fault = "a group of link-local scope is another one on each network";
+            let cure = r#"write interface = "eth1" or the like"#;
+            let place = Place::from((Setting::Send, item)).beside(&[Setting::Interface]);
+            self.refuse(place, targets[item], (fault, cure));
+            return None;
         };
         let is_name = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':');
-        let (fault, cure) = if !(1..=15).contains(&name.len()) || !name.bytes().all(is_name) {
-            ("no name of a network interface", "write one that `ip link` lists, such as eth1")
+        if !(1..=15).contains(&name.len()) || !name.bytes().all(is_name) {
+            let cure = "write one that `ip link` lists, such as eth1";
+            self.refuse_text(place, &name, ("no name of a network interface", cure));
         } else if !targets.iter().any(SendTarget::is_multicast) {
-            ("send has no multicast group, and routes choose for unicast", "leave it out")
-        } else {
-            return Ok(Some(name));
-        };
-        Err(self.refuse_text(Setting::Interface, None, &name, (fault, cure)))
+            let fault = "send has no multicast group, and routes choose for unicast";
+            self.refuse_text(place.beside(&[Setting::Send]), &name, (fault, "leave it out"));
+        }
+        Some(name)
     }
 
-    pub(super) fn announce(
-        &self,
-        announce: bool,
-        targets: &[SendTarget],
-    ) -> Result<bool, InvalidChannel> {
+    pub(super) fn announce(&mut self, announce: bool, targets: &[SendTarget]) -> bool {
         if announce && !targets.iter().any(SendTarget::is_multicast) {
             let fault = "SAP announces multicast groups, and send has none (RFC 2974)";
             let cure = "send to a multicast group, or leave it out";
-            return Err(self.refuse(Setting::Announce, None, "true", fault, cure));
+            let place = Place::from(Setting::Announce).beside(&[Setting::Send]);
+            self.refuse(place, "true", (fault, cure));
         }
-        Ok(announce)
+        announce
+    }
+
+    pub(super) fn rtsp(&mut self, rtsp: bool, targets: &[SendTarget]) -> bool {
+        if !rtsp && targets.is_empty() {
+            let cure = "write send = [\"rtp://GROUP:PORT\"], or leave rtsp out";
+            let place = Place::from(Setting::Rtsp).beside(&[Setting::Send]);
+            self.missing(place, "rtsp = false without send reaches nobody", cure);
+        }
+        rtsp
+    }
+
+    pub(super) fn time_shift(&mut self, seconds: Option<i64>, rtsp: bool) -> Option<u64> {
+        let shift = self.number(Setting::TimeShift, seconds, 0..=SHIFT_S_MAX, "")?;
+        if !rtsp && shift > 0 {
+            let place = Place::from(Setting::TimeShift).beside(&[Setting::Rtsp]);
+            self.missing(place, "only viewers over RTSP go back", "leave one of the two out");
+        }
+        Some(shift)
     }
 
     pub(super) fn number(
-        &self,
+        &mut self,
         setting: Setting,
         value: Option<i64>,
         range: RangeInclusive<i64>,
         rule: &str,
-    ) -> Result<Option<u64>, InvalidChannel> {
-        let Some(value) = value else { return Ok(None) };
+    ) -> Option<u64> {
+        let value = value?;
         if range.contains(&value) {
-            return Ok(Some(value.unsigned_abs()));
+            return Some(value.unsigned_abs());
         }
         let fault = match rule {
             "" if value < *range.start() => "too small",
@@ -290,43 +371,64 @@ impl Checks<'_> {
             rule => rule,
         };
         let cure = format!("write {} to {}", range.start(), range.end());
-        Err(self.refuse(setting, None, value, fault, &cure))
+        self.refuse(setting, value, (fault, &cure));
+        None
     }
 
     /// Returns the meaning of a word; that of the first one where no word is written.
     pub(super) fn word<T: Copy>(
-        &self,
+        &mut self,
         setting: Setting,
         word: Option<String>,
         words: &[(&str, T)],
-    ) -> Result<T, InvalidChannel> {
-        let Some(word) = word else { return Ok(words[0].1) };
-        if let Some((_, meaning)) = words.iter().find(|(name, _)| *name == word) {
-            return Ok(*meaning);
+    ) -> Option<T> {
+        let Some(word) = word else { return Some(words[0].1) };
+        let found = words.iter().find(|(name, _)| *name == word).map(|(_, meaning)| *meaning);
+        if found.is_none() {
+            let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+            let cure = format!("write {}", names.join(" or "));
+            self.refuse_text(setting, &word, ("an unknown word", &cure));
         }
-        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
-        let cure = format!("write {}", names.join(" or "));
-        Err(self.refuse_text(setting, None, &word, ("an unknown word", &cure)))
+        found
     }
 
-    pub(super) fn starts_at(&self, text: Option<String>) -> Result<Duration, InvalidChannel> {
-        let Some(text) = text else { return Ok(Duration::ZERO) };
+    pub(super) fn starts_at(&mut self, text: Option<String>) -> Option<Duration> {
+        let Some(text) = text else { return Some(Duration::ZERO) };
         let fault =
             match text.parse::<Timestamp>().map(|time| Duration::try_from(time.as_duration())) {
-                Ok(Ok(time)) => return Ok(time),
+                Ok(Ok(time)) => return Some(time),
                 Ok(Err(_)) => "before 1970",
                 Err(_) => "no date and time with its offset (RFC 3339 §5.6)",
             };
         let cure = "write 2026-01-01T00:00:00Z or the like";
-        Err(self.refuse_text(Setting::StartsAt, None, &text, (fault, cure)))
+        self.refuse_text(Setting::StartsAt, &text, (fault, cure));
+        None
     }
 
-    pub(super) fn time_zone(&self, name: Option<String>) -> Result<TimeZone, InvalidChannel> {
-        let Some(name) = name else { return Ok(TimeZone::UTC) };
-        TimeZone::get(&name).map_err(|_| {
-            let fault = ("no time zone that this machine or this program has", TIME_ZONE_CURE);
-            self.refuse_text(Setting::TimeZone, None, &name, fault)
-        })
+    pub(super) fn time_zone(&mut self, name: Option<String>) -> Option<TimeZone> {
+        let Some(name) = name else { return Some(TimeZone::UTC) };
+        let zone = TimeZone::get(&name).ok();
+        if zone.is_none() {
+            let fault = "no time zone that this machine or this program has";
+            self.refuse_text(Setting::TimeZone, &name, (fault, TIME_ZONE_CURE));
+        }
+        zone
+    }
+
+    /// Compares a channel with those before it.
+    pub(super) fn others(&mut self, channel: &ChannelConfig, others: &[ChannelConfig]) {
+        if others.iter().any(|other| other.name.eq_ignore_ascii_case(&channel.name)) {
+            let fault = "another channel has this name; case does not tell them apart";
+            self.missing(Setting::Name, fault, "write another name");
+        }
+        for (item, target) in channel.targets.iter().enumerate() {
+            let has = |other: &&ChannelConfig| other.targets.iter().any(|t| t.collides(target));
+            if let Some(other) = others.iter().find(has) {
+                let fault = format!("channel.{} sends to the same ports", other.name);
+                let cure = "write another address or port";
+                self.refuse((Setting::Send, item), target, (&fault, cure));
+            }
+        }
     }
 }
 

@@ -14,13 +14,22 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
+/// The draft has one fault alone, with these words.
 #[track_caller]
 fn refused(draft: ChannelDraft, setting: Setting, item: Option<usize>, words: &str) {
-    let fault = draft.check("news").expect_err(words);
+    let faults = draft.check("news").expect_err(words);
+    let [fault] = &faults[..] else { panic!("{words}: {faults:#?}") };
     assert_eq!((fault.setting, fault.item), (setting, item), "{fault}");
     for word in words.split('|') {
         assert!(fault.to_string().contains(word), "{fault} lacks {word}");
     }
+}
+
+/// Settings and items of all faults of the draft, in the order of the checks.
+#[track_caller]
+fn refusals(draft: ChannelDraft) -> Vec<(Setting, Option<usize>)> {
+    let faults = draft.check("news").expect_err("a fault");
+    faults.iter().map(|fault| (fault.setting, fault.item)).collect()
 }
 
 #[test]
@@ -129,12 +138,13 @@ fn paths_outside_of_the_served_folder_are_refused() {
 #[test]
 fn names_and_titles_cannot_forge_lines() {
     for name in ["", "a/b", "ä", "a b", "a\n", &"a".repeat(65)] {
-        let fault = draft().check(name).expect_err(name);
-        assert_eq!(fault.setting, Setting::Name);
+        let faults = draft().check(name).expect_err(name);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert_eq!(faults[0].setting, Setting::Name);
     }
     for title in ["a\nm=audio", "\u{202e}x", " ", &"a".repeat(201)] {
         let titled = ChannelDraft { title: Some(title.to_owned()), ..draft() };
-        let fault = titled.check("news").expect_err(title).to_string();
+        let fault = titled.check("news").expect_err(title)[0].to_string();
         assert!(!fault.contains(['\n', '\u{202e}']) && fault.contains("printable"), "{fault}");
     }
 }
@@ -149,12 +159,14 @@ fn targets_that_share_ports_are_refused() {
     let sends = |text: &str| ChannelDraft { send: texts(&[text]), ..draft() };
     let one = sends("rtp://239.1.1.1:5004").check("one").unwrap();
     let two = sends("udp://239.1.1.1:5004").check("two").unwrap();
-    let fault = check_channels(&[one.clone(), two.clone()]).unwrap_err();
+    let fault = check_channels(&[one.clone(), two.clone()]).unwrap_err().remove(0);
     assert_eq!((fault.channel.as_str(), fault.item), ("two", Some(0)));
     assert!(fault.to_string().contains("channel.one sends to the same ports"), "{fault}");
     let other = sends("rtp://239.1.1.1:5006").check("ONE").unwrap();
-    let fault = check_channels(&[one.clone(), other]).unwrap_err();
-    assert!(fault.to_string().contains("name"), "{fault}");
+    let faults = check_channels(&[one.clone(), two, other]).unwrap_err();
+    let settings: Vec<_> = faults.iter().map(|fault| fault.setting).collect();
+    assert_eq!(settings, [Setting::Send, Setting::Name], "{faults:?}");
+    assert!(faults[1].to_string().contains("another channel has this name"), "{faults:?}");
     let apart = sends("rtp://239.1.1.1:5006").check("two").unwrap();
     assert_eq!(check_channels(&[one, apart]), Ok(()));
 }
@@ -211,7 +223,8 @@ fn items_of_the_schedule_are_checked() {
         let bad = ScheduleDraft { time: Some(time.to_owned()), ..good.clone() };
         refused(with(vec![good.clone(), bad]), Setting::AtTime, Some(1), "time of a day|20:00");
     }
-    refused(with(vec![ScheduleDraft::default()]), Setting::AtTime, Some(0), "time: no time");
+    let timeless = ScheduleDraft { time: None, ..good.clone() };
+    refused(with(vec![timeless]), Setting::AtTime, Some(0), "time: no time");
     refused(with(vec![at("20:00", &["day"], &["a.ts"])]), Setting::AtDays, Some(0), "\"day\"|mon");
     refused(with(vec![at("20:00", &[], &["a.ts"])]), Setting::AtDays, Some(0), "no day");
     refused(with(vec![at("20:00", &["mon"], &[])]), Setting::AtPlay, Some(0), "nothing to play");
@@ -240,4 +253,94 @@ fn words_times_and_zones_that_mean_nothing_are_refused() {
         let zoned = ChannelDraft { time_zone: some(zone), ..draft() };
         refused(zoned, Setting::TimeZone, None, "Europe/Berlin");
     }
+}
+
+#[test]
+fn all_faults_of_a_channel_are_found_at_once() {
+    let some = |text: &str| Some(text.to_owned());
+    let at = |time: &str, days: &[&str], play: &[&str]| ScheduleDraft {
+        time: some(time),
+        days: Some(texts(days)),
+        play: texts(play),
+    };
+    let all = ChannelDraft {
+        title: some(" "),
+        playlist: texts(&["/a.ts", "b.ts", "../c.ts"]),
+        order: some("random"),
+        filler: some(""),
+        program: Some(0),
+        constant_rate_kbps: Some(1),
+        send: texts(&["rtp://239.1.1.1:5005", "udp://239.1.1.1:1", "udp://239.1.1.1:1"]),
+        interface: some("eth/1"),
+        source: texts(&["server", "0.0.0.0"]),
+        ttl: Some(0),
+        dscp: Some(64),
+        announce: Some(true),
+        role: some("backup"),
+        rtsp: Some(true),
+        time_shift_s: Some(-1),
+        starts_at: some("now"),
+        time_zone: some("Mars/Olympus"),
+        at: vec![
+            at("24:00", &["day", "mon", "night"], &[]),
+            at("20:00", &["mon"], &["a.ts", "/b.ts"]),
+            at("20:00", &["mon"], &["a.ts"]),
+            at("20:00", &["mon"], &["a.ts"]),
+        ],
+    };
+    let expected = [
+        (Setting::Name, None),
+        (Setting::Title, None),
+        (Setting::Playlist, Some(0)),
+        (Setting::Playlist, Some(2)),
+        (Setting::Filler, None),
+        (Setting::AtTime, Some(0)),
+        (Setting::AtDays, Some(0)),
+        (Setting::AtDays, Some(0)),
+        (Setting::AtPlay, Some(0)),
+        (Setting::AtPlay, Some(1)),
+        (Setting::AtTime, Some(3)),
+        (Setting::Send, Some(0)),
+        (Setting::Send, Some(2)),
+        (Setting::Source, Some(0)),
+        (Setting::Source, Some(1)),
+        (Setting::Interface, None),
+        (Setting::Program, None),
+        (Setting::ConstantRate, None),
+        (Setting::Ttl, None),
+        (Setting::Dscp, None),
+        (Setting::TimeShift, None),
+        (Setting::Order, None),
+        (Setting::Role, None),
+        (Setting::StartsAt, None),
+        (Setting::TimeZone, None),
+    ];
+    let faults = all.check("a b").unwrap_err();
+    let found: Vec<_> = faults.iter().map(|fault| (fault.setting, fault.item)).collect();
+    assert_eq!(found, expected, "{faults:#?}");
+}
+
+#[test]
+fn faults_that_follow_from_another_one_are_left_out() {
+    let some = |text: &str| Some(text.to_owned());
+    let send = |text: &str| ChannelDraft { send: texts(&[text]), ..draft() };
+    let odd = ChannelDraft {
+        interface: some("eth1"),
+        source: texts(&["10.0.0.1"]),
+        announce: Some(true),
+        rtsp: Some(false),
+        ..send("rtp://232.1.1.1:5005")
+    };
+    refused(odd, Setting::Send, Some(0), "odd port");
+    let nameless = ChannelDraft { source: texts(&["server"]), ..send("rtp://232.1.1.1:5004") };
+    refused(nameless, Setting::Source, Some(0), "numeric");
+    let nobody = ChannelDraft { rtsp: Some(false), time_shift_s: Some(60), ..draft() };
+    refused(nobody, Setting::Rtsp, None, "reaches nobody");
+    // A value that is wrong by itself is reported all the same.
+    let both = ChannelDraft { interface: some("eth/1"), ..send("rtp://239.1.1.1:5005") };
+    assert_eq!(refusals(both), [(Setting::Send, Some(0)), (Setting::Interface, None)]);
+    let sourceless =
+        texts(&["rtp://232.1.1.1:5004", "rtp://232.1.1.2:5004", "udp://[ff35::8000:1]:1"]);
+    let sourceless = ChannelDraft { send: sourceless, ..draft() };
+    assert_eq!(refusals(sourceless), [(Setting::Send, Some(0)), (Setting::Send, Some(2))]);
 }
