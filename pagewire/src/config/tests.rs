@@ -18,7 +18,7 @@ order = "loop"
 filler = "filler.ts"
 program = 1
 constant_rate_kbps = 6_000
-send = ["rtp://232.1.1.1:5004", "udp://10.0.0.9:1234"]
+send = ["rtp://232.1.1.1:5004", "udp://239.1.1.1:1234"]
 interface = "eth1"
 source = "10.0.0.1"
 ttl = 0x08
@@ -73,7 +73,7 @@ fn unusable_values_are_reported_with_their_line() {
     let expected = "pagewire.toml:12: channel.news: ttl = 900: a packet's time to live is 8 bits, \
                     and 0 leaves no machine; write 1 to 255";
     assert_eq!(faults(&text), [expected]);
-    let text = NEWS.replace("\"udp://10.0.0.9:1234\"", "\n \"udp://10.0.0.9:0\"");
+    let text = NEWS.replace("\"udp://239.1.1.1:1234\"", "\n \"udp://239.1.1.1:0\"");
     let found = faults(&text);
     assert!(found[0].starts_with("pagewire.toml:10: channel.news: send = "), "{found:?}");
     let text = NEWS.replace("06:30:15", "\"25:00\"");

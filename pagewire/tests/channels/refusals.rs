@@ -67,7 +67,7 @@ const CASES: &[(&str, &[&str])] = &[
     (
         "[channel.a]\nplaylist = [\"a.ts\"]\nrole = \"standby\"\n\
          send = [\"udp://127.0.0.1:5004\"]\n",
-        &["channel.a", "standby", "group"],
+        &["c.toml:3: ", "role = \"standby\"", "no multicast group", "rtp://239.1.1.1:5004"],
     ),
     (
         "[channel.a]\nplaylist = [\"a.ts\"]\ninterface = \"none0\"\nrole = \"standby\"\n\

@@ -69,6 +69,12 @@ impl SendTarget {
         }
     }
 
+    /// True for a multicast group whose members hear every sender (RFC 1112): the servers of a
+    /// standby pair hear each other there.
+    pub(crate) fn is_any_source_group(&self) -> bool {
+        self.is_multicast() && !self.is_source_specific()
+    }
+
     /// True for a multicast group that a packet reaches by one interface only (RFC 4291 §2.7:
     /// interface-local and link-local scope).
     pub(crate) fn needs_interface(&self) -> bool {
@@ -221,6 +227,11 @@ mod tests {
         // FF35:40:… is a group of a unicast prefix (RFC 3306), FF15 a transient one.
         for text in ["udp://239.1.1.1:1", "udp://[ff35:40:fd00::1]:1", "udp://[ff15::1]:1"] {
             assert!(!target(text).is_source_specific(), "{text}");
+        }
+        for (text, is_any_source) in
+            [("udp://239.1.1.1:1", true), ("udp://232.1.1.1:1", false), ("udp://10.0.0.9:1", false)]
+        {
+            assert_eq!(target(text).is_any_source_group(), is_any_source, "{text}");
         }
         assert!(target("udp://[ff12::1]:1").needs_interface());
         assert!(!target("udp://[ff15::1]:1").needs_interface());

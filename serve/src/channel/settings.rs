@@ -221,7 +221,7 @@ impl Checks<'_> {
         let rtsp = self.rtsp(draft.rtsp.unwrap_or(true), &targets);
         let shift = self.time_shift(draft.time_shift_s, rtsp);
         let order = self.word(Setting::Order, draft.order, ORDERS);
-        let role = self.word(Setting::Role, draft.role, ROLES);
+        let role = self.role(draft.role, &targets);
         let starts_at = self.starts_at(draft.starts_at);
         let time_zone = self.time_zone(draft.time_zone);
         Some(ChannelConfig {

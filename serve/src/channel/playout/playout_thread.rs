@@ -87,7 +87,7 @@ impl PlayoutThread {
         let hash = name_hash(config.name.as_bytes());
         // The same on both servers of a pair: receivers see one sender.
         let (ssrc, transport_stream_id) = (config.ssrc(), hash as u16);
-        let group = config.targets.iter().position(|t| t.is_multicast() && !t.is_source_specific());
+        let group = config.targets.iter().position(SendTarget::is_any_source_group);
         let identity = ChannelIdentity { ssrc, transport_stream_id };
         let peer = watch_peer(config, group.map(|at| &config.targets[at]), identity)?;
         let (now, wall) = (Instant::now(), wall_now());
@@ -307,11 +307,8 @@ fn watch_peer(
 ) -> Result<Option<PeerWatch>, Error> {
     let is_standby = config.role == ChannelRole::Standby;
     let Some(group) = group else {
-        let cure = "a standby hears the primary in an any-source multicast group; add one to send";
-        return match is_standby {
-            true => Err(refuse(config, "role = \"standby\" without such a target", cure)),
-            false => Ok(None),
-        };
+        assert!(!is_standby, "a standby without a group is refused with the settings");
+        return Ok(None);
     };
     match PeerWatch::join(group, config.interface.as_deref(), identity) {
         Ok(peer) => Ok(Some(peer)),

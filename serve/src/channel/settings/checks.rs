@@ -392,6 +392,22 @@ impl<'a> Checks<'a> {
         found
     }
 
+    pub(super) fn role(
+        &mut self,
+        word: Option<String>,
+        targets: &[SendTarget],
+    ) -> Option<ChannelRole> {
+        let role = self.word(Setting::Role, word, ROLES)?;
+        if role == ChannelRole::Standby && !targets.iter().any(SendTarget::is_any_source_group) {
+            let fault = "send has no multicast group without a source, where a standby hears the \
+                         primary";
+            let cure = "add one, such as rtp://239.1.1.1:5004";
+            let place = Place::from(Setting::Role).beside(&[Setting::Send]);
+            self.refuse(place, "\"standby\"", (fault, cure));
+        }
+        Some(role)
+    }
+
     pub(super) fn starts_at(&mut self, text: Option<String>) -> Option<Duration> {
         let Some(text) = text else { return Some(Duration::ZERO) };
         let fault =

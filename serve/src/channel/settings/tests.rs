@@ -51,7 +51,12 @@ fn every_setting_arrives() {
         filler: Some("filler.ts".to_owned()),
         program: Some(1),
         constant_rate_kbps: Some(6000),
-        send: texts(&["rtp://232.1.1.1:5004", "udp://10.0.0.9:1234", "rtp://[ff35::8000:1]:5004"]),
+        send: texts(&[
+            "rtp://232.1.1.1:5004",
+            "udp://10.0.0.9:1234",
+            "rtp://[ff35::8000:1]:5004",
+            "rtp://239.1.1.1:5004",
+        ]),
         interface: Some("eth1".to_owned()),
         source: texts(&["10.0.0.1", "fd00::1"]),
         ttl: Some(8),
@@ -80,7 +85,7 @@ fn every_setting_arrives() {
         config.schedule[0].is_on(Weekday::Friday) && !config.schedule[0].is_on(Weekday::Sunday)
     );
     let sources: Vec<_> = config.targets.iter().map(|target| config.source_of(target)).collect();
-    assert_eq!(sources, [Some(config.sources[0]), None, Some(config.sources[1])]);
+    assert_eq!(sources, [Some(config.sources[0]), None, Some(config.sources[1]), None]);
     assert_eq!(config.targets[1].format, SendFormat::Udp);
 }
 
@@ -208,6 +213,25 @@ fn settings_of_multicast_need_a_group() {
         let by = ChannelDraft { interface: Some(name.to_owned()), ..group.clone() };
         refused(by, Setting::Interface, None, "ip link");
     }
+}
+
+#[test]
+fn standby_needs_a_group_in_which_it_hears_the_primary() {
+    let standby = |send: &[&str], source: &[&str]| ChannelDraft {
+        role: Some("standby".to_owned()),
+        send: texts(send),
+        source: texts(source),
+        ..draft()
+    };
+    let words = "role = \"standby\": send has no multicast group without a source|\
+                 add one, such as rtp://239.1.1.1:5004";
+    refused(standby(&[], &[]), Setting::Role, None, words);
+    refused(standby(&["udp://10.0.0.9:1234"], &[]), Setting::Role, None, words);
+    let specific = standby(&["rtp://232.1.1.1:5004"], &["10.0.0.1"]);
+    refused(specific, Setting::Role, None, words);
+    refused(standby(&["udp://239.1.1.1:0"], &[]), Setting::Send, Some(0), "port 0");
+    let with = standby(&["rtp://232.1.1.1:5004", "udp://[ff15::1]:1234"], &["10.0.0.1"]);
+    assert_eq!(with.check("news").unwrap().role, ChannelRole::Standby);
 }
 
 #[test]
