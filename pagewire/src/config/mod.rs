@@ -6,9 +6,9 @@
 //! messages corrects the file. Unknown keys are faults, for a misspelt setting would otherwise be a
 //! setting that silently has its default. So far the file holds channels.
 //!
-//! Modules: `faults` (findings with lines), `reader` (typed values of a table), `channels`
-//! (`[channel.NAME]`), `scenario` (the file of `load`), `nearest` (the known key that a misspelt
-//! one is close to).
+//! Modules: `faults` (findings with lines), `grammar` (text to tables), `reader` (typed values of a
+//! table), `channels` (`[channel.NAME]`), `scenario` (the file of `load`), `nearest` (the known key
+//! that a misspelt one is close to).
 //!
 //! Cost: one pass over a file of 1 MiB at most, before the server opens anything.
 //!
@@ -17,6 +17,7 @@
 
 mod channels;
 mod faults;
+mod grammar;
 mod nearest;
 mod reader;
 mod scenario;
@@ -26,12 +27,9 @@ use std::io::Read;
 use std::path::Path;
 
 use client::load::Scenario;
-use serve::channel::ChannelConfig;
-use toml::Spanned;
-use toml::de::DeTable;
-
 use faults::Faults;
 use reader::{Expected, Reader};
+use serve::channel::ChannelConfig;
 
 /// Settings of a configuration file.
 #[derive(Debug, Default)]
@@ -81,29 +79,10 @@ fn text_of(option: &str, path: &Path) -> Result<(String, String), Vec<String>> {
     }
 }
 
-/// Parses a text; the table is a guess where that finds faults.
-fn grammar<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTable<'t>> {
-    let (table, errors) = DeTable::parse_recoverable(text);
-    let mut line_end = 0;
-    for error in errors {
-        // After a fault of grammar the parser guesses until the end of the line.
-        if let Some(place) = error.span() {
-            if place.start < line_end {
-                continue;
-            }
-            let rest = text.as_bytes().iter().skip(place.start);
-            line_end = place.start + 1 + rest.take_while(|byte| **byte != b'\n').count();
-        }
-        let message = error.message().lines().next().unwrap_or_default().to_owned();
-        faults.add(error.span(), format!("{message}; write TOML 1.0"));
-    }
-    table
-}
-
 /// Parses the text of a configuration file; `shown` is the file's name in messages.
 fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
     let mut faults = Faults::new(shown, text);
-    let table = grammar(text, &mut faults);
+    let table = grammar::parse(text, &mut faults);
     // The values of a text with faults of grammar are guesses.
     if !faults.is_empty() {
         return Err(faults.into_texts());

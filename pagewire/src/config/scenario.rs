@@ -24,7 +24,7 @@ type Places = Vec<(ScenarioKey, Option<usize>, Range<usize>)>;
 /// Every fault of the file, one text each, in order of lines.
 pub(super) fn parse(shown: &str, text: &str) -> Result<Scenario, Vec<String>> {
     let mut faults = Faults::new(shown, text);
-    let table = super::grammar(text, &mut faults);
+    let table = super::grammar::parse(text, &mut faults);
     if !faults.is_empty() {
         return Err(faults.into_texts());
     }

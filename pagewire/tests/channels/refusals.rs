@@ -64,6 +64,8 @@ const CASES: &[(&str, &[&str])] = &[
         &["c.toml:4: ", "24:00"],
     ),
     ("[channel.a]\nplaylist = \"a.ts\nttl = 3\n", &["c.toml:2: ", "TOML"]),
+    ("[channel.a]\n[channel.a]\n", &["c.toml:2: ", "[channel.a] stands twice", "its own name"]),
+    ("[channel.a]\nplaylist = [\"a.ts\"\nttl = 3\n", &["c.toml:3: ", "], line 2 or before"]),
     (
         "[channel.a]\nplaylist = [\"a.ts\"]\nrole = \"standby\"\n\
          send = [\"udp://127.0.0.1:5004\"]\n",

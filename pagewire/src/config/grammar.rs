@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! grammar: a text as a TOML table, and its faults of grammar in words with a cure.
+//!
+//! The parser continues after a fault and guesses: what it reports of the rest of a line, or of
+//! the settings behind a list that is not closed, is left out.
+//!
+//! Sources: TOML 1.0, "Keys", "Table", "Array"; messages of the crate `toml`.
+//! Does not know settings.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, Error};
+
+use super::faults::Faults;
+
+/// Parses a text; the table is a guess where that finds faults.
+pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTable<'t>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut line_end = 0;
+    for (at, error) in errors.iter().enumerate() {
+        // After a fault of grammar the parser guesses until the end of the line.
+        if let Some(place) = error.span() {
+            if place.start < line_end {
+                continue;
+            }
+            line_end = end_of_line(text, place.start);
+        }
+        let is_open = is_unclosed(text, error, &errors[at + 1..]);
+        faults.add(error.span(), finding(text, error, is_open));
+        if is_open {
+            break;
+        }
+    }
+    table
+}
+
+/// Fault and cure of an error.
+fn finding(text: &str, error: &Error, is_open: bool) -> String {
+    let message = error.message().lines().next().unwrap_or_default();
+    match error.span() {
+        Some(place) if message == DUPLICATE => twice(text, place),
+        Some(place) if is_open => {
+            let before = text.get(..place.start).unwrap_or_default().trim_end();
+            let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
+            format!("{NO_COMMA}; close the list with ], line {line} or before")
+        }
+        _ => format!("{message}; write TOML 1.0"),
+    }
+}
+
+/// Fault of a table or key that stands twice, by the place of its last name.
+fn twice(text: &str, place: Range<usize>) -> String {
+    let begin = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[begin..end_of_line(text, place.start)].trim();
+    let is_header = line.starts_with('[') && text[place.end..].trim_start().starts_with(']');
+    if !is_header {
+        return format!("{} stands twice; leave one out", shown(&text[place]));
+    }
+    let path = &text[begin..place.end].trim_start().trim_start_matches('[').trim();
+    let cure = match path.split_once('.') {
+        _ if line.starts_with("[[") => format!("write it [[{}]] each time", shown(path)),
+        Some(("channel", name)) if !name.contains('.') => {
+            "give each channel its own name".to_owned()
+        }
+        _ => format!("leave one out, or write [[{}]] for each item of a list", shown(path)),
+    };
+    let brackets = if line.starts_with("[[") { ("[[", "]]") } else { ("[", "]") };
+    format!("{}{}{} stands twice; {cure}", brackets.0, shown(path), brackets.1)
+}
+
+/// True when a setting or table begins within a list: its end is missing, and what follows is a
+/// guess.
+fn is_unclosed(text: &str, error: &Error, later: &[Error]) -> bool {
+    let Some(place) = error.span().filter(|_| error.message().starts_with(NO_COMMA)) else {
+        return false;
+    };
+    let begin = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
+    let is_header = text[begin..].trim_start().starts_with('[');
+    let end = if is_header { text.len() } else { end_of_line(text, place.start) };
+    let is_here = |error: &Error| error.span().is_some_and(|place| place.start < end);
+    later.iter().any(|error| error.message().starts_with(EQUALS) && is_here(error))
+}
+
+fn end_of_line(text: &str, from: usize) -> usize {
+    let rest = text.as_bytes().iter().skip(from);
+    (from + 1 + rest.take_while(|byte| **byte != b'\n').count()).min(text.len())
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS_MAX).collect()
+}
+
+const DUPLICATE: &str = "duplicate key";
+const NO_COMMA: &str = "missing comma between array elements";
+const EQUALS: &str = "unexpected `=` in array";
+const SHOWN_CHARS_MAX: usize = 80;
