@@ -47,7 +47,8 @@ pub(crate) struct Options {
     burst: u64,
     /// Spreading of a burst's packets: user sends them at once; txtime has the kernel hold each
     /// until it is due, where the network device has the queueing discipline fq or etf (tc qdisc
-    /// replace dev eth0 root fq), else as user; txtime=N lets N packets leave together.
+    /// replace dev eth0 root fq limit 100000), else as user; txtime=N lets N packets leave
+    /// together.
     #[arg(long, value_name = "PACING", default_value = "user", value_parser = pacing)]
     pacing: PacketPacing,
     /// UDP port all media leaves from (even; RTCP is the next), 0 to pick one, or FIRST-LAST for a

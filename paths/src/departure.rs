@@ -196,7 +196,10 @@ fn qdiscs(kernel: &Netlink, device: u32, stats: &mut SendStats) -> Result<Vec<Qd
 fn lacking(found: &str, device: &str) -> Unavailable {
     Unavailable {
         need: NEED.to_owned(),
-        found: format!("qdisc {found} on {device}; tc qdisc replace dev {device} root fq"),
+        // The queue's own limit of 10,000 packets is that of few sessions (tc-fq(8)).
+        found: format!(
+            "qdisc {found} on {device}; tc qdisc replace dev {device} root fq limit 100000"
+        ),
     }
 }
 
@@ -250,7 +253,7 @@ mod tests {
         let refusal = |found| {
             Err(format!(
                 "needs a queueing discipline that heeds departure times (fq or etf), found qdisc \
-                 {found} on eth0; tc qdisc replace dev eth0 root fq"
+                 {found} on eth0; tc qdisc replace dev eth0 root fq limit 100000"
             ))
         };
         assert_eq!(among(&[("noqueue", ROOT)]), refusal("noqueue"));
@@ -295,7 +298,8 @@ mod tests {
                 Ok(queue) => eprintln!("skip: this host's loopback has {}", queue.discipline),
                 Err(reason) => {
                     let found = reason.found;
-                    assert!(found.ends_with(" on lo; tc qdisc replace dev lo root fq"), "{found}");
+                    let cure = " on lo; tc qdisc replace dev lo root fq limit 100000";
+                    assert!(found.ends_with(cure), "{found}");
                 }
             }
         }

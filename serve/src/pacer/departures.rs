@@ -165,7 +165,8 @@ mod tests {
         }
         let logged = choice.logged.lock().unwrap();
         let reason = logged.first().expect("it is logged");
-        assert!(reason.ends_with("on lo; tc qdisc replace dev lo root fq"), "{reason}");
+        let cure = "on lo; tc qdisc replace dev lo root fq limit 100000";
+        assert!(reason.ends_with(cure), "{reason}");
         assert_eq!((logged.len(), sessions.load(Ordering::Relaxed)), (1, 0), "logged once");
         let user = PacingChoice::new(PacketPacing::User, sessions);
         assert!(user.prepare(&mut destination()).is_none());
