@@ -6,12 +6,14 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::capture::{Capture, Datagram};
 use crate::clips::{Streams, clip};
 use crate::harness::answer::{Answer, http};
 use crate::harness::{Place, Server};
 use crate::network::{self, Owner};
-use crate::{await_state, serve};
+use crate::{await_state, serve, state};
 
 const LOOPBACK: &str = "ip link set lo up multicast on
     ip route add 224.0.0.0/4 dev lo";
@@ -51,6 +53,8 @@ fn channels_are_listed_announced_and_withdrawn() {
     );
     await_state(&server, 0, "it plays", |state| state["on_air"].is_string());
 
+    assert_documented(&state(&server, 0));
+
     let list = document(&server, "/channels.m3u", "audio/x-mpegurl");
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines[0].starts_with("#EXTM3U url-tvg=\"http://"), "{list}");
@@ -85,6 +89,20 @@ fn channels_are_listed_announced_and_withdrawn() {
     assert!(origin(first).is_some() && origin(first) == origin(last), "{packets:?}");
     // Only one channel is announced.
     assert!(packets.iter().all(|sap| sap.hash == first.hash), "{packets:?}");
+}
+
+/// Asserts that the document for operators has each field of a channel's state in a row.
+#[track_caller]
+fn assert_documented(state: &Value) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/channels.md");
+    let document = std::fs::read_to_string(path).expect("it lies in docs");
+    let (_, chapter) = document.split_once("## `channels.json`").expect("a chapter of it");
+    let rows = chapter.split("\n## ").next().unwrap_or_default();
+    let heads: Vec<&str> = rows.lines().filter_map(|row| row.split('|').nth(1)).collect();
+    let is_in = |field: &String| heads.iter().any(|head| head.contains(&format!("`{field}`")));
+    let fields = state.as_object().expect("an object").keys();
+    let missing: Vec<&String> = fields.filter(|field| !is_in(field)).collect();
+    assert!(missing.is_empty(), "docs/channels.md names no {missing:?}");
 }
 
 /// Asserts the description of the channel `news`: lines in their order, ended as RFC 8866 asks.
