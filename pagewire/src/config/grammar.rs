@@ -17,6 +17,9 @@ use super::faults::Faults;
 /// Parses a text; the table is a guess where that finds faults.
 pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTable<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
+    let is_setting = |error: &&Error| error.message().starts_with(EQUALS);
+    let settings = errors.iter().filter(is_setting).filter_map(Error::span);
+    let last_setting = settings.map(|place| place.start).max();
     let mut line_end = 0;
     for (at, error) in errors.iter().enumerate() {
         // After a fault of grammar the parser guesses until the end of the line.
@@ -26,7 +29,7 @@ pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTab
             }
             line_end = end_of_line(text, place.start);
         }
-        let is_open = is_unclosed(text, error, &errors[at + 1..]);
+        let is_open = is_unclosed(text, error, &errors[at + 1..], last_setting);
         faults.add(error.span(), finding(text, error, is_open));
         if is_open {
             break;
@@ -51,7 +54,7 @@ fn finding(text: &str, error: &Error, is_open: bool) -> String {
 
 /// Fault of a table or key that stands twice, by the place of its last name.
 fn twice(text: &str, place: Range<usize>) -> String {
-    let begin = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
+    let begin = line_begin(text, place.start);
     let line = text[begin..end_of_line(text, place.start)].trim();
     let is_header = line.starts_with('[') && text[place.end..].trim_start().starts_with(']');
     if !is_header {
@@ -70,16 +73,21 @@ fn twice(text: &str, place: Range<usize>) -> String {
 }
 
 /// True when a setting or table begins within a list: its end is missing, and what follows is a
-/// guess.
-fn is_unclosed(text: &str, error: &Error, later: &[Error]) -> bool {
+/// guess. `last_setting` is where a setting begins in a list for the last time.
+fn is_unclosed(text: &str, error: &Error, later: &[Error], last_setting: Option<usize>) -> bool {
     let Some(place) = error.span().filter(|_| error.message().starts_with(NO_COMMA)) else {
         return false;
     };
-    let begin = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
-    let is_header = text[begin..].trim_start().starts_with('[');
-    let end = if is_header { text.len() } else { end_of_line(text, place.start) };
-    let is_here = |error: &Error| error.span().is_some_and(|place| place.start < end);
-    later.iter().any(|error| error.message().starts_with(EQUALS) && is_here(error))
+    if text[line_begin(text, place.start)..].trim_start().starts_with('[') {
+        return last_setting > Some(place.start);
+    }
+    let end = end_of_line(text, place.start);
+    let is_here = |error: &&Error| error.span().is_some_and(|place| place.start < end);
+    later.iter().take_while(is_here).any(|error| error.message().starts_with(EQUALS))
+}
+
+fn line_begin(text: &str, from: usize) -> usize {
+    text.as_bytes()[..from].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
 }
 
 fn end_of_line(text: &str, from: usize) -> usize {
