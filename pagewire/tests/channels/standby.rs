@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::capture::{Capture, Datagram, RTP_BYTES, longest_gap, rtp, stream};
 use crate::clips::{Streams, clip};
 use crate::harness::recorder::{Rtp, Sender};
+use crate::harness::rtsp::Control;
 use crate::harness::{Place, Server};
 use crate::network::{self, Owner};
 use crate::{await_state, serve};
@@ -115,6 +116,17 @@ impl Receivers {
     }
 }
 
+/// Asserts that a silent standby says so, to operators and to viewers.
+#[track_caller]
+fn assert_stands_by(standby: &Server) {
+    await_state(standby, BY_RTP, "it stands by", |state| {
+        state["reason"] == "standby" && state["sending"] == false
+    });
+    let answer = Control::to(standby.rtsp).ask("DESCRIBE", "channel/a", &[]);
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("stands by for channel a"), "{}", answer.text());
+}
+
 #[test]
 #[ignore = "in a network of its own"]
 fn a_second_server_takes_over_and_steps_back() {
@@ -130,6 +142,7 @@ fn a_second_server_takes_over_and_steps_back() {
     let standby = start("standby", &files);
     let together = Instant::now();
     sleep(Duration::from_millis(2500));
+    assert_stands_by(&standby);
     let of_primary = receivers.ports_since(together);
     assert!(of_primary.iter().all(|ports| ports.len() == 1), "one sends: {of_primary:?}");
 

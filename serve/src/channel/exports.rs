@@ -72,7 +72,7 @@ pub fn m3u(
     }
     list.push('\n');
     for channel in channels {
-        let title = one_line(&channel.title, TITLE_CHARS_MAX);
+        let title = shown_title(channel);
         let quoted = title.replace('"', "'");
         let mut add = |url: &str| {
             let name = &channel.name;
@@ -145,7 +145,7 @@ fn guide_of(
 }
 
 fn write_channel(writer: &mut Writer<Vec<u8>>, channel: &ChannelConfig) -> io::Result<()> {
-    let title = one_line(&channel.title, TITLE_CHARS_MAX);
+    let title = shown_title(channel);
     let element = writer.create_element("channel").with_attribute(("id", channel.name.as_str()));
     element.write_inner_content(|writer| {
         let name = writer.create_element("display-name");
@@ -198,6 +198,11 @@ fn title_of(name: &str) -> String {
     if title.is_empty() { "-".to_owned() } else { title }
 }
 
+/// Returns the title of a channel as viewers get it: one line of bounded length.
+pub(crate) fn shown_title(channel: &ChannelConfig) -> String {
+    one_line(&channel.title, TITLE_CHARS_MAX)
+}
+
 /// Writes the description of one target of a channel, for SAP and for a file. `version` grows when
 /// the channel's settings change.
 pub fn session_description(
@@ -209,7 +214,7 @@ pub fn session_description(
     // The same on every server and after a restart.
     let named = format!("{}\n{target}", channel.name);
     broadcast(&Broadcast {
-        name: &one_line(&channel.title, TITLE_CHARS_MAX),
+        name: &shown_title(channel),
         tool: concat!("pagewire ", env!("CARGO_PKG_VERSION")),
         origin,
         // Readers with signed numbers of 64 bits exist.

@@ -40,40 +40,51 @@ impl ChannelExport<'_> {
         }
     }
 
-    /// Returns media type and text; `None` for a channel that does not exist.
+    /// Returns media type and text.
+    ///
+    /// # Errors
+    /// What is not there, in words.
     pub(super) fn answer(
         self,
         server: &Arc<ServerState>,
         local: SocketAddr,
-    ) -> Option<(&'static str, Vec<u8>)> {
+    ) -> Result<(&'static str, Vec<u8>), String> {
         let configs = &server.config.channels;
         let lock = || server.channels.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
             ChannelExport::List(links) => {
                 let rtsp = SocketAddr::new(local.ip().to_canonical(), server.rtsp.port());
                 let guide = format!("http://{local}/channels.xml");
-                let list = m3u(configs, links, &rtsp.to_string(), Some(&guide))?;
-                Some(("audio/x-mpegurl", list.into_bytes()))
+                let list = m3u(configs, links, &rtsp.to_string(), Some(&guide));
+                let list = list.ok_or("this server has no address for a list")?;
+                Ok(("audio/x-mpegurl", list.into_bytes()))
             }
             ChannelExport::Guide => {
                 let plans = lock().plans();
                 let channels: Vec<(_, &Timeline)> =
                     configs.iter().zip(&plans).map(|(c, plan)| (c, &plan.timeline)).collect();
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Some(("application/xml", xmltv(&channels, now, GUIDE_TIME)))
+                Ok(("application/xml", xmltv(&channels, now, GUIDE_TIME)))
             }
             ChannelExport::State => {
                 let rows = lock().rows();
                 let json = serde_json::json!({ "channels": rows });
-                Some(("application/json", json.to_string().into_bytes()))
+                Ok(("application/json", json.to_string().into_bytes()))
             }
             ChannelExport::Description(name) => {
-                let config = configs.iter().find(|config| config.name == name)?;
-                let target = config.targets.first()?;
+                let config = configs.iter().find(|config| config.name == name);
+                let config = config.ok_or("no such channel; /channels.json lists them")?;
+                let Some(target) = config.targets.first() else {
+                    let port = server.rtsp.port();
+                    return Err(format!(
+                        "channel {name} sends to no address; play \
+                         rtsp://THIS-HOST:{port}/channel/{name}"
+                    ));
+                };
                 let origin: IpAddr = local.ip().to_canonical();
                 let version = server.started_s;
                 let sdp = session_description(config, target, origin, version);
-                Some(("application/sdp", sdp))
+                Ok(("application/sdp", sdp))
             }
         }
     }

@@ -201,8 +201,8 @@ async fn resource(
     {
         let local = stream.local_addr().unwrap_or(server.config.http);
         let answer = match export.answer(server, local) {
-            Some((kind, text)) => unstored(request, 200, kind, text, now),
-            None => error(request, 404, "no such channel", now),
+            Ok((kind, text)) => unstored(request, 200, kind, text, now),
+            Err(missing) => error(request, 404, &missing, now),
         };
         return (answer, Content::Text);
     }

@@ -96,6 +96,14 @@ impl Asset {
         self.place.as_ref().map(|place| &place.window)
     }
 
+    /// Returns the title for viewers: that of the channel, or the file's name without folders.
+    pub(crate) fn title(&self) -> &str {
+        match self.window() {
+            Some(window) => &window.title,
+            None => self.name.rsplit('/').next().unwrap_or_default(),
+        }
+    }
+
     /// Returns the packets of the channel before this part; 0 for a file.
     pub(crate) fn first_packet(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.first_packet)

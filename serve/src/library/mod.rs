@@ -125,9 +125,14 @@ pub(crate) enum NoAsset {
     /// All scan slots are in use.
     #[error("other files are being read; try again in {} s", again_in.as_secs())]
     Busy { again_in: Duration },
-    /// The channel has not sent for long enough, or stands by for another server.
+    /// The channel has not sent for long enough.
     #[error("the channel is not on the air here yet; try again in a second")]
     NotOnAir,
+    /// Another server sends the channel.
+    #[error("this server stands by for channel {name}; the primary serves its viewers")]
+    StandingBy { name: String },
+    #[error("no such channel: {name}; /channels.json over HTTP lists them")]
+    NoChannel { name: String },
     /// The client disconnected before the answer.
     #[error("the peer has hung up")]
     HungUp,

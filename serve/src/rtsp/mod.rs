@@ -12,6 +12,7 @@
 //! Does not play a list of ranges or queue PLAY requests (§10.5): a PLAY with a range while playing
 //! is a seek, which is what every client in use means by it.
 
+mod channel_lookup;
 pub(crate) mod control;
 pub(crate) mod icmp_faults;
 pub(crate) mod media_ports;
@@ -30,7 +31,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -377,25 +378,20 @@ impl RtspConnection {
         {
             found = library.asset(whole, peer, hung_up(stream)).await;
         }
-        found.map_err(|error| no_asset(request, &error))
-    }
-
-    /// Returns the newest part of a channel with this path; `None` where the path is no channel's.
-    fn channel_asset(&self, request: &Request, path: &str) -> Result<Option<Arc<Asset>>, Response> {
-        let window = {
-            let channels = self.server.channels.lock().unwrap_or_else(PoisonError::into_inner);
-            channels.window(path)
-        };
-        let Some(window) = window else { return Ok(None) };
-        let newest = window.newest().ok_or_else(|| no_asset(request, &NoAsset::NotOnAir))?;
-        Ok(Some(newest.asset.clone()))
+        found.map_err(|error| match error {
+            NoAsset::Denied(denied) if matches!(*denied, Denied::Missing) => {
+                let missing = || no_asset(request, &NoAsset::Denied(denied.clone()));
+                self.no_channel(request, short).unwrap_or_else(missing)
+            }
+            error => no_asset(request, &error),
+        })
     }
 
     async fn describe(&self, request: &Request) -> Result<Response, Response> {
         let asset = self.asset(request).await?;
         let plan = &asset.plan;
         let description = wire::sdp::Description {
-            name: asset.name.rsplit('/').next().unwrap_or_default(),
+            name: asset.title(),
             origin: self.local.ip().to_canonical(),
             id: u64::from(plan.identity().ssrc),
             version: (asset.key.modified_ns / 1_000_000_000) as u64,
@@ -549,9 +545,12 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
             Denied::Host(_) => Status::InternalServerError,
         },
         NoAsset::Refused(_) => Status::UnsupportedMediaType,
-        NoAsset::Changing { .. } | NoAsset::Busy { .. } | NoAsset::NotOnAir | NoAsset::HungUp => {
-            Status::ServiceUnavailable
-        }
+        NoAsset::NoChannel { .. } => Status::NotFound,
+        NoAsset::Changing { .. }
+        | NoAsset::Busy { .. }
+        | NoAsset::NotOnAir
+        | NoAsset::StandingBy { .. }
+        | NoAsset::HungUp => Status::ServiceUnavailable,
         NoAsset::Unreadable(_) => Status::InternalServerError,
     };
     tracing::info!("rtsp {}: {error}", request.path);

@@ -284,4 +284,5 @@ const UNSENT_BYTES: (u64, u64) = (128 << 10, 4 << 20);
 /// Body of 461.
 const TRANSPORTS: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) to the \
     client's own address and RTP on this connection (Transport: \
-    RTP/AVP/TCP;unicast;interleaved=0-1) are offered; RTP/AVP;multicast for a channel with a group";
+    RTP/AVP/TCP;unicast;interleaved=0-1) are offered, with two channels of 0 to 255; \
+    RTP/AVP;multicast for a channel with a group of RTP";

@@ -49,6 +49,9 @@ impl fmt::Display for Unplayable {
         match self {
             Unplayable::Recorded => f.write_str("it is being recorded; it plays when complete"),
             Unplayable::Refused(refusal) => refusal.fmt(f),
+            Unplayable::Unreadable(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                f.write_str("it became shorter while it played")
+            }
             Unplayable::Unreadable(error) => write!(f, "it cannot be read: {error}"),
         }
     }

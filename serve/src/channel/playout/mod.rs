@@ -36,6 +36,7 @@ pub(crate) use self::lineup_watch::ChannelPlan;
 use self::lineup_watch::LineupWatch;
 use self::overfull::Overfull;
 use self::playout_thread::PlayoutThread;
+use super::exports::shown_title;
 use super::name_at;
 use super::settings::{ChannelConfig, ChannelRole};
 use super::timeline::AirReason;
@@ -97,7 +98,7 @@ pub(crate) struct ChannelRow {
     sending: bool,
     /// File on the air.
     on_air: Option<String>,
-    /// `listed`, `scheduled`, `filler` or `nothing`.
+    /// `listed`, `scheduled`, `filler`, `standby` or `nothing`.
     reason: &'static str,
     targets: Vec<String>,
     /// Entries that cannot be played, in words.
@@ -126,9 +127,7 @@ impl Channels {
         for config in configs {
             let shared = Arc::new(ChannelShared {
                 config: config.clone(),
-                window: config
-                    .rtsp
-                    .then(|| Arc::new(ChannelWindow::new(&config.name, config.time_shift))),
+                window: config.rtsp.then(|| Arc::new(window_of(config))),
                 plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
                 on_air: Mutex::default(),
                 overfull: Mutex::default(),
@@ -178,6 +177,13 @@ impl Channels {
         channel.shared.window.clone()
     }
 
+    /// True when the channel that a path names is left to the primary.
+    pub(crate) fn stands_by(&self, path: &str) -> bool {
+        let named =
+            |channel: &&RunningChannel| Some(channel.shared.config.name.as_str()) == name_at(path);
+        self.running.iter().find(named).is_some_and(|channel| channel.shared.stands_by())
+    }
+
     /// Returns the plans of the moment, in the order of the settings.
     pub(crate) fn plans(&self) -> Vec<Arc<ChannelPlan>> {
         self.running.iter().map(|channel| channel.shared.plan()).collect()
@@ -187,6 +193,11 @@ impl Channels {
     pub(crate) fn rows(&self) -> Vec<ChannelRow> {
         self.running.iter().map(|channel| channel.shared.row()).collect()
     }
+}
+
+/// Returns the empty window of a channel.
+fn window_of(config: &ChannelConfig) -> ChannelWindow {
+    ChannelWindow::new(&config.name, shown_title(config), config.time_shift)
 }
 
 impl ChannelShared {
@@ -205,6 +216,12 @@ impl ChannelShared {
 
     fn set_plan(&self, plan: ChannelPlan) {
         *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+    }
+
+    /// True for a standby that does not send.
+    fn stands_by(&self) -> bool {
+        let on_air = self.on_air.lock().unwrap_or_else(PoisonError::into_inner);
+        self.config.role == ChannelRole::Standby && !on_air.is_sending
     }
 
     fn note_on_air(&self, now: OnAirNow) {
@@ -228,6 +245,7 @@ impl ChannelShared {
                 Some(AirReason::Listed) => "listed",
                 Some(AirReason::Scheduled) => "scheduled",
                 Some(AirReason::Filler) => "filler",
+                _ if self.stands_by() => "standby",
                 _ => "nothing",
             },
             targets: config.targets.iter().map(ToString::to_string).collect(),

@@ -42,6 +42,7 @@ use crate::library::growing_file::Growth;
 pub(crate) struct ChannelWindow {
     /// Path of the channel below the server's root.
     pub(crate) name: String,
+    pub(crate) title: String,
     reach: Reach,
     /// Reason why it reaches less far than it should.
     fault: Mutex<Option<String>>,
@@ -75,9 +76,9 @@ pub(crate) struct WindowPlace {
 
 impl ChannelWindow {
     /// Creates the empty window of a channel; viewers may go back by `shift`.
-    pub(crate) fn new(channel: &str, shift: Duration) -> ChannelWindow {
+    pub(crate) fn new(channel: &str, title: String, shift: Duration) -> ChannelWindow {
         let (name, reach) = (format!("channel/{channel}"), Reach::new(shift));
-        ChannelWindow { name, reach, fault: Mutex::default(), parts: Mutex::default() }
+        ChannelWindow { name, title, reach, fault: Mutex::default(), parts: Mutex::default() }
     }
 
     /// Returns the reason why it reaches less far than it should, if so.
