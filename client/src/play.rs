@@ -158,7 +158,8 @@ async fn prepare(
         unexpected_frames: stream.unexpected_frames,
         buffer_bytes: stream.buffer_bytes,
     };
-    Ok((PlaySession::new(options, control, &stream.reply), equipment))
+    let duration = described.offer.duration;
+    Ok((PlaySession::new(options, control, &stream.reply, duration), equipment))
 }
 
 /// Checks the settings and makes the range to ask for.

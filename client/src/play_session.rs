@@ -48,6 +48,10 @@ pub(super) struct PlaySession {
     place: String,
     session_timeout: Duration,
     announced: AnnouncedStream,
+    /// Length of the stream by its description.
+    described: Option<Duration>,
+    /// True where the last answer to PLAY has a range without an end.
+    is_open: bool,
     /// Length of the announced range.
     media_total: Option<Duration>,
     /// The RTP timestamp at the end of the announced range.
@@ -69,7 +73,12 @@ enum PlayStage {
 }
 
 impl PlaySession {
-    pub(super) fn new(options: Play, control: RtspConnection, set_up: &SetupReply) -> PlaySession {
+    pub(super) fn new(
+        options: Play,
+        control: RtspConnection,
+        set_up: &SetupReply,
+        described: Option<Duration>,
+    ) -> PlaySession {
         let now = Instant::now();
         let session_timeout_s = set_up.timeout.as_secs();
         PlaySession {
@@ -78,6 +87,8 @@ impl PlaySession {
             place: String::new(),
             session_timeout: set_up.timeout,
             announced: AnnouncedStream { session_timeout_s, ..AnnouncedStream::default() },
+            described,
+            is_open: false,
             media_total: None,
             end_timestamp: None,
             stage: PlayStage::Playing { pause_at: None },
@@ -218,6 +229,7 @@ impl PlaySession {
         }
         let Some(range) = started.range else { return Ok(()) };
         self.announced.range = Some(range.to_string());
+        self.is_open = range.end.is_none();
         let NptStart::At(from) = range.start else { return Ok(()) };
         let length = range.end.map(|end| end.saturating_sub(from));
         if self.pauses == 0 {
@@ -327,6 +339,18 @@ impl PlaySession {
         Some(f64::from(stamps) / f64::from(CLOCK_RATE_HZ))
     }
 
+    /// Seconds that are missing of the length asked for, of a stream that the sender has ended and
+    /// that has no end itself; 0 where no length was asked for. None for any other end.
+    fn early_s(&self, end: &PlayEnd, stats: &StreamStats) -> Option<f64> {
+        let has_end = self.described.is_some() || !self.is_open;
+        if has_end || *end != PlayEnd::Bye {
+            return None;
+        }
+        let Some(length) = self.options.length else { return Some(0.0) };
+        let short = length.as_secs_f64() - media(stats).as_secs_f64();
+        (short > SHORT_S_MAX).then_some(short)
+    }
+
     fn progress(&self, stats: &StreamStats, now: Instant) -> PlayProgress {
         PlayProgress {
             packets: stats.reception().received(),
@@ -351,6 +375,7 @@ impl PlaySession {
         let wall = stats.packets.last.map(|last| last.saturating_duration_since(self.began));
         self.announced.first_received = stats.receiver.sources.first_received;
         let gaps = reception.gaps().iter();
+        let early_s = self.early_s(&end, stats);
         let ended_by_itself = matches!(end, PlayEnd::Bye | PlayEnd::Quiet | PlayEnd::Silent { .. });
         Verdict {
             packets: reception.received(),
@@ -383,7 +408,11 @@ impl PlaySession {
             pauses: self.pauses,
             wall_s: wall.unwrap_or_default().as_secs_f64(),
             media_s: media(stats).as_secs_f64(),
-            short_s: self.short_s(stats).filter(|_| ended_by_itself),
+            short_s: self
+                .short_s(stats)
+                .filter(|_| ended_by_itself)
+                .or(early_s.filter(|_| self.options.length.is_some())),
+            ended_early: early_s.is_some(),
             announced: self.announced,
             output: self.options.output.zip(result.written).map(|(path, written)| RecordedFile {
                 path,

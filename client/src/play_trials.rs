@@ -140,6 +140,33 @@ async fn a_range_is_asked_for_and_a_server_that_goes_on_is_left() {
     assert!(file == asset(0..verdict.packets as u16));
 }
 
+/// A stream without an end, as a channel's: nobody knows what was still to come.
+#[tokio::test]
+async fn a_stream_without_an_end_that_the_server_ends_is_not_called_whole() {
+    let endless = Script { is_endless: true, ..Script::default() };
+    let (verdict, ..) = trial(endless.clone(), |_| {}).await;
+    assert_eq!((verdict.end.clone(), verdict.ended_early), (PlayEnd::Bye, true));
+    assert_eq!(verdict.short_s, None);
+    let text = verdict.to_string();
+    assert!(text.contains(": ended by the server after 0.4 s\n"), "{text}");
+    assert!(verdict.is_whole(), "nothing of it is known to be missing: {verdict}");
+
+    let length = Duration::from_secs(5);
+    let (verdict, ..) = trial(endless.clone(), |asked| asked.length = Some(length)).await;
+    let text = verdict.to_string();
+    assert!(text.contains(": ended by the server after 0.4 s; NOT whole\n"), "{text}");
+    assert!(text.contains("; 4.6 s of it did not come"), "{text}");
+    assert!(!verdict.is_whole(), "{verdict}");
+
+    let length = Duration::from_millis(400);
+    let (verdict, ..) = trial(endless.clone(), |asked| asked.length = Some(length)).await;
+    assert!(!verdict.ended_early && verdict.is_whole(), "{verdict}");
+
+    let described = Script { duration_s: Some(1), ..endless };
+    let (verdict, ..) = trial(described, |_| {}).await;
+    assert!(verdict.to_string().contains(": ended by the server; whole\n"), "{verdict}");
+}
+
 #[tokio::test]
 async fn stopped_from_here() {
     let script = Script { packets: 60_000, ..Script::default() };
@@ -150,6 +177,31 @@ async fn stopped_from_here() {
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!(record.methods.last().map(String::as_str), Some("TEARDOWN"));
     assert!(file == asset(0..verdict.packets as u16));
+}
+
+#[tokio::test]
+async fn nothing_is_added_where_the_server_said_what_to_do() {
+    for (answer, found) in [
+        (
+            "RTSP/1.0 503 Service Unavailable\r\nContent-Length: 26\r\n\r\n\
+             other files are being read",
+            "DESCRIBE: 503 Service Unavailable: other files are being read",
+        ),
+        (
+            "RTSP/1.0 453 Not Enough Bandwidth\r\nContent-Length: 17\r\n\r\n\
+             too many sessions",
+            "DESCRIBE: 453 Not Enough Bandwidth: too many sessions",
+        ),
+        (
+            "RTSP/1.0 404 Not Found\r\nContent-Length: 34\r\n\r\n\
+             no such channel; a list names them",
+            "DESCRIBE: 404 Not Found: no such channel; a list names them",
+        ),
+    ] {
+        let script = Script { refuse: Some(("DESCRIBE", answer)), ..Script::default() };
+        let text = refused(script).await.to_string();
+        assert!(text.ends_with(found), "{text}");
+    }
 }
 
 #[tokio::test]
@@ -231,6 +283,16 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
             "DESCRIBE",
             "RTSP/1.0 404 Not Found\r\n\r\n",
             "DESCRIBE: 404 Not Found; the index of the server lists what is there",
+        ),
+        (
+            "DESCRIBE",
+            "RTSP/1.0 404 Not Found\r\nContent-Length: 14\r\n\r\nno such file\r\n",
+            "404 Not Found: no such file; the index of the server lists what is there",
+        ),
+        (
+            "SETUP",
+            "RTSP/1.0 503 Service Unavailable\r\n\r\n",
+            "SETUP: 503 Service Unavailable; the server is full; try again later",
         ),
         (
             "DESCRIBE",

@@ -334,7 +334,7 @@ fn refusal(reply: &Reply) -> String {
     };
     let moved = reply.header("Location").filter(|_| (300..=399).contains(&reply.status()));
     let moved = moved.filter(|address| !address.trim().is_empty());
-    match (cure(reply.status()), moved) {
+    match (cure(reply.status(), &body), moved) {
         (_, Some(address)) => {
             let address = one_line(&without_userinfo(address), WORDS_CHARS_MAX);
             format!("{text}; it moved: give {address} instead")
@@ -344,8 +344,12 @@ fn refusal(reply: &Reply) -> String {
     }
 }
 
-fn cure(status: u16) -> &'static str {
+/// Returns what to do about a status; nothing where the server has said it in the body.
+fn cure(status: u16, body: &str) -> &'static str {
     match status {
+        404 if body.contains(';') => "",
+        453 | 503 if !body.is_empty() => "",
+
         300..=399 => "give the address it moved to",
         401 | 407 => "it wants a password, which this client cannot give",
         404 => "the index of the server lists what is there",

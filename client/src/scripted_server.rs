@@ -39,6 +39,8 @@ pub(super) struct Script {
     /// Answers to PLAY carry Range and RTP-Info.
     pub(super) sends_rtp_info: bool,
     pub(super) sends_bye: bool,
+    /// Answers to PLAY have a range without an end.
+    pub(super) is_endless: bool,
     /// Close the connection before this packet.
     pub(super) close_at: Option<u16>,
     /// Answer this method with this status line, headers and body.
@@ -72,6 +74,7 @@ impl Default for Script {
             announced: None,
             sends_rtp_info: true,
             sends_bye: true,
+            is_endless: false,
             close_at: None,
             refuse: None,
             session_timeout_s: 60,
@@ -388,10 +391,11 @@ impl Conversation {
         }
         let from = script.interval.as_secs_f64() * f64::from(self.next);
         let to = script.interval.as_secs_f64() * f64::from(script.packets);
+        let to = if script.is_endless { String::new() } else { format!("{to:.3}") };
         let sequence = script.announced.unwrap_or(script.first_sequence.wrapping_add(self.next));
         let timestamp = self.timestamp(self.next);
         format!(
-            "Range: npt={from:.3}-{to:.3}\r\nRTP-Info: url=rtsp://fake/clip.ts/stream;\
+            "Range: npt={from:.3}-{to}\r\nRTP-Info: url=rtsp://fake/clip.ts/stream;\
              seq={sequence};rtptime={timestamp}\r\n\r\n"
         )
     }

@@ -84,9 +84,13 @@ pub struct Verdict {
     pub media_s: f64,
     /// Announcements of the server.
     pub announced: AnnouncedStream,
-    /// Part of the announced range that had not arrived at BYE or at silence, in seconds. The last
-    /// packet's own duration is in it.
+    /// Part of the announced range that had not arrived at BYE or at silence, in seconds; of a
+    /// stream without an end, part of the length asked for. The last packet's own duration is in
+    /// it.
     pub short_s: Option<f64>,
+    /// The sender ended a stream without an end, before the length asked for where one was: what
+    /// was still to come is not known.
+    pub ended_early: bool,
     /// The file, where one was asked for.
     pub output: Option<RecordedFile>,
 }
@@ -184,7 +188,8 @@ pub struct RecordedFile {
 }
 
 impl Verdict {
-    /// Returns true where everything arrived and is in the file. Duplicates and reordering do no
+    /// Returns true where everything that was sent arrived and is in the file, and no part of the
+    /// announced range or of the length asked for is missing. Duplicates and reordering do no
     /// harm.
     pub fn is_whole(&self) -> bool {
         let came = self.lost == 0
@@ -266,8 +271,16 @@ impl Verdict {
 /// A report of some lines, each with its line end.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = if self.is_whole() { "whole" } else { "NOT whole" };
-        writeln!(f, "{}: {}; {whole}", self.url, self.end)?;
+        write!(f, "{}: {}", self.url, self.end)?;
+        if self.ended_early {
+            write!(f, " after {:.1} s", self.media_s)?;
+        }
+        match self.is_whole() {
+            // Nobody knows what the whole would have been.
+            true if self.ended_early => writeln!(f)?,
+            true => writeln!(f, "; whole")?,
+            false => writeln!(f, "; NOT whole")?,
+        }
         match &self.transport_reason {
             Some(reason) => writeln!(f, "  transport   {}, since {reason}", self.transport)?,
             None => writeln!(f, "  transport   {}", self.transport)?,
