@@ -344,12 +344,12 @@ fn refusal(reply: &Reply) -> String {
     }
 }
 
-/// Returns what to do about a status; nothing where the server has said it in the body.
+/// Returns what to do about a status; nothing where the body of the answer says it: after a
+/// semicolon, or in any words where the server is full.
 fn cure(status: u16, body: &str) -> &'static str {
     match status {
         404 if body.contains(';') => "",
         453 | 503 if !body.is_empty() => "",
-
         300..=399 => "give the address it moved to",
         401 | 407 => "it wants a password, which this client cannot give",
         404 => "the index of the server lists what is there",
