@@ -176,8 +176,12 @@ impl Index {
             bytes_read,
             bytes: scan.bytes,
         });
-        let live =
-            LiveCounters { report: &report, totals: &view.listing.totals, scans: scans.collect() };
+        let live = LiveCounters {
+            report: &report,
+            totals: &view.listing.totals,
+            has_channels: !server.config.channels.is_empty(),
+            scans: scans.collect(),
+        };
         let etag = {
             let mut hash = DefaultHasher::new();
             let page = view.page.as_ref().map(|page| page.number);

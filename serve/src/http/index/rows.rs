@@ -30,6 +30,8 @@ pub(super) enum RowFormat {
 pub(super) struct LiveCounters<'a> {
     pub(super) report: &'a ServerMetrics,
     pub(super) totals: &'a Totals,
+    /// True where the server has channels.
+    pub(super) has_channels: bool,
     /// Scans in progress.
     pub(super) scans: Vec<Scanned>,
 }
@@ -81,7 +83,12 @@ impl RowFormat {
                      \"files\": [\n"
                 )
             }
-            RowFormat::Html => parts().0.replace("{{summary}}", &escape_html(&summary(live))),
+            RowFormat::Html => {
+                let channels = if live.has_channels { CHANNELS } else { "" };
+                // The summary last: it has names of files.
+                let above = parts().0.replace("{{channels}}\n", channels);
+                above.replace("{{summary}}", &escape_html(&summary(live)))
+            }
         }
     }
 
@@ -112,7 +119,7 @@ fn parts() -> (&'static str, &'static str) {
 }
 
 fn summary(live: &LiveCounters<'_>) -> String {
-    let LiveCounters { report, totals, scans } = live;
+    let LiveCounters { report, totals, scans, .. } = live;
     let mut text = counted(totals.films, "film");
     if totals.sealed > 0 {
         text.push_str(&format!(" ({} sealed)", totals.sealed));
@@ -241,6 +248,11 @@ fn readable_bytes(bytes: u64) -> String {
 
 /// Least bytes to show a CPU cost for: with fewer, the server's start is most of it.
 const COST_BYTES_MIN: u64 = 1_000_000_000;
+/// Line about channels.
+const CHANNELS: &str = "<p>Channels: <a href=\"/channels.m3u\">channels.m3u</a> (groups), \
+    <a href=\"/channels-rtsp.m3u\">channels-rtsp.m3u</a> (RTSP), \
+    <a href=\"/channels.xml\">channels.xml</a> (guide), \
+    <a href=\"/channels.json\">channels.json</a> (state).</p>\n";
 /// Text for a file without a plan; the scan's progress is shown above the rows.
 const WAITING: &str = "waiting to be read";
 static TEMPLATE: &str = include_str!("../../../../web/index.html");
@@ -252,6 +264,7 @@ mod tests {
     #[test]
     fn the_template_has_its_places() {
         let (above, below) = parts();
-        assert!(above.contains("{{summary}}") && below.contains("{{next}}"));
+        assert!(above.contains("{{summary}}") && above.contains("{{channels}}\n"));
+        assert!(below.contains("{{next}}"));
     }
 }
