@@ -4,14 +4,13 @@
 //!
 //! Titles are hostile. Sources: RFC 2974 §6 (SAP), RFC 8866 §5 (SDP), xmltv.dtd.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::capture::{Capture, Datagram};
 use crate::clips::{Streams, clip};
 use crate::harness::answer::{Answer, http};
-use crate::harness::rtsp::Control;
 use crate::harness::{Place, Server};
 use crate::network::{self, Owner};
 use crate::{await_state, serve, state};
@@ -49,8 +48,7 @@ fn channels_are_listed_announced_and_withdrawn() {
             "[channel.news]\ntitle = \"{TITLE}\"\nplaylist = [\"a & b.ts\"]\ninterface = \"lo\"\n\
              send = [\"rtp://239.192.1.1:5004\"]\nannounce = true\n\
              [channel.quiet]\nplaylist = [\"a & b.ts\"]\ninterface = \"lo\"\n\
-             send = [\"udp://239.192.1.2:5006\"]\n\
-             [channel.private]\nplaylist = [\"a & b.ts\"]\n"
+             send = [\"udp://239.192.1.2:5006\"]\n"
         ),
     );
     await_state(&server, 0, "it plays", |state| state["on_air"].is_string());
@@ -61,12 +59,10 @@ fn channels_are_listed_announced_and_withdrawn() {
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines[0].starts_with("#EXTM3U url-tvg=\"http://"), "{list}");
     let urls: Vec<&&str> = lines.iter().filter(|line| !line.starts_with('#')).collect();
-    let private = format!("rtsp://{}/channel/private", server.rtsp);
-    let expected = ["rtp://@239.192.1.1:5004", "udp://@239.192.1.2:5006", &private];
-    assert_eq!(urls.into_iter().copied().collect::<Vec<_>>(), expected, "{list}");
+    assert_eq!(urls, [&"rtp://@239.192.1.1:5004", &"udp://@239.192.1.2:5006"], "{list}");
     assert!(lines[1].starts_with("#EXTINF:-1 tvg-id=\"news\""), "{list}");
     assert!(lines[1].ends_with(",A & \"B\" <news>"), "{list}");
-    assert_eq!(lines.len(), 7, "{list}");
+    assert_eq!(lines.len(), 5, "{list}");
 
     let guide = document(&server, "/channels.xml", "application/xml");
     assert_well_formed(&guide);
@@ -75,8 +71,7 @@ fn channels_are_listed_announced_and_withdrawn() {
 
     let description = document(&server, "/channel/news.sdp", "application/sdp");
     assert_session(description.as_bytes());
-    assert_absent(&server);
-    assert_described(&server);
+    assert_eq!(http(server.http, "GET", "/channel/none.sdp").status, 404);
 
     announcements.await_any("an announcement", |_| true);
     let log = server.stop();
@@ -94,37 +89,6 @@ fn channels_are_listed_announced_and_withdrawn() {
     assert!(origin(first).is_some() && origin(first) == origin(last), "{packets:?}");
     // Only one channel is announced.
     assert!(packets.iter().all(|sap| sap.hash == first.hash), "{packets:?}");
-}
-
-/// Asserts that a path of a channel without media says what there is instead.
-#[track_caller]
-fn assert_absent(server: &Server) {
-    let paths = [("none", "no such channel; /channels.json"), ("private", "play rtsp://")];
-    for (name, advice) in paths {
-        let answer = http(server.http, "GET", &format!("/channel/{name}.sdp"));
-        assert_eq!(answer.status, 404);
-        assert!(answer.text().contains(advice), "{}", answer.text());
-    }
-    let answer = Control::to(server.rtsp).ask("DESCRIBE", "channel/none", &[]);
-    assert_eq!(answer.status, 404);
-    assert!(answer.text().contains("no such channel: none; /channels.json"), "{}", answer.text());
-}
-
-/// Asserts that the description over RTSP has the channel's title.
-#[track_caller]
-fn assert_described(server: &Server) {
-    let deadline = Instant::now() + Duration::from_secs(15);
-    loop {
-        let answer = Control::to(server.rtsp).ask("DESCRIBE", "channel/news", &[]);
-        if answer.status == 200 {
-            assert!(answer.text().contains("\r\ns=A & \"B\" <news>\r\n"), "{}", answer.text());
-            return;
-        }
-        // The channel has just begun.
-        assert!(answer.text().contains("not on the air here yet"), "{}", answer.text());
-        assert!(Instant::now() < deadline, "it is never on the air over RTSP");
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 /// Asserts that the document for operators has each field of a channel's state in a row.

@@ -6,9 +6,9 @@
 //! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
 //! descriptors spent), [`sessions`] (strangers, leavers, RTCP, SIGTERM), [`files`] (what is no
 //! stream, vanishes or shrinks), [`interleaved`] (readers over TCP, tunnels),
-//! [`channel_viewers`] (pauses, seeks, readers that do not read), [`library`] (what is
-//! new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
-//! bytes).
+//! [`channel_viewers`] (pauses, seeks, readers that do not read), [`channel_answers`] (titles,
+//! channels that are not there), [`library`] (what is new or changed), [`cache`] (damaged, not
+//! writable), [`routes`] (every path gives the same bytes).
 //!
 //! Nothing here asserts that something is fast; where a time limit is the server's promise, its end
 //! is awaited with room for a busy machine. Takes about a minute on two cores.
@@ -19,6 +19,7 @@
 mod harness;
 
 mod cache;
+mod channel_answers;
 mod channel_viewers;
 mod files;
 mod interleaved;

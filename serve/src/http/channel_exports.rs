@@ -74,13 +74,10 @@ impl ChannelExport<'_> {
             ChannelExport::Description(name) => {
                 let config = configs.iter().find(|config| config.name == name);
                 let config = config.ok_or("no such channel; /channels.json lists them")?;
-                let Some(target) = config.targets.first() else {
-                    let port = server.rtsp.port();
-                    return Err(format!(
-                        "channel {name} sends to no address; play \
-                         rtsp://THIS-HOST:{port}/channel/{name}"
-                    ));
-                };
+                let target = config.targets.first().ok_or_else(|| {
+                    let rtsp = SocketAddr::new(local.ip().to_canonical(), server.rtsp.port());
+                    format!("channel {name} has no RTP group; play rtsp://{rtsp}/channel/{name}")
+                })?;
                 let origin: IpAddr = local.ip().to_canonical();
                 let version = server.started_s;
                 let sdp = session_description(config, target, origin, version);

@@ -285,4 +285,4 @@ const UNSENT_BYTES: (u64, u64) = (128 << 10, 4 << 20);
 const TRANSPORTS: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) to the \
     client's own address and RTP on this connection (Transport: \
     RTP/AVP/TCP;unicast;interleaved=0-1) are offered, with two channels of 0 to 255; \
-    RTP/AVP;multicast for a channel with a group of RTP";
+    RTP/AVP;multicast for a channel with an RTP group";
