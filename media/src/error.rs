@@ -5,6 +5,8 @@
 //! and in RTSP's answer 415, so it names the finding and a cure. A [`PlanFault`] concerns a cached
 //! plan; the cure is always to make the plan again.
 
+use crate::tracks::SampleFault;
+
 /// Reason why a file cannot be streamed. It can still be downloaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -109,6 +111,54 @@ pub enum Refusal {
         seconds: u64,
         /// Target duration.
         target_s: u64,
+    },
+    /// The structure of the file is broken.
+    #[error(
+        "{container} broken at byte {offset}: {what}; remux it (ffmpeg -i IN -map 0 -c copy \
+         OUT.mp4)"
+    )]
+    Broken {
+        /// Kind of file.
+        container: &'static str,
+        /// Offset of the structure.
+        offset: u64,
+        /// What was found.
+        what: String,
+    },
+    /// A sample cannot be sent.
+    #[error(
+        "{container} whose sample {sample} of track {track} {fault}; remux it (ffmpeg -i IN -map 0 \
+         -c copy OUT.mp4)"
+    )]
+    Sample {
+        /// Kind of file.
+        container: &'static str,
+        /// Number of the track.
+        track: u32,
+        /// Number of the sample, from 0 on.
+        sample: usize,
+        /// What is wrong with it.
+        fault: SampleFault,
+    },
+    /// No track can be sent.
+    #[error("{container} without a track that can be streamed: {reasons}")]
+    NoTrack {
+        /// Kind of file.
+        container: &'static str,
+        /// The reason of each track.
+        reasons: String,
+    },
+    /// There are too many tracks.
+    #[error(
+        "{container} with {found} tracks: {limit} can be streamed; leave some out (ffmpeg -map)"
+    )]
+    TooManyTracks {
+        /// Kind of file.
+        container: &'static str,
+        /// Tracks found.
+        found: usize,
+        /// Limit.
+        limit: usize,
     },
     /// The file changed while it was read.
     #[error("file changed while it was read: {fed_bytes} bytes read, {file_bytes} expected")]

@@ -17,9 +17,13 @@
 struct Readme;
 
 mod error;
+pub mod payload;
 pub mod plan;
+mod read_at;
 pub mod segments;
 pub mod store;
+mod stored;
+pub mod tracks;
 pub mod ts;
 
 pub use error::{
@@ -29,8 +33,10 @@ pub use plan::{
     ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,
     RtpIdentity, SyncLoss, Timestamps,
 };
+pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
+pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
 pub use ts::{
     Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Splice, SpliceCounts,
     SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,

@@ -19,6 +19,10 @@
 //! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6, RFC 4570, RFC 3555
 //! §4.2 (video/MP2T). Text is written and read by `sdp-types`.
 
+mod tracks;
+
+pub use tracks::{RtpFormat, TrackDescription, presentation, track_control, track_index};
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -51,8 +55,8 @@ pub struct Description<'a> {
     pub bits_per_second: u64,
 }
 
-/// Writes the description of an MPEG transport stream asset.
-pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
+/// The part of a description that does not depend on the streams.
+fn session(description: &Description<'_>) -> Session {
     let any: IpAddr = match description.origin {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -65,7 +69,12 @@ pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
     let end = description.duration.map(|duration| Npt(duration).to_string());
     let range = format!("npt=0-{}", end.unwrap_or_default());
     session.add_attribute(Attribute::with_value("range", range));
+    session
+}
 
+/// Writes the description of an MPEG transport stream asset.
+pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
+    let mut session = session(description);
     let mut media =
         Media::new(MediaType::Video, 0, TransportProto::RtpAvp, PAYLOAD_TYPE.to_string());
     let kilobits = kilobits_per_second(description.bits_per_second, RTP_BYTES + IPV4_UDP_BYTES);

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Encodes a presentation as bytes for the cache folder, and decodes it.
+//!
+//! Tables are stored as differences: a sample of pictures takes about three bytes, one of sound
+//! two. What is decoded is pushed through [`SampleTableBuilder`] and [`Presentation::assemble`]
+//! again, so a stored presentation has passed every check that a file's own tables have.
+//!
+//! Does not know the envelope ([`crate::stored`]).
+
+use super::{
+    AacConfig, Av1Config, Codec, Container, H264Config, H265Config, LeftOut, MediaSample,
+    Presentation, SampleTable, SampleTableBuilder, TRACKS_MAX, Track,
+};
+use crate::PlanFault;
+use crate::plan::{PlanKey, RtpIdentity};
+use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
+
+/// Number of the format; to be raised with every change of it, and of what a demuxer finds.
+pub const PRESENTATION_FORMAT: u32 = 1;
+
+pub(crate) const ENVELOPE: Envelope =
+    Envelope { magic: *b"pwtrack\n", format: PRESENTATION_FORMAT };
+
+impl Presentation {
+    /// The presentation as bytes, valid for the file with this key only.
+    pub fn encode(&self, key: &PlanKey) -> Vec<u8> {
+        ENVELOPE.seal(key, |out| {
+            out.number(self.container.number());
+            out.number(self.file_bytes);
+            out.number(self.tracks.len() as u64);
+            self.tracks.iter().for_each(|track| write_track(track, out));
+            out.number(self.left_out.len() as u64);
+            for track in &self.left_out {
+                out.number(track.id.into());
+                out.bytes(track.reason.as_bytes());
+            }
+        })
+    }
+
+    /// The presentation of the file with this key, from what [`encode`](Self::encode) made of it.
+    pub fn decode(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
+        let parts = ENVELOPE.open(bytes, key, |body| {
+            let container = Container::numbered(body.number()?)?;
+            let file_bytes = body.number()?;
+            let tracks = body.items(1, |body| read_track(body, file_bytes))?;
+            let left_out = body.items(2, |body| {
+                let id = u32::try_from(body.number()?).ok()?;
+                Some(LeftOut { id, reason: String::from_utf8(body.bytes()?.to_vec()).ok()? })
+            })?;
+            Some((container, file_bytes, tracks, left_out))
+        })?;
+        let (container, file_bytes, tracks, left_out) = parts;
+        if file_bytes != key.bytes {
+            return Err(contradiction("file size"));
+        }
+        if tracks.len() > TRACKS_MAX {
+            return Err(contradiction("number of tracks"));
+        }
+        Presentation::assemble(container, file_bytes, tracks, left_out)
+            .map_err(|_| contradiction("tracks"))
+    }
+}
+
+impl Container {
+    const fn number(self) -> u64 {
+        match self {
+            Container::Mp4 => 0,
+            Container::FragmentedMp4 => 1,
+        }
+    }
+
+    fn numbered(number: u64) -> Option<Container> {
+        let all = [Container::Mp4, Container::FragmentedMp4];
+        all.into_iter().find(|container| container.number() == number)
+    }
+}
+
+fn write_track(track: &Track, out: &mut PlanWriter) {
+    out.number(track.id.into());
+    write_codec(&track.codec, out);
+    out.bytes(track.language.as_ref().map_or(&[], |language| &language[..]));
+    out.signed(track.shift);
+    track.identity.write(out);
+    write_samples(&track.samples, out);
+}
+
+fn read_track(body: &mut PlanReader<'_>, file_bytes: u64) -> Option<Track> {
+    let id = u32::try_from(body.number()?).ok()?;
+    let codec = read_codec(body)?;
+    let language = body.bytes()?.try_into().ok();
+    let shift = body.signed()?;
+    let identity = RtpIdentity::read(body)?;
+    let samples = read_samples(body, file_bytes)?;
+    Some(Track { id, codec, language, samples, shift, identity })
+}
+
+fn write_codec(codec: &Codec, out: &mut PlanWriter) {
+    let sets = |sets: &[Vec<u8>], out: &mut PlanWriter| {
+        out.number(sets.len() as u64);
+        sets.iter().for_each(|set| out.bytes(set));
+    };
+    match codec {
+        Codec::H264(config) => {
+            out.number(1);
+            out.number(config.length_bytes.into());
+            out.0.extend(config.profile);
+            sets(&config.sequence_sets, out);
+            sets(&config.picture_sets, out);
+        }
+        Codec::H265(config) => {
+            out.number(2);
+            out.number(config.length_bytes.into());
+            out.0.extend(config.profile);
+            sets(&config.video_sets, out);
+            sets(&config.sequence_sets, out);
+            sets(&config.picture_sets, out);
+        }
+        Codec::Av1(config) => {
+            out.number(3);
+            let tier = u8::from(config.is_high_tier);
+            out.0.extend([config.profile, config.level, tier, config.bit_depth]);
+            out.bytes(&config.units);
+        }
+        Codec::Aac(config) => {
+            out.number(4);
+            out.bytes(&config.specific);
+            out.0.extend([config.object_type, config.channels]);
+            out.number(config.rate_hz.into());
+        }
+        Codec::MpegAudio => out.number(5),
+        Codec::Opus { channels } => {
+            out.number(6);
+            out.number((*channels).into());
+        }
+        Codec::Ac3 { rate_hz, channels } => {
+            out.number(7);
+            out.number((*rate_hz).into());
+            out.number((*channels).into());
+        }
+        Codec::Eac3 { rate_hz, channels } => {
+            out.number(8);
+            out.number((*rate_hz).into());
+            out.number((*channels).into());
+        }
+    }
+}
+
+fn read_codec(body: &mut PlanReader<'_>) -> Option<Codec> {
+    let small = |body: &mut PlanReader<'_>| u8::try_from(body.number()?).ok();
+    let length = |body: &mut PlanReader<'_>| small(body).filter(|bytes| matches!(bytes, 1 | 2 | 4));
+    let rate = |body: &mut PlanReader<'_>| {
+        u32::try_from(body.number()?).ok().filter(|rate_hz| *rate_hz > 0)
+    };
+    let sets = |body: &mut PlanReader<'_>| body.items(1, |body| Some(body.bytes()?.to_vec()));
+    Some(match body.number()? {
+        1 => Codec::H264(H264Config {
+            length_bytes: length(body)?,
+            profile: body.array()?,
+            sequence_sets: sets(body)?,
+            picture_sets: sets(body)?,
+        }),
+        2 => Codec::H265(H265Config {
+            length_bytes: length(body)?,
+            profile: body.array()?,
+            video_sets: sets(body)?,
+            sequence_sets: sets(body)?,
+            picture_sets: sets(body)?,
+        }),
+        3 => {
+            let [profile, level, tier, bit_depth] = body.array()?;
+            let units = body.bytes()?.to_vec();
+            Codec::Av1(Av1Config { profile, level, is_high_tier: tier != 0, bit_depth, units })
+        }
+        4 => {
+            let specific = body.bytes()?.to_vec();
+            let [object_type, channels] = body.array()?;
+            Codec::Aac(AacConfig { specific, object_type, rate_hz: rate(body)?, channels })
+        }
+        5 => Codec::MpegAudio,
+        6 => Codec::Opus { channels: small(body)? },
+        7 => Codec::Ac3 { rate_hz: rate(body)?, channels: small(body)? },
+        8 => Codec::Eac3 { rate_hz: rate(body)?, channels: small(body)? },
+        _ => return None,
+    })
+}
+
+/// Each sample is a size and flags; what the flags name follows: its place, where it does not
+/// follow the sample before, its duration and its presentation offset, where they differ.
+fn write_samples(samples: &SampleTable, out: &mut PlanWriter) {
+    out.number(samples.timescale().into());
+    out.number(samples.len() as u64);
+    let mut before = FIRST;
+    for sample in samples.samples(0..samples.len()) {
+        let moved = sample.file_offset != before.file_offset + u64::from(before.bytes);
+        let paced = sample.duration != before.duration
+            || sample.decode != before.decode + u64::from(before.duration);
+        let offset = sample.offset != before.offset;
+        let flags = u64::from(sample.is_start)
+            | u64::from(moved) << 1
+            | u64::from(paced) << 2
+            | u64::from(offset) << 3;
+        out.number(u64::from(sample.bytes) << 4 | flags);
+        if moved {
+            out.signed(sample.file_offset as i64 - before.file_offset as i64);
+        }
+        if paced {
+            out.number(sample.decode - before.decode);
+            out.number(sample.duration.into());
+        }
+        if offset {
+            out.signed(i64::from(sample.offset) - i64::from(before.offset));
+        }
+        before = sample;
+    }
+}
+
+fn read_samples(body: &mut PlanReader<'_>, file_bytes: u64) -> Option<SampleTable> {
+    let timescale = u32::try_from(body.number()?).ok().filter(|timescale| *timescale > 0)?;
+    let mut table = SampleTableBuilder::new(timescale, file_bytes);
+    let mut before = FIRST;
+    body.items(1, |body| {
+        let number = body.number()?;
+        let mut sample = MediaSample {
+            file_offset: before.file_offset.checked_add(before.bytes.into())?,
+            bytes: u32::try_from(number >> 4).ok()?,
+            decode: before.decode.checked_add(before.duration.into())?,
+            is_start: number & 1 != 0,
+            ..before
+        };
+        if number & 2 != 0 {
+            let offset = i64::try_from(before.file_offset).ok()?.checked_add(body.signed()?)?;
+            sample.file_offset = u64::try_from(offset).ok()?;
+        }
+        if number & 4 != 0 {
+            sample.decode = before.decode.checked_add(body.number()?)?;
+            sample.duration = u32::try_from(body.number()?).ok()?;
+        }
+        if number & 8 != 0 {
+            let offset = i64::from(before.offset).checked_add(body.signed()?)?;
+            sample.offset = i32::try_from(offset).ok()?;
+        }
+        table.push(sample).ok()?;
+        before = sample;
+        Some(())
+    })?;
+    table.finish()
+}
+
+/// What the first sample is compared with.
+const FIRST: MediaSample =
+    MediaSample { file_offset: 0, bytes: 0, decode: 0, offset: 0, duration: 0, is_start: false };

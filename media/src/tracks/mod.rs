@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Presentations: files whose tracks are sent as RTP streams of their own (MP4 and the like).
+//!
+//! A demuxer reads the tables of a file once and makes its [`Presentation`]: for each track the
+//! codec and a [`SampleTable`], which holds the place and the times of every sample. The bytes of
+//! samples are not read for that. The packets of a second of media ([`crate::payload::Layout`]) are
+//! laid out when that second is first played, from pages that have to be in memory anyway, and are
+//! shared by all sessions.
+//!
+//! Three timelines meet here. *Media time* is that of a track, in units of its time scale.
+//! *Presentation time* is media time moved by the edit list: time zero is the title's start, and
+//! samples that only prepare a decoder lie before it. *Due time* is that of decoding, moved so that
+//! the first sample of all tracks is due at zero; it is never negative and in ticks of 27 MHz like
+//! all times of the pacer.
+//!
+//! Memory: 4 bytes a sample, and 8 where presentation times are not in decoding order; see
+//! [`SampleTable`].
+//!
+//! Sources: ISO/IEC 14496-12 §8.6 (sample times, edit lists); RFC 3550 §5.1.
+//! Does not read files or lay packets out.
+
+mod codec;
+mod encode;
+mod sample_table;
+
+pub use codec::{AacConfig, Av1Config, Codec, H264Config, H265Config, TrackMedia};
+pub use encode::PRESENTATION_FORMAT;
+pub use sample_table::{
+    MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
+    SampleTableBuilder, Samples,
+};
+
+use std::ops::Range;
+
+use crate::plan::RtpIdentity;
+use crate::{Refusal, TICKS_PER_SECOND};
+
+/// Kinds of files that have tracks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Container {
+    /// ISO base media file: MP4 or QuickTime.
+    Mp4,
+    /// ISO base media file of movie fragments.
+    FragmentedMp4,
+}
+
+impl Container {
+    /// Its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Container::Mp4 => "MP4",
+            Container::FragmentedMp4 => "fragmented MP4",
+        }
+    }
+}
+
+/// Tracks in a presentation: more are of no use to a player, and each costs a socket.
+pub const TRACKS_MAX: usize = 16;
+
+/// Seconds of a presentation: the ticks of as many fit a quarter of a u64, and RTP's sequence of
+/// seconds a u32.
+const SECONDS_MAX: u64 = 1 << 31;
+
+/// A track of a presentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Track {
+    /// Its number in the file.
+    pub id: u32,
+    /// Format of its samples.
+    pub codec: Codec,
+    /// Language (ISO 639-2, three letters); none where the file names none.
+    pub language: Option<[u8; 3]>,
+    /// Its samples, in decoding order; at least one.
+    pub samples: SampleTable,
+    /// What the edit list adds to media time, in units of the time scale.
+    pub shift: i64,
+    /// SSRC and first values of its RTP stream.
+    pub identity: RtpIdentity,
+}
+
+impl Track {
+    /// Presentation time of a sample, in units of the time scale; negative before the title's
+    /// start.
+    pub fn presented(&self, sample: &MediaSample) -> i64 {
+        sample.decode as i64 + i64::from(sample.offset) + self.shift
+    }
+
+    /// Presentation time of a sample in ticks of 27 MHz.
+    pub fn presented_ticks(&self, sample: &MediaSample) -> i64 {
+        scaled(self.presented(sample), TICKS_PER_SECOND, self.samples.timescale())
+    }
+
+    /// The time of decoding, in ticks of 27 MHz, on the timeline of presentation.
+    fn decode_ticks(&self, decode: u64) -> i64 {
+        scaled(decode as i64 + self.shift, TICKS_PER_SECOND, self.samples.timescale())
+    }
+
+    /// The RTP timestamp of a presentation time (units of the time scale), counted from the
+    /// title's start in units of the RTP clock; it wraps.
+    pub fn rtp_units(&self, presented: i64) -> u32 {
+        let rate = u64::from(self.codec.clock_rate_hz());
+        scaled(presented, rate, self.samples.timescale()) as u32
+    }
+}
+
+/// The tracks of a file, and the timelines that they share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presentation {
+    container: Container,
+    file_bytes: u64,
+    tracks: Vec<Track>,
+    /// Tracks that are not sent, with the reason.
+    left_out: Vec<LeftOut>,
+    /// Earliest time of decoding, on the timeline of presentation: due time zero.
+    due_origin: i64,
+    duration_ticks: u64,
+    presented_end_ticks: u64,
+}
+
+/// A track that is not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its number in the file.
+    pub id: u32,
+    /// Why it is not sent, with the cure.
+    pub reason: String,
+}
+
+impl Presentation {
+    /// Makes a presentation of these tracks.
+    ///
+    /// # Errors
+    /// No track can be sent, or their times are beyond what a plan holds.
+    pub fn assemble(
+        container: Container,
+        file_bytes: u64,
+        tracks: Vec<Track>,
+        left_out: Vec<LeftOut>,
+    ) -> Result<Presentation, Refusal> {
+        let name = container.name();
+        if tracks.is_empty() {
+            let reasons: Vec<_> = left_out.iter().map(|track| track.reason.as_str()).collect();
+            let reasons =
+                if reasons.is_empty() { "it has none".into() } else { reasons.join("; ") };
+            return Err(Refusal::NoTrack { container: name, reasons });
+        }
+        if tracks.len() > TRACKS_MAX {
+            let (found, limit) = (tracks.len(), TRACKS_MAX);
+            return Err(Refusal::TooManyTracks { container: name, found, limit });
+        }
+        let limit = (SECONDS_MAX * TICKS_PER_SECOND) as i64;
+        let mut due_origin = i64::MAX;
+        let (mut due_end, mut presented_end) = (i64::MIN, i64::MIN);
+        for track in &tracks {
+            let samples = &track.samples;
+            let timescale = i128::from(samples.timescale());
+            let is_far = |time: i128| time.abs() / timescale > i128::from(SECONDS_MAX);
+            if is_far(i128::from(samples.end()) + i128::from(track.shift).abs()) {
+                return Err(Refusal::TooLong { limit_s: SECONDS_MAX });
+            }
+            due_origin = due_origin.min(track.decode_ticks(samples.sample(0).decode));
+            due_end = due_end.max(track.decode_ticks(samples.end()));
+            let end = samples.presented_end() + track.shift;
+            presented_end = presented_end.max(scaled(end, TICKS_PER_SECOND, samples.timescale()));
+        }
+        assert!(due_origin.abs() <= limit && due_end.abs() <= limit, "checked above");
+        let duration_ticks = (due_end - due_origin).max(1) as u64;
+        let presented_end_ticks = presented_end.max(1) as u64;
+        Ok(Presentation {
+            container,
+            file_bytes,
+            tracks,
+            left_out,
+            due_origin,
+            duration_ticks,
+            presented_end_ticks,
+        })
+    }
+
+    /// The kind of file.
+    pub fn container(&self) -> Container {
+        self.container
+    }
+
+    /// Size of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// The tracks that are sent, in the file's order; at least one.
+    pub fn tracks(&self) -> &[Track] {
+        &self.tracks
+    }
+
+    /// The tracks that are not sent.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// Duration of sending, from the first sample's due time to the end of the last.
+    pub fn duration_ticks(&self) -> u64 {
+        self.duration_ticks
+    }
+
+    /// Presentation time of the end of the last sample, from the title's start.
+    pub fn presented_end_ticks(&self) -> u64 {
+        self.presented_end_ticks
+    }
+
+    /// Names of the codecs (RFC 6381), separated by commas.
+    pub fn codecs(&self) -> String {
+        let names: Vec<_> = self.tracks.iter().map(|track| track.codec.name()).collect();
+        names.join(",")
+    }
+
+    /// Bytes of all samples that are sent.
+    pub fn sample_bytes(&self) -> u64 {
+        self.tracks.iter().map(|track| track.samples.bytes()).sum()
+    }
+
+    /// Average bitrate of all tracks without any headers; at least 1.
+    pub fn bits_per_second(&self) -> u64 {
+        let bits = u128::from(self.sample_bytes()) * 8 * u128::from(TICKS_PER_SECOND);
+        u64::try_from(bits / u128::from(self.duration_ticks)).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Average bitrate of a track without any headers; at least 1.
+    pub fn track_bits_per_second(&self, track: usize) -> u64 {
+        let bits = u128::from(self.tracks[track].samples.bytes()) * 8;
+        let rate = bits * u128::from(TICKS_PER_SECOND) / u128::from(self.duration_ticks);
+        u64::try_from(rate).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Chapters of the presentation: seconds of due time. The packets of a chapter are laid out at
+    /// once.
+    pub fn chapters(&self) -> u32 {
+        // The duration is at most twice 2³¹ s.
+        self.duration_ticks.div_ceil(CHAPTER_TICKS).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// The chapter in which `ticks` of due time lie.
+    pub fn chapter_at(&self, ticks: u64) -> u32 {
+        (ticks / CHAPTER_TICKS).min(u64::from(self.chapters() - 1)) as u32
+    }
+
+    /// Numbers of a track's samples that are due in `chapter`; none past the end.
+    pub fn chapter_samples(&self, track: usize, chapter: u32) -> Range<usize> {
+        let track = &self.tracks[track];
+        let first = |chapter: u32| self.first_due(track, u64::from(chapter) * CHAPTER_TICKS);
+        let end = match chapter + 1 >= self.chapters() {
+            true => track.samples.len(),
+            false => first(chapter + 1),
+        };
+        first(chapter).min(end)..end
+    }
+
+    /// Due time of a sample of a track.
+    pub fn due_ticks(&self, track: &Track, sample: &MediaSample) -> u64 {
+        (track.decode_ticks(sample.decode) - self.due_origin).max(0) as u64
+    }
+
+    /// Due time at which presentation time `ticks` is decoded where samples are presented when they
+    /// are decoded: the time from which other tracks than that of pictures begin.
+    pub fn due_of_presented(&self, ticks: i64) -> u64 {
+        (ticks - self.due_origin).max(0) as u64
+    }
+
+    /// Number of the first sample of a track that is due at `ticks` or later.
+    pub fn first_due(&self, track: &Track, ticks: u64) -> usize {
+        track.samples.partition_point(|decode| {
+            let due = track.decode_ticks(decode) - self.due_origin;
+            due < ticks as i64
+        })
+    }
+
+    /// The place at which play begins to show `presented_ticks`: the due time of the last
+    /// random-access point of the pictures that is presented then or before, and its presentation
+    /// time. Without pictures any sample is such a point.
+    pub fn entry(&self, presented_ticks: u64) -> Entry {
+        let track = self.leading_track();
+        let wanted = i64::try_from(presented_ticks).unwrap_or(i64::MAX);
+        let found = track.samples.last_start(|sample| track.presented_ticks(sample) <= wanted);
+        let sample = track.samples.sample(found.unwrap_or(0));
+        let due = self.due_ticks(track, &sample);
+        let presented = track.presented_ticks(&sample).max(0) as u64;
+        match presented_ticks {
+            // The title's start is the start of every track.
+            0 => Entry { due_ticks: 0, presented_ticks: 0 },
+            _ => Entry { due_ticks: due, presented_ticks: presented },
+        }
+    }
+
+    /// The first random-access point of the pictures due at `ticks` or later; none before the end.
+    pub fn entry_from(&self, ticks: u64) -> Option<Entry> {
+        let track = self.leading_track();
+        let first = self.first_due(track, ticks);
+        let sample = track.samples.sample(track.samples.start_from(first)?);
+        let presented_ticks = track.presented_ticks(&sample).max(0) as u64;
+        Some(Entry { due_ticks: self.due_ticks(track, &sample), presented_ticks })
+    }
+
+    /// Number of random-access points.
+    pub fn entries(&self) -> usize {
+        self.leading_track().samples.starts()
+    }
+
+    /// The track whose random-access points are those of the presentation: the first of pictures,
+    /// else the first.
+    pub fn leading_track(&self) -> &Track {
+        let is_video = |track: &&Track| track.codec.media() == TrackMedia::Video;
+        self.tracks.iter().find(is_video).unwrap_or(&self.tracks[0])
+    }
+}
+
+/// A place where play can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Due time of its sample.
+    pub due_ticks: u64,
+    /// Presentation time, counted from the title's start.
+    pub presented_ticks: u64,
+}
+
+/// A chapter is a second of due time.
+pub const CHAPTER_TICKS: u64 = TICKS_PER_SECOND;
+
+/// `value · numerator / denominator`, rounded to the nearest; the caller keeps the result within an
+/// i64.
+fn scaled(value: i64, numerator: u64, denominator: u32) -> i64 {
+    let product = i128::from(value) * i128::from(numerator);
+    let denominator = i128::from(denominator);
+    let rounded = (product + denominator / 2).div_euclid(denominator);
+    i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of tables and timelines, with an oracle that holds every sample as it was pushed.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::PlanFault;
+use crate::plan::PlanKey;
+
+const FILE_BYTES: u64 = 1 << 40;
+const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+
+fn table(timescale: u32, samples: &[MediaSample]) -> Option<SampleTable> {
+    let mut builder = SampleTableBuilder::new(timescale, FILE_BYTES);
+    samples.iter().for_each(|&sample| builder.push(sample).unwrap());
+    builder.finish()
+}
+
+/// Samples in an order that a file may have, the first a random-access point.
+fn samples() -> impl Strategy<Value = Vec<MediaSample>> {
+    let step = (0_u64..3, 0_u32..5000, 0_u32..4, -2..3_i32, any::<bool>(), 0_u64..1000);
+    prop::collection::vec(step, 1..200).prop_map(|steps| {
+        let (mut at, mut decode) = (0, 0);
+        let mut all: Vec<MediaSample> = Vec::new();
+        for (jump, bytes, duration, offset, is_start, gap) in steps {
+            at += if jump == 0 { gap } else { 0 };
+            let (duration, offset) = (duration * 512, offset * 512);
+            let is_start = is_start || all.is_empty();
+            all.push(MediaSample { file_offset: at, bytes, decode, offset, duration, is_start });
+            at += u64::from(bytes);
+            decode += u64::from(duration);
+        }
+        all
+    })
+}
+
+fn h264() -> Codec {
+    Codec::H264(H264Config {
+        length_bytes: 4,
+        profile: [0x64, 0, 0x1f],
+        sequence_sets: vec![vec![0x67, 1, 2]],
+        picture_sets: vec![vec![0x68, 3]],
+    })
+}
+
+fn track(codec: Codec, samples: SampleTable, shift: i64) -> Track {
+    Track { id: 1, codec, language: Some(*b"deu"), samples, shift, identity: IDENTITY }
+}
+
+fn presentation(tracks: Vec<Track>) -> Presentation {
+    Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn a_table_gives_every_sample_as_it_was_pushed(all in samples(), from in 0_usize..200) {
+        let table = table(12_800, &all).unwrap();
+        prop_assert_eq!(table.len(), all.len());
+        let from = from.min(all.len());
+        prop_assert_eq!(table.samples(from..all.len()).collect::<Vec<_>>(), &all[from..]);
+        for (number, sample) in all.iter().enumerate() {
+            prop_assert_eq!(table.sample(number), *sample);
+            let expected = all.partition_point(|other| other.decode < sample.decode);
+            prop_assert_eq!(table.partition_point(|decode| decode < sample.decode), expected);
+            let start = (number..all.len()).find(|&at| all[at].is_start);
+            prop_assert_eq!(table.start_from(number), start);
+        }
+        let bytes: u64 = all.iter().map(|sample| u64::from(sample.bytes)).sum();
+        prop_assert_eq!(table.bytes(), bytes);
+    }
+
+    #[test]
+    fn a_stored_presentation_is_the_one_that_was_kept(all in samples(), shift in -5000..5000_i64) {
+        let sound = Codec::Aac(AacConfig {
+            specific: vec![0x12, 0x10],
+            object_type: 2,
+            rate_hz: 44_100,
+            channels: 2,
+        });
+        let tracks = vec![
+            track(h264(), table(12_800, &all).unwrap(), shift),
+            track(sound, table(44_100, &all).unwrap(), 0),
+        ];
+        let left_out = vec![LeftOut { id: 9, reason: "subtitles".to_owned() }];
+        let kept =
+            Presentation::assemble(Container::FragmentedMp4, FILE_BYTES, tracks, left_out).unwrap();
+        let key = PlanKey { path: b"a".to_vec(), bytes: FILE_BYTES, modified_ns: 7, inode: 2 };
+        let stored = kept.encode(&key);
+        prop_assert_eq!(&Presentation::decode(&stored, &key).unwrap(), &kept);
+        for end in (0..stored.len()).step_by(7) {
+            prop_assert!(Presentation::decode(&stored[..end], &key).is_err());
+        }
+        let later = PlanKey { modified_ns: 8, ..key };
+        let outdated = Presentation::decode(&stored, &later);
+        let is_outdated = matches!(outdated, Err(PlanFault::Outdated { .. }));
+        prop_assert!(is_outdated);
+    }
+
+    #[test]
+    fn chapters_hold_each_sample_once(all in samples(), shift in -5000..5000_i64) {
+        let whole = presentation(vec![
+            track(h264(), table(1000, &all).unwrap(), shift),
+            track(Codec::MpegAudio, table(12_800, &all).unwrap(), 0),
+        ]);
+        for (index, track) in whole.tracks().iter().enumerate() {
+            let mut next = 0;
+            for chapter in 0..whole.chapters() {
+                let numbers = whole.chapter_samples(index, chapter);
+                prop_assert_eq!(numbers.start, next);
+                for sample in track.samples.samples(numbers.clone()) {
+                    let due = whole.due_ticks(track, &sample);
+                    prop_assert_eq!(whole.chapter_at(due), chapter);
+                }
+                next = numbers.end;
+            }
+            prop_assert_eq!(next, all.len());
+        }
+    }
+}
+
+/// Pictures at 25 a second with two B-frames, as an encoder writes them: times of decoding from 0
+/// on, an edit that begins at the first picture shown.
+fn pictures(groups: usize) -> Vec<MediaSample> {
+    let offsets = [1024, 2048, 512, 0];
+    let one = |number: usize| MediaSample {
+        file_offset: number as u64 * 1000,
+        bytes: 1000,
+        decode: number as u64 * 512,
+        offset: if number.is_multiple_of(12) { 1024 } else { offsets[number % 4] },
+        duration: 512,
+        is_start: number.is_multiple_of(12),
+    };
+    (0..groups * 12).map(one).collect()
+}
+
+#[test]
+fn entries_are_key_frames_by_their_time_of_presentation() {
+    let video = track(h264(), table(12_800, &pictures(5)).unwrap(), -1024);
+    let whole = presentation(vec![video]);
+    assert_eq!(whole.entries(), 5);
+    let second = TICKS_PER_SECOND;
+    assert_eq!(whole.entry(0), Entry { due_ticks: 0, presented_ticks: 0 });
+    // The second key frame is shown at 12/25 s and decoded 1024 units earlier, which are zero.
+    let at = 12 * second / 25;
+    let expected = Entry { due_ticks: at, presented_ticks: at };
+    assert_eq!(whole.entry(at), expected);
+    assert_eq!(whole.entry(at - 1), Entry { due_ticks: 0, presented_ticks: 0 });
+    assert_eq!(whole.entry(at + second / 25), expected);
+    assert_eq!(whole.entry_from(1), Some(expected));
+    assert_eq!(whole.entry_from(whole.duration_ticks()), None);
+}
+
+#[test]
+fn samples_before_the_title_have_timestamps_before_its_start() {
+    let frame = |number: u64| MediaSample {
+        file_offset: number * 300,
+        bytes: 300,
+        decode: number * 1024,
+        offset: 0,
+        duration: 1024,
+        is_start: true,
+    };
+    let frames: Vec<_> = (0..10).map(frame).collect();
+    let sound = Codec::Aac(AacConfig {
+        specific: Vec::new(),
+        object_type: 2,
+        rate_hz: 44_100,
+        channels: 2,
+    });
+    let priming = track(sound, table(44_100, &frames).unwrap(), -1024);
+    let whole = presentation(vec![priming]);
+    let track = &whole.tracks()[0];
+    let first = track.samples.sample(0);
+    assert_eq!(track.rtp_units(track.presented(&first)), 1024_u32.wrapping_neg());
+    assert_eq!(whole.due_ticks(track, &first), 0, "it is due at the beginning nevertheless");
+    assert_eq!(track.rtp_units(track.presented(&track.samples.sample(1))), 0);
+}
+
+#[test]
+fn samples_that_cannot_be_sent_are_refused() {
+    let mut builder = SampleTableBuilder::new(1000, 10_000);
+    let good = MediaSample {
+        file_offset: 0,
+        bytes: 6000,
+        decode: 5,
+        offset: 0,
+        duration: 1,
+        is_start: true,
+    };
+    builder.push(good).unwrap();
+    let outside = MediaSample { file_offset: 9_999, bytes: 2, ..good };
+    assert!(matches!(builder.push(outside), Err(SampleFault::OutsideFile { .. })));
+    let past = MediaSample { file_offset: u64::MAX, bytes: 1, ..good };
+    assert!(matches!(builder.push(past), Err(SampleFault::OutsideFile { .. })));
+    assert_eq!(builder.push(good), Err(SampleFault::Overlap));
+    let back = MediaSample { bytes: 1, decode: 4, ..good };
+    assert_eq!(builder.push(back), Err(SampleFault::Time { decode: 4 }));
+    let late = MediaSample { bytes: 1, decode: u64::MAX, ..good };
+    assert!(matches!(builder.push(late), Err(SampleFault::Time { .. })));
+    let again = MediaSample { bytes: 0, decode: 5, ..good };
+    let dense = (0..).find_map(|_| builder.push(again).err()).unwrap();
+    assert!(matches!(dense, SampleFault::TooDense { .. }), "{dense}");
+    assert!(SampleTableBuilder::new(1, 0).finish().is_none(), "no sample");
+    let mut endless = SampleTableBuilder::new(1000, 10_000);
+    endless.push(MediaSample { is_start: false, ..good }).unwrap();
+    assert!(endless.finish().is_none(), "no random-access point");
+}
