@@ -164,7 +164,7 @@ fn play_response(request: &Request, play: &PlayRequest) -> Response {
     let info = RtpInfo { url: &request.url, sequence: 1, timestamp: 2 };
     let end = play.range.and_then(|range| range.end);
     let session = request.session.as_deref().unwrap_or_default();
-    Response::play(request, session, play, Duration::ZERO, end, info)
+    Response::play(request, session, play, Duration::ZERO, end, &[info])
 }
 
 /// Checks that no word of the client makes a second message of the response.

@@ -170,6 +170,18 @@ pub enum Refusal {
     },
 }
 
+/// Reason why the tables of a file are not read on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DemuxError {
+    /// The file cannot be streamed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The file cannot be read, or has become shorter.
+    #[error("reading: {0}")]
+    Unreadable(#[from] std::io::Error),
+}
+
 /// Reason why a file cannot be joined to a channel's stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

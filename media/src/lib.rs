@@ -16,7 +16,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod asset_plan;
+mod demuxer;
 mod error;
+pub mod mkv;
 pub mod payload;
 pub mod plan;
 mod read_at;
@@ -26,8 +29,10 @@ mod stored;
 pub mod tracks;
 pub mod ts;
 
+pub use asset_plan::AssetPlan;
+pub use demuxer::Demuxer;
 pub use error::{
-    Aspect, CodecsFault, Damage, PlanFault, Refusal, SpliceRefusal, SpliceSettingsFault,
+    Aspect, CodecsFault, Damage, DemuxError, PlanFault, Refusal, SpliceRefusal, SpliceSettingsFault,
 };
 pub use plan::{
     ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,

@@ -25,6 +25,7 @@ use media::plan::PacketPlan;
 
 use crate::error::Error;
 use crate::library::asset::Source;
+use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
 use crate::wire_image::ImageLayout;
 
 /// Packets of a session known to be in memory, in one form of its asset.
@@ -145,6 +146,71 @@ pub(crate) struct Window {
     pub(crate) mark: Arc<ReadyRange>,
 }
 
+/// Answer of a reader thread to the request for a chapter, shared with the session that asked.
+#[derive(Default)]
+pub(crate) struct ChapterMark(Mutex<ChapterMarkState>);
+
+#[derive(Default)]
+struct ChapterMarkState {
+    asked: bool,
+    answer: Option<Result<Arc<Chapter>, String>>,
+}
+
+impl ChapterMark {
+    /// Returns the answer if it is there: the chapter, or why there is none.
+    pub(crate) fn answer(&self) -> Option<Result<Arc<Chapter>, String>> {
+        self.0.lock().unwrap().answer.clone()
+    }
+
+    /// Returns true and marks a request as pending, unless one is pending already.
+    pub(crate) fn ask(&self) -> bool {
+        let mut state = self.0.lock().unwrap();
+        !std::mem::replace(&mut state.asked, true)
+    }
+
+    pub(crate) fn set(&self, answer: Result<Arc<Chapter>, String>) {
+        self.0.lock().unwrap().answer = Some(answer);
+    }
+}
+
+/// A request for a chapter of a track.
+pub(crate) struct ChapterRequest {
+    pub(crate) source: Arc<TrackSource>,
+    pub(crate) key: ChapterKey,
+    pub(crate) mark: Arc<ChapterMark>,
+}
+
+/// Work of the reader threads.
+enum ReadRequest {
+    Window(Window),
+    Chapter(ChapterRequest),
+}
+
+impl ReadRequest {
+    /// Returns the address of its file: at most one thread works on one file at a time.
+    fn address(&self) -> usize {
+        match self {
+            ReadRequest::Window(window) => Arc::as_ptr(&window.source) as usize,
+            ReadRequest::Chapter(request) => Arc::as_ptr(&request.source) as usize,
+        }
+    }
+
+    fn carry_out(&self, fetch: Fetch) {
+        match self {
+            ReadRequest::Window(window) => {
+                let good = fetch(window);
+                if good {
+                    window.source.residence(window.form).note(&window.packets);
+                }
+                window.mark.answer(window.packets.clone(), good);
+            }
+            ReadRequest::Chapter(ChapterRequest { source, key, mark }) => {
+                mark.set(source.make_ready(*key));
+            }
+        }
+    }
+}
+
 /// Function that makes a window resident; it blocks. Tests substitute a slow one.
 pub(crate) type Fetch = fn(&Window) -> bool;
 
@@ -162,8 +228,8 @@ struct PrefetchQueue {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Window>,
-    /// Addresses of the sources in work; the window in work keeps each alive.
+    waiting: VecDeque<ReadRequest>,
+    /// Addresses of the sources in work; the request in work keeps each alive.
     busy: HashSet<usize>,
     stopped: bool,
 }
@@ -209,7 +275,15 @@ pub(crate) struct PrefetchHandle(Arc<PrefetchQueue>);
 
 impl PrefetchHandle {
     pub(crate) fn ask(&self, window: Window) {
-        self.0.queue.lock().unwrap().waiting.push_back(window);
+        self.push(ReadRequest::Window(window));
+    }
+
+    pub(crate) fn ask_chapter(&self, request: ChapterRequest) {
+        self.push(ReadRequest::Chapter(request));
+    }
+
+    fn push(&self, request: ReadRequest) {
+        self.0.queue.lock().unwrap().waiting.push_back(request);
         self.0.wake.notify_one();
     }
 }
@@ -221,29 +295,21 @@ impl PrefetchQueue {
             if queue.stopped {
                 return;
             }
-            let free = |w: &Window| !queue.busy.contains(&address(w));
+            let free = |request: &ReadRequest| !queue.busy.contains(&request.address());
             let Some(index) = queue.waiting.iter().position(free) else {
                 queue = self.wake.wait(queue).unwrap();
                 continue;
             };
-            let window = queue.waiting.remove(index).expect("position is in range");
-            queue.busy.insert(address(&window));
+            let request = queue.waiting.remove(index).expect("position is in range");
+            queue.busy.insert(request.address());
             drop(queue);
-            let good = (self.fetch)(&window);
-            if good {
-                window.source.residence(window.form).note(&window.packets);
-            }
-            window.mark.answer(window.packets.clone(), good);
+            request.carry_out(self.fetch);
             queue = self.queue.lock().unwrap();
-            queue.busy.remove(&address(&window));
+            queue.busy.remove(&request.address());
             // Other threads skipped requests for this file while it was busy.
             self.wake.notify_one();
         }
     }
-}
-
-fn address(window: &Window) -> usize {
-    Arc::as_ptr(&window.source) as usize
 }
 
 /// [`Fetch`] of a running server.

@@ -280,7 +280,7 @@ fn server_and_client_agree_from_describe_to_teardown() {
         let Ok(Command::Play(play)) = request.command else { panic!("{request:?}") };
         let start = Duration::from_millis(29_960);
         let info = RtpInfo { url: "rtsp://h/x", sequence: 65_535, timestamp: u32::MAX };
-        Response::play(request, "0123456789abcdef", &play, start, Some(end), info)
+        Response::play(request, "0123456789abcdef", &play, start, Some(end), &[info])
     });
     assert_eq!(reply.header("Range"), Some("npt=29.960-60.000"));
     assert_eq!(reply.header("Scale"), None);
@@ -309,7 +309,7 @@ fn a_rate_that_is_not_played_is_answered_with_the_one_that_is() {
     let Ok(Command::Play(play)) = &request.command else { panic!("{request:?}") };
     assert_eq!((play.scale, play.speed), (Some(-3.5), Some(2.5)));
     let info = RtpInfo { url: "rtsp://h/a.ts/stream", sequence: 1, timestamp: 2 };
-    let response = Response::play(&request, "1", play, Duration::ZERO, None, info);
+    let response = Response::play(&request, "1", play, Duration::ZERO, None, &[info]);
     assert_eq!((response.value("Scale"), response.value("Speed")), (Some("1.0"), Some("1.0")));
     let text = String::from_utf8(response.encode()).unwrap();
     assert!(text.contains("\r\nRTP-Info: url=rtsp://h/a.ts/stream;seq=1;rtptime=2\r\n"), "{text}");

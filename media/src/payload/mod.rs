@@ -9,9 +9,137 @@
 //! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598; RTP Payload Format For AV1 (AOM).
 //! Does not read or send media bytes.
 
+mod aac;
 pub mod layout;
+mod nal;
+
+use std::io;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use wire::sdp::RtpFormat;
 
 pub use layout::{
     FilePiece, Fragments, Layout, LayoutWriter, PACKET_BYTES_MAX, PAYLOAD_BYTES_MAX, PacketRow,
     RtpValues, UnitTimes,
 };
+
+use crate::TICKS_PER_SECOND;
+use crate::read_at::ReadAt;
+use crate::tracks::{Codec, H264Config, MediaSample, Presentation, TrackMedia};
+use nal::NalFormat;
+
+/// A sample with the times of its packets.
+struct TimedSample {
+    sample: MediaSample,
+    times: UnitTimes,
+}
+
+/// Lays out the packets of track number `track` in a chapter. Parts of samples that are broken are
+/// left out and counted ([`Layout::faults`]).
+///
+/// # Errors
+/// `file` cannot be read.
+pub fn lay_out(
+    presentation: &Presentation,
+    track: usize,
+    chapter: u32,
+    file: &(impl ReadAt + ?Sized),
+) -> io::Result<Layout> {
+    let numbers = presentation.chapter_samples(track, chapter);
+    let about = &presentation.tracks()[track];
+    let timescale = u64::from(about.samples.timescale());
+    let timed = |sample: MediaSample| TimedSample {
+        sample,
+        times: UnitTimes {
+            due_ticks: presentation.due_ticks(about, &sample),
+            duration_ticks: u64::from(sample.duration) * TICKS_PER_SECOND / timescale,
+            timestamp: about.rtp_units(about.presented(&sample)),
+            is_start: sample.is_start,
+        },
+    };
+    let samples: Vec<_> =
+        about.samples.samples(numbers).filter(|sample| sample.bytes > 0).map(timed).collect();
+    let mut writer = LayoutWriter::default();
+    match &about.codec {
+        Codec::H264(config) => nals(&NalFormat::h264(config), &samples, file, &mut writer)?,
+        Codec::H265(config) => nals(&NalFormat::h265(config), &samples, file, &mut writer)?,
+        Codec::Aac(_) => aac::lay_out(&samples, &mut writer),
+        _ => {}
+    }
+    Ok(writer.finish())
+}
+
+fn nals(
+    format: &NalFormat<'_>,
+    samples: &[TimedSample],
+    file: &(impl ReadAt + ?Sized),
+    writer: &mut LayoutWriter,
+) -> io::Result<()> {
+    for TimedSample { sample, times } in samples {
+        writer.unit(*times);
+        format.lay_out(sample, file, writer)?;
+    }
+    Ok(())
+}
+
+/// The format of a track in a session description; `payload_type` is used where the format has no
+/// static one.
+pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
+    let base = RtpFormat {
+        is_video: codec.media() == TrackMedia::Video,
+        payload_type,
+        encoding: "",
+        clock_rate_hz: codec.clock_rate_hz(),
+        channels: None,
+        parameters: Vec::new(),
+    };
+    match codec {
+        Codec::H264(config) => {
+            RtpFormat { encoding: "H264", parameters: h264_parameters(config), ..base }
+        }
+        Codec::H265(config) => {
+            let set = |name, sets: &[Vec<u8>]| (name, list(sets.iter()));
+            let parameters = vec![
+                set("sprop-vps", &config.video_sets),
+                set("sprop-sps", &config.sequence_sets),
+                set("sprop-pps", &config.picture_sets),
+            ];
+            let parameters = parameters.into_iter().filter(|(_, value)| !value.is_empty());
+            RtpFormat { encoding: "H265", parameters: parameters.collect(), ..base }
+        }
+        Codec::Aac(config) => {
+            let hex = config.specific.iter().map(|byte| format!("{byte:02x}"));
+            let parameters = vec![
+                ("streamtype", "5".to_owned()),
+                ("profile-level-id", "1".to_owned()),
+                ("mode", "AAC-hbr".to_owned()),
+                ("sizelength", "13".to_owned()),
+                ("indexlength", "3".to_owned()),
+                ("indexdeltalength", "3".to_owned()),
+                ("config", hex.collect()),
+            ];
+            let channels = Some(config.channels);
+            RtpFormat { encoding: "mpeg4-generic", channels, parameters, ..base }
+        }
+        _ => base,
+    }
+}
+
+fn h264_parameters(config: &H264Config) -> Vec<(&'static str, String)> {
+    let [profile, constraints, level] = config.profile;
+    let mut parameters = vec![
+        ("packetization-mode", "1".to_owned()),
+        ("profile-level-id", format!("{profile:02x}{constraints:02x}{level:02x}")),
+    ];
+    let sets = list(config.sequence_sets.iter().chain(&config.picture_sets));
+    if !sets.is_empty() {
+        parameters.push(("sprop-parameter-sets", sets));
+    }
+    parameters
+}
+
+/// Parameter sets in base64, separated by commas.
+fn list<'a>(sets: impl Iterator<Item = &'a Vec<u8>>) -> String {
+    sets.map(|set| STANDARD.encode(set)).collect::<Vec<_>>().join(",")
+}

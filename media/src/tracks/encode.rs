@@ -18,8 +18,9 @@ use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
 pub const PRESENTATION_FORMAT: u32 = 1;
 
-pub(crate) const ENVELOPE: Envelope =
-    Envelope { magic: *b"pwtrack\n", format: PRESENTATION_FORMAT };
+pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
+
+const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT };
 
 impl Presentation {
     /// The presentation as bytes, valid for the file with this key only.
@@ -66,11 +67,12 @@ impl Container {
         match self {
             Container::Mp4 => 0,
             Container::FragmentedMp4 => 1,
+            Container::Matroska => 2,
         }
     }
 
     fn numbered(number: u64) -> Option<Container> {
-        let all = [Container::Mp4, Container::FragmentedMp4];
+        let all = [Container::Mp4, Container::FragmentedMp4, Container::Matroska];
         all.into_iter().find(|container| container.number() == number)
     }
 }

@@ -21,9 +21,11 @@
 
 mod codec;
 mod encode;
+pub(crate) mod records;
 mod sample_table;
 
 pub use codec::{AacConfig, Av1Config, Codec, H264Config, H265Config, TrackMedia};
+pub(crate) use encode::MAGIC;
 pub use encode::PRESENTATION_FORMAT;
 pub use sample_table::{
     MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
@@ -32,6 +34,7 @@ pub use sample_table::{
 
 use std::ops::Range;
 
+use crate::payload::PAYLOAD_BYTES_MAX;
 use crate::plan::RtpIdentity;
 use crate::{Refusal, TICKS_PER_SECOND};
 
@@ -43,6 +46,8 @@ pub enum Container {
     Mp4,
     /// ISO base media file of movie fragments.
     FragmentedMp4,
+    /// Matroska or WebM.
+    Matroska,
 }
 
 impl Container {
@@ -51,6 +56,7 @@ impl Container {
         match self {
             Container::Mp4 => "MP4",
             Container::FragmentedMp4 => "fragmented MP4",
+            Container::Matroska => "Matroska",
         }
     }
 }
@@ -94,6 +100,20 @@ impl Track {
     /// The time of decoding, in ticks of 27 MHz, on the timeline of presentation.
     fn decode_ticks(&self, decode: u64) -> i64 {
         scaled(decode as i64 + self.shift, TICKS_PER_SECOND, self.samples.timescale())
+    }
+
+    /// Its language (ISO 639-2); none where it is unknown or undetermined.
+    pub fn language_name(&self) -> Option<String> {
+        let language = self.language.filter(|language| language != b"und")?;
+        let is_code = language.iter().all(u8::is_ascii_lowercase);
+        is_code.then(|| language.iter().map(|&byte| char::from(byte)).collect())
+    }
+
+    /// The RTP timestamp of a presentation time in ticks; wraps.
+    pub fn timestamp(&self, presented_ticks: i64) -> u32 {
+        let rate = u64::from(self.codec.clock_rate_hz());
+        let units = scaled(presented_ticks, rate, TICKS_PER_SECOND as u32);
+        self.identity.first_timestamp.wrapping_add(units as u32)
     }
 
     /// The RTP timestamp of a presentation time (units of the time scale), counted from the
@@ -308,8 +328,26 @@ impl Presentation {
     /// The track whose random-access points are those of the presentation: the first of pictures,
     /// else the first.
     pub fn leading_track(&self) -> &Track {
-        let is_video = |track: &&Track| track.codec.media() == TrackMedia::Video;
-        self.tracks.iter().find(is_video).unwrap_or(&self.tracks[0])
+        &self.tracks[self.leading_index()]
+    }
+
+    /// The index of that track.
+    pub fn leading_index(&self) -> usize {
+        let is_video = |track: &Track| track.codec.media() == TrackMedia::Video;
+        self.tracks.iter().position(is_video).unwrap_or(0)
+    }
+
+    /// About how many packets of a track are due in a range of time, by the bytes of its samples.
+    pub fn packets_between(&self, track: usize, due: Range<u64>) -> u64 {
+        let track = &self.tracks[track];
+        let numbers = self.first_due(track, due.start)..self.first_due(track, due.end);
+        let packets = |sample: MediaSample| sample.bytes.div_ceil(PAYLOAD_BYTES_MAX as u32).max(1);
+        track.samples.samples(numbers).map(|sample| u64::from(packets(sample))).sum()
+    }
+
+    /// The presentation time of a due time, for a sample that is presented when it is decoded.
+    pub fn presented_of_due(&self, ticks: u64) -> i64 {
+        i64::try_from(ticks).unwrap_or(i64::MAX).saturating_add(self.due_origin)
     }
 }
 

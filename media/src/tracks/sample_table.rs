@@ -222,7 +222,15 @@ impl SampleTable {
         }
     }
 
-    /// MediaSample number of a random-access point.
+    /// Presents every sample `units` later.
+    pub(crate) fn present_later(&mut self, units: i32) {
+        for offset in &mut self.offsets {
+            offset.offset = offset.offset.saturating_add(units);
+        }
+        self.presented_end += i64::from(units);
+    }
+
+    /// Number of the sample of a random-access point.
     fn start(&self, index: usize) -> usize {
         self.starts.as_ref().map_or(index, |starts| starts[index] as usize)
     }
@@ -334,6 +342,11 @@ impl SampleTableBuilder {
     /// True when there is no sample yet.
     pub fn is_empty(&self) -> bool {
         self.table.sizes.is_empty()
+    }
+
+    /// Duration of the last sample; 0 before the first.
+    pub(crate) fn last_duration(&self) -> u32 {
+        self.table.paces.last().map_or(0, |pace| pace.duration)
     }
 
     /// Time of decoding of a sample that follows the last without a gap.

@@ -11,16 +11,96 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use media::TICKS_PER_TIMESTAMP;
 use media::plan::{PacketPlan, PlanKey};
+use media::{AssetPlan, TICKS_PER_TIMESTAMP};
 use paths::MappedFile;
 
 use crate::channel::window::{ChannelWindow, WindowPlace};
 use crate::library::growing_file::Growth;
+use crate::library::track_asset::TrackAsset;
 use crate::prefetch::{Residency, SendForm};
 use crate::wire_image::{ImageLayout, WireImage};
 
-/// A file with a plan.
+/// A file that can be streamed, of either kind.
+#[derive(Clone)]
+pub(crate) enum LibraryAsset {
+    /// A transport stream.
+    Stream(Arc<Asset>),
+    /// Tracks of their own.
+    Tracks(Arc<TrackAsset>),
+}
+
+impl LibraryAsset {
+    pub(crate) fn new(name: String, key: PlanKey, plan: AssetPlan) -> LibraryAsset {
+        match plan {
+            AssetPlan::TransportStream(plan) => Asset::new(name, key, plan).into(),
+            AssetPlan::Tracks(presentation) => {
+                LibraryAsset::Tracks(Arc::new(TrackAsset::new(name, key, presentation)))
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            LibraryAsset::Stream(asset) => &asset.name,
+            LibraryAsset::Tracks(asset) => &asset.name,
+        }
+    }
+
+    pub(crate) fn key(&self) -> &PlanKey {
+        match self {
+            LibraryAsset::Stream(asset) => &asset.key,
+            LibraryAsset::Tracks(asset) => &asset.key,
+        }
+    }
+
+    /// Returns the asset if it is a transport stream.
+    pub(crate) fn stream(&self) -> Option<&Arc<Asset>> {
+        match self {
+            LibraryAsset::Stream(asset) => Some(asset),
+            LibraryAsset::Tracks(_) => None,
+        }
+    }
+
+    /// True when both are the same asset.
+    pub(super) fn is(&self, other: &LibraryAsset) -> bool {
+        match (self, other) {
+            (LibraryAsset::Stream(one), LibraryAsset::Stream(other)) => Arc::ptr_eq(one, other),
+            (LibraryAsset::Tracks(one), LibraryAsset::Tracks(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    pub(super) fn downgrade(&self) -> WeakLibraryAsset {
+        match self {
+            LibraryAsset::Stream(asset) => WeakLibraryAsset::Stream(Arc::downgrade(asset)),
+            LibraryAsset::Tracks(asset) => WeakLibraryAsset::Tracks(Arc::downgrade(asset)),
+        }
+    }
+}
+
+impl From<Asset> for LibraryAsset {
+    fn from(asset: Asset) -> LibraryAsset {
+        LibraryAsset::Stream(Arc::new(asset))
+    }
+}
+
+/// A [`LibraryAsset`] that is not kept alive.
+pub(super) enum WeakLibraryAsset {
+    Stream(Weak<Asset>),
+    Tracks(Weak<TrackAsset>),
+}
+
+impl WeakLibraryAsset {
+    pub(super) fn upgrade(&self) -> Option<LibraryAsset> {
+        match self {
+            WeakLibraryAsset::Stream(asset) => asset.upgrade().map(LibraryAsset::Stream),
+            WeakLibraryAsset::Tracks(asset) => asset.upgrade().map(LibraryAsset::Tracks),
+        }
+    }
+}
+
+/// A transport stream with a plan.
 pub(crate) struct Asset {
     /// Name below the served folder, `/`-separated, no leading slash.
     pub(crate) name: String,

@@ -16,14 +16,14 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use media::plan::PacketPlan;
+use media::AssetPlan;
 use media::store::{asset_key, name_codecs};
 
 use super::planning::Slice;
 use super::scans::{OpenedFile, PlannerTask, SCANNERS, ScanSlice};
-use super::{Known, Library, NoAsset, verdicts};
+use super::{Known, Library, NoAsset, StreamSummary, verdicts};
 use crate::error::Error;
-use crate::library::asset::Asset;
+use crate::library::asset::LibraryAsset;
 use crate::library::served_folder::Denied;
 
 /// Starts the threads; [`super::scans::Scans::stop`] ends them.
@@ -76,7 +76,7 @@ impl Library {
         };
         let (key, is_link) = (opened.key.clone(), opened.name != name);
         match self.look_up_planned(opened) {
-            Ok(Known::Asset(asset)) => self.note(&name, &asset.key, Ok(&asset.plan)),
+            Ok(Known::Asset(asset)) => self.note(&name, asset.key(), Ok(StreamSummary::of(&asset))),
             Ok(Known::Unplanned(opened)) => {
                 self.scans.begin(opened);
                 // A link takes the result of its target, once the target has one.
@@ -113,7 +113,7 @@ impl Library {
             }
             Ok(Slice::Growing(scanner)) => {
                 let asset = self.follow(&opened, scanner, opened.key.bytes);
-                return self.scans.end(number, asset);
+                return self.scans.end(number, asset.map(LibraryAsset::Stream));
             }
             Ok(Slice::Over(planned)) => *planned,
             Err(_) => panicked(),
@@ -128,27 +128,32 @@ impl Library {
     fn conclude(
         &self,
         opened: &OpenedFile,
-        planned: Result<PacketPlan, NoAsset>,
+        planned: Result<AssetPlan, NoAsset>,
         spent: Duration,
         is_wanted: bool,
-    ) -> Result<Arc<Asset>, NoAsset> {
+    ) -> Result<LibraryAsset, NoAsset> {
         let path = self.folder.path().join(&opened.name);
         let planned = planned.and_then(|mut plan| {
-            name_codecs(&mut plan, &opened.file);
+            if let AssetPlan::TransportStream(plan) = &mut plan {
+                name_codecs(plan, &opened.file);
+            }
             match asset_key(&path, &opened.file) {
                 Ok(key) if key == opened.key => Ok(plan),
                 _ => Err(NoAsset::CHANGING),
             }
         });
-        let is_kept = planned.as_ref().is_ok_and(|plan| self.cache.keep_plan(&opened.key, plan));
+        let is_kept = planned
+            .as_ref()
+            .is_ok_and(|plan| self.cache.keep_plan(&opened.key, &plan.encode(&opened.key)));
         let (now, limit) = (Instant::now(), verdicts::limit(self.entries.read().unwrap().len()));
         let mut verdicts = self.verdicts.lock().unwrap();
         let pause = verdicts.note((opened.id, &opened.key), &planned, spent, (now, limit));
         drop(verdicts);
-        self.note(&opened.name, &opened.key, planned.as_ref());
+        let planned =
+            planned.map(|plan| LibraryAsset::new(opened.name.clone(), opened.key.clone(), plan));
+        self.note(&opened.name, &opened.key, planned.as_ref().map(StreamSummary::of));
         match planned {
-            Ok(plan) => {
-                let asset = Arc::new(Asset::new(opened.name.clone(), opened.key.clone(), plan));
+            Ok(asset) => {
                 // A plan without a waiting client must not evict one that was requested lately.
                 if is_wanted || !is_kept {
                     self.keep_live(&asset);

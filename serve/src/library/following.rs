@@ -34,8 +34,8 @@ use paths::MappedFile;
 
 use super::scans::OpenedFile;
 use super::verdicts::FileId;
-use super::{Library, NoAsset};
-use crate::library::asset::{Asset, Source};
+use super::{Library, NoAsset, StreamSummary};
+use crate::library::asset::{Asset, LibraryAsset, Source};
 use crate::library::growing_file::{Growth, is_recorded};
 
 /// Table of the followed recordings.
@@ -262,8 +262,7 @@ impl Library {
         let asset = match (finished, key) {
             (Ok(mut plan), Ok(key)) if key.bytes == follow.offset => {
                 name_codecs(&mut plan, &follow.file);
-                self.cache.keep_plan(&key, &plan);
-                self.note(&follow.name, &key, Ok(&plan));
+                self.cache.keep_plan(&key, &plan.encode(&key));
                 Some(Asset::new(follow.name.clone(), key, plan))
             }
             // The file was truncated or is no stream any more: the newest known plan is the last.
@@ -274,7 +273,9 @@ impl Library {
         };
         let asset = asset.map(Arc::new);
         let last = asset.as_ref().and_then(|asset| {
-            self.keep_live(asset);
+            let listed = LibraryAsset::Stream(asset.clone());
+            self.note(&follow.name, &asset.key, Ok(StreamSummary::of(&listed)));
+            self.keep_live(&listed);
             asset.source(|| follow.media()).ok()
         });
         if let Some(last) = last {

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! formats: classifies files by extension: transport stream, media of another format, or neither.
+//! formats: classifies files by extension: media that is streamed, media of another format, or
+//! neither.
 //!
-//! The class decides the text shown to people. A transport stream that cannot be streamed and a
-//! film of another format are explained; any other name is an ordinary file.
+//! The class decides the text shown to people. A stream that cannot be streamed and a film of
+//! another format are explained; any other name is an ordinary file.
 //!
 //! Does not look into files ([`crate::library`] does, whatever their names).
 
-/// True when the index offers the file as a stream before any request. Every file that is a
-/// transport stream plays on request, whatever its name.
+/// True when the index offers the file as a stream before any request. Every file of such a format
+/// plays on request, whatever its name.
+pub(crate) fn is_streamed(name: &str) -> bool {
+    [TRANSPORT_STREAM, MP4, MATROSKA].iter().any(|ends| has_end(name, ends))
+}
+
+/// True when the name is that of a transport stream.
 pub(crate) fn is_transport_stream(name: &str) -> bool {
     has_end(name, TRANSPORT_STREAM)
 }
@@ -21,9 +27,11 @@ pub(crate) fn download_only(name: &str) -> Option<String> {
 /// Returns a phrase for a file refused as a stream with this `reason`, short enough for an RTSP
 /// status line: many players show only that.
 pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> String {
-    // A transport stream keeps its own reason, whatever its extension.
-    let is_one = reason.starts_with("transport stream");
-    if let Some(format) = download_only(name).filter(|_| !is_one) {
+    // A file of a streamed format keeps its own reason, whatever its extension.
+    let is_known = ["transport stream", "MP4", "fragmented MP4", "Matroska"]
+        .iter()
+        .any(|f| reason.starts_with(f));
+    if let Some(format) = download_only(name).filter(|_| !is_known) {
         return format;
     }
     // Cuts off source and cure, which the body has.
@@ -37,12 +45,11 @@ fn has_end(name: &str, ends: &[&str]) -> bool {
 }
 
 const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
+const MP4: &[&str] = &["mp4", "m4v", "m4a", "m4b", "mov", "qt", "3gp", "f4v"];
+const MATROSKA: &[&str] = &["mkv", "mka", "webm"];
 /// Media formats that are not streamed: extensions, name, and a reason that fits a status line.
 const MEDIA: &[(&[&str], &str, &str)] = &[
-    (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4", NOT_YET),
-    (&["mov", "qt"], "QuickTime", NOT_YET),
-    (&["mkv", "mka"], "Matroska", NOT_YET),
-    (&["webm"], "WebM", NOT_YET),
+    (&["m4s", "cmfv", "cmfa"], "MP4 segment", "no stream without its initialization segment"),
     (&["mpg", "mpeg", "vob"], "MPEG program stream", NOT_YET),
     (&["avi"], "AVI", NOT_YET),
     (&["flv"], "Flash video", NOT_YET),
@@ -64,20 +71,25 @@ mod tests {
 
     #[test]
     fn media_that_is_not_streamed_says_so_in_a_word() {
-        assert_eq!(download_only("a/b.MP4").as_deref(), Some("MP4: download only for now"));
-        assert_eq!(download_only("b.mkv").as_deref(), Some("Matroska: download only for now"));
-        assert!(["a.ts", "a.epub", "mp4", "a.m3u8"].iter().all(|n| download_only(n).is_none()));
+        assert_eq!(download_only("a/b.AVI").as_deref(), Some("AVI: download only for now"));
+        assert!(
+            ["a.ts", "a.mp4", "a.epub", "mkv", "a.m3u8"].iter().all(|n| download_only(n).is_none())
+        );
     }
 
     #[test]
     fn refusals_fit_a_status_line() {
-        let phrase = refused_in_a_phrase("a/b.mp4", "not an MPEG transport stream: no sync");
-        assert_eq!(phrase, "MP4: download only for now");
+        let phrase = refused_in_a_phrase("a/b.avi", "not an MPEG transport stream: no sync");
+        assert_eq!(phrase, "AVI: download only for now");
         let reason = "transport stream without a clock to pace by: 0 PCR found (ISO); remux it";
         let short = "transport stream without a clock to pace by: 0 PCR found";
         assert_eq!(refused_in_a_phrase("a.TS", reason), short);
-        assert_eq!(refused_in_a_phrase("a.mp4", reason), short);
+        assert_eq!(refused_in_a_phrase("a.avi", reason), short);
+        let broken = "MP4 broken at byte 8: a box of 3 bytes; remux it (ffmpeg)";
+        let short = "MP4 broken at byte 8: a box of 3 bytes";
+        assert_eq!(refused_in_a_phrase("a.avi", broken), short);
         assert_eq!(refused_in_a_phrase("notes.txt", "no stream"), "no stream");
         assert!(is_transport_stream("a.b/c.M2TS") && !is_transport_stream("ts"));
+        assert!(is_streamed("a.Mp4") && is_streamed("a.ts") && !is_transport_stream("a.mp4"));
     }
 }

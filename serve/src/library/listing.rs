@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::segments::is_playlist;
 use super::watch::Librarian;
 use super::{Library, LibraryEntry, State};
-use crate::library::formats::is_transport_stream;
+use crate::library::formats::{is_streamed, is_transport_stream};
 use crate::library::growing_file::is_recorded;
 use crate::library::served_folder::{Denied, is_hidden};
 
@@ -168,7 +168,7 @@ impl Library {
             return Look::Listed { is_live };
         }
         let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
-        let playable = !is_part && (is_transport_stream(name) || is_played);
+        let playable = !is_part && (is_streamed(name) || is_played);
         let state = if playable { State::Waiting } else { State::Download };
         entries.insert(name.to_owned(), LibraryEntry { bytes, modified, state, is_live });
         self.count_change();

@@ -23,7 +23,9 @@ mod planning;
 mod queue;
 mod scans;
 mod segments;
+mod summary;
 mod touched;
+pub(crate) mod track_asset;
 mod verdicts;
 mod watch;
 
@@ -36,16 +38,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use media::plan::{PacketPlan, PlanKey};
+use media::PlanStore;
+use media::plan::PlanKey;
 use media::store::asset_key;
-use media::{PlanStore, TICKS_PER_SECOND};
 use paths::MappedFile;
-use serde::Serialize;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
-use crate::library::asset::Asset;
-use crate::library::formats::is_transport_stream;
+use crate::library::asset::{LibraryAsset, WeakLibraryAsset};
+use crate::library::formats::is_streamed;
 use crate::library::served_folder::{Denied, Folder};
 
 use following::Following;
@@ -55,6 +56,7 @@ use verdicts::{FileId, Verdicts};
 
 pub(crate) use scans::Scan;
 pub(crate) use segments::LibraryTitle;
+pub use summary::{StreamSummary, TrackSummary};
 pub(crate) use watch::FolderWatch;
 
 /// An indexed file below the served folder.
@@ -87,27 +89,6 @@ pub(crate) enum State {
     Ready(Arc<StreamSummary>),
     /// Named like a stream but not one, with the reason.
     Refused(String),
-}
-
-/// Description of an asset in the index.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct StreamSummary {
-    /// Seconds of media.
-    pub duration_s: f64,
-    /// Mean bit rate of the transport stream.
-    pub bits_per_second: u64,
-    /// RTP packets.
-    pub packets: u64,
-    /// Number of positions where play can start.
-    pub entries: usize,
-    /// Codecs by their RFC 6381 names; absent when a stream's codec has no name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub codecs: Option<String>,
-    /// Elementary streams: PID and stream type (ISO/IEC 13818-1 table 2-34).
-    pub streams: Vec<(u16, u8)>,
-    /// Number of positions where packet synchronisation was lost.
-    pub sync_losses: u64,
 }
 
 /// Reason why a file cannot be streamed now.
@@ -158,7 +139,7 @@ impl NoAsset {
 
 /// Result of a look-up without a scan.
 enum Known {
-    Asset(Arc<Asset>),
+    Asset(LibraryAsset),
     /// The plan has to be read from the cache or made.
     Unplanned(OpenedFile),
 }
@@ -182,9 +163,9 @@ pub(crate) struct Library {
 
 #[derive(Default)]
 struct LiveAssets {
-    by_name: HashMap<String, Weak<Asset>>,
+    by_name: HashMap<String, WeakLibraryAsset>,
     /// Recent assets, kept for the SETUP and PLAY that follow a DESCRIBE.
-    recent: VecDeque<Arc<Asset>>,
+    recent: VecDeque<LibraryAsset>,
 }
 
 impl Library {
@@ -212,7 +193,7 @@ impl Library {
         name: &str,
         peer: IpAddr,
         hung_up: impl Future<Output = ()>,
-    ) -> Result<Arc<Asset>, NoAsset> {
+    ) -> Result<LibraryAsset, NoAsset> {
         // Created before each look-up, so that no slot freed meanwhile is missed.
         let place_freed = self.scans.place_freed();
         let first = match self.known(name).await? {
@@ -233,7 +214,7 @@ impl Library {
         peer: IpAddr,
         first: Option<Ticket>,
         mut place_freed: Notified<'_>,
-    ) -> Result<Arc<Asset>, NoAsset> {
+    ) -> Result<LibraryAsset, NoAsset> {
         let deadline = tokio::time::Instant::now() + PLACE_WAIT;
         let mut ticket = first;
         loop {
@@ -281,7 +262,7 @@ impl Library {
     fn look_up(&self, name: &str) -> Result<Known, NoAsset> {
         let opened = self.open_file(name)?;
         let live = match opened.is_growing {
-            true => self.following.newest(opened.id),
+            true => self.following.newest(opened.id).map(LibraryAsset::Stream),
             false => self.live(&opened.name, &opened.key),
         };
         Ok(live.map_or(Known::Unplanned(opened), Known::Asset))
@@ -302,15 +283,15 @@ impl Library {
     }
 
     /// Returns the asset of an open file if it is in use or the cache has its plan.
-    fn planned(&self, opened: &OpenedFile) -> Option<Arc<Asset>> {
+    fn planned(&self, opened: &OpenedFile) -> Option<LibraryAsset> {
         let (name, key) = (&opened.name, &opened.key);
         if opened.is_growing {
-            return self.following.newest(opened.id);
+            return self.following.newest(opened.id).map(LibraryAsset::Stream);
         }
         self.live(name, key).or_else(|| {
-            let plan = self.cache.plan(key)?;
-            self.note(name, key, Ok(&plan));
-            Some(Arc::new(Asset::new(name.clone(), key.clone(), plan)))
+            let asset = LibraryAsset::new(name.clone(), key.clone(), self.cache.plan(key)?);
+            self.note(name, key, Ok(StreamSummary::of(&asset)));
+            Some(asset)
         })
     }
 
@@ -339,16 +320,15 @@ impl Library {
     }
 
     /// Opens an asset's file for sessions, unless it has changed since it was planned.
-    pub(crate) fn open(&self, asset: &Asset) -> Result<MappedFile, NoAsset> {
-        let opened = self.folder.file(&asset.name);
+    pub(crate) fn open(&self, name: &str, key: &PlanKey) -> Result<MappedFile, NoAsset> {
+        let opened = self.folder.file(name);
         let (file, _) = opened.map_err(|denied| NoAsset::Denied(denied.into()))?;
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
-        let found = asset_key(&self.folder.path().join(&asset.name), &file).map_err(unreadable)?;
-        if found != asset.key {
+        let found = asset_key(&self.folder.path().join(name), &file).map_err(unreadable)?;
+        if found != *key {
             return Err(NoAsset::CHANGING);
         }
-        MappedFile::open(file, asset.name.as_str())
-            .map_err(|error| NoAsset::Unreadable(error.to_string()))
+        MappedFile::open(file, name).map_err(|error| NoAsset::Unreadable(error.to_string()))
     }
 
     /// Copies the entries, in order of names.
@@ -379,13 +359,13 @@ impl Library {
     }
 
     /// Updates the file's entry with the result of planning.
-    fn note(&self, name: &str, key: &PlanKey, planned: Result<&PacketPlan, &NoAsset>) {
+    fn note(&self, name: &str, key: &PlanKey, planned: Result<StreamSummary, &NoAsset>) {
         let state = match planned {
-            Ok(plan) => State::Ready(Arc::new(StreamSummary::of(plan))),
+            Ok(summary) => State::Ready(Arc::new(summary)),
             Err(NoAsset::Changing { .. }) => State::Waiting,
             Err(error) => {
                 tracing::info!("{name}: not streamed: {error}");
-                match is_transport_stream(name) {
+                match is_streamed(name) {
                     true => State::Refused(error.to_string()),
                     // Its name promises no stream: it is an ordinary download.
                     false => State::Download,
@@ -403,22 +383,22 @@ impl Library {
         }
     }
 
-    fn live(&self, name: &str, key: &PlanKey) -> Option<Arc<Asset>> {
+    fn live(&self, name: &str, key: &PlanKey) -> Option<LibraryAsset> {
         let live = self.live.lock().unwrap();
-        live.by_name.get(name)?.upgrade().filter(|asset| asset.key == *key)
+        live.by_name.get(name)?.upgrade().filter(|asset| asset.key() == key)
     }
 
-    fn keep_live(&self, asset: &Arc<Asset>) {
+    fn keep_live(&self, asset: &LibraryAsset) {
         // `Following` owns growing assets and drops them when idle.
-        if asset.is_growing() {
+        if asset.stream().is_some_and(|asset| asset.is_growing()) {
             return;
         }
         let mut live = self.live.lock().unwrap();
-        live.by_name.retain(|_, known| known.strong_count() > 0);
-        if live.recent.iter().any(|recent| Arc::ptr_eq(recent, asset)) {
+        live.by_name.retain(|_, known| known.upgrade().is_some());
+        if live.recent.iter().any(|recent| recent.is(asset)) {
             return;
         }
-        live.by_name.insert(asset.name.clone(), Arc::downgrade(asset));
+        live.by_name.insert(asset.name().to_owned(), asset.downgrade());
         live.recent.push_back(asset.clone());
         if live.recent.len() > RECENT_MAX {
             live.recent.pop_front();
@@ -434,20 +414,6 @@ impl Library {
         let door = Arc::default();
         doors.insert(name.to_owned(), Arc::downgrade(&door));
         door
-    }
-}
-
-impl StreamSummary {
-    fn of(plan: &PacketPlan) -> StreamSummary {
-        StreamSummary {
-            duration_s: plan.duration_ticks() as f64 / TICKS_PER_SECOND as f64,
-            bits_per_second: plan.bits_per_second(),
-            packets: plan.packets(),
-            entries: plan.entries().len(),
-            codecs: plan.codecs().map(str::to_owned),
-            streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
-            sync_losses: plan.losses_seen(),
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! planning: makes a plan by reading a file once, slice by slice, into the scanner.
+//! planning: makes a plan by reading a file once, slice by slice: all of a transport stream, the
+//! tables of an MP4.
 //!
 //! A scan advances by [`SLICE_BYTES`] a call and can be suspended between two calls, so that many
 //! scans share a few threads and none occupies a thread to its end. Before each slice the open file
@@ -15,9 +16,9 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::plan::PacketPlan;
 use media::store::{modified_ns, random_identity};
 use media::ts::Scanner;
+use media::{AssetPlan, DemuxError, Demuxer, Refusal};
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
@@ -25,22 +26,30 @@ use super::scans::OpenedFile;
 
 /// State of a scan between slices.
 pub(super) struct Progress {
-    scanner: Box<Scanner>,
+    reader: Reader,
     offset: u64,
     /// True when the file had a name at the scan's beginning; some file systems count no links.
     was_linked: bool,
+}
+
+/// What takes a file's bytes.
+enum Reader {
+    /// Not chosen yet: the file's first bytes decide.
+    Unknown,
+    TransportStream(Box<Scanner>),
+    Tracks(Demuxer),
 }
 
 /// Result of a slice.
 pub(super) enum Slice {
     /// More bytes are to be read.
     Unfinished(Progress),
-    Over(Box<Result<PacketPlan, NoAsset>>),
+    Over(Box<Result<AssetPlan, NoAsset>>),
     /// A recording was read to its length at the scan's beginning.
     Growing(Box<Scanner>),
 }
 
-fn over(planned: Result<PacketPlan, NoAsset>) -> Slice {
+fn over(planned: Result<AssetPlan, NoAsset>) -> Slice {
     Slice::Over(Box::new(planned))
 }
 
@@ -51,7 +60,7 @@ impl Progress {
         // core waits for all of it (50 ms were seen in a virtual machine).
         let _ = fadvise(file, 0, None, Advice::Random);
         let was_linked = file.metadata().is_ok_and(|now| now.nlink() > 0);
-        Progress { scanner: Box::new(Scanner::new()), offset: 0, was_linked }
+        Progress { reader: Reader::Unknown, offset: 0, was_linked }
     }
 
     /// True before the first slice.
@@ -59,7 +68,8 @@ impl Progress {
         self.offset == 0
     }
 
-    /// Reads the next slice of a file through `piece`; adds the bytes read to `done`. Returns
+    /// Reads the next slice of a file: of a transport stream through `piece`, of tracks where their
+    /// samples lie. Adds the bytes read to `done`. Returns
     /// early, `Unfinished`, when `is_given_up` is set before a piece.
     pub(super) fn advance(
         mut self,
@@ -68,15 +78,77 @@ impl Progress {
         done: &AtomicU64,
         is_given_up: impl Fn() -> bool,
     ) -> Slice {
-        let (file, key) = (&opened.file, &opened.key);
         if !self.is_as_it_was(opened) {
             return over(Err(NoAsset::CHANGING));
         }
+        if matches!(self.reader, Reader::Unknown) {
+            self.reader = Reader::of(opened);
+        }
+        match self.reader {
+            Reader::Tracks(demuxer) => {
+                let progress = Progress { reader: Reader::Unknown, ..self };
+                progress.advance_tracks(demuxer, opened, is_given_up)
+            }
+            Reader::TransportStream(scanner) => {
+                let progress = Progress { reader: Reader::Unknown, ..self };
+                progress.advance_stream(scanner, opened, (piece, done), is_given_up)
+            }
+            Reader::Unknown => unreachable!("chosen above"),
+        }
+    }
+
+    /// Reads where the next samples of tracks lie.
+    fn advance_tracks(
+        self,
+        mut demuxer: Demuxer,
+        opened: &OpenedFile,
+        is_given_up: impl Fn() -> bool,
+    ) -> Slice {
+        if opened.is_growing {
+            // Its tables come last.
+            return over(Err(NoAsset::CHANGING));
+        }
+        let mut left = SLICE_SAMPLES;
+        while left > 0 && !is_given_up() {
+            match demuxer.advance(&opened.file, PIECE_SAMPLES) {
+                Ok(false) => left = left.saturating_sub(PIECE_SAMPLES),
+                Ok(true) => {
+                    let planned = demuxer.finish(random_identity).map(AssetPlan::from);
+                    return over(planned.map_err(|refusal| refused(&refusal)));
+                }
+                Err(DemuxError::Refused(refusal)) => return over(Err(refused(&refusal))),
+                Err(DemuxError::Unreadable(error))
+                    if error.kind() == std::io::ErrorKind::UnexpectedEof =>
+                {
+                    return over(Err(NoAsset::CHANGING));
+                }
+                Err(error) => return over(Err(NoAsset::Unreadable(error.to_string()))),
+            }
+        }
+        // Not zero, or it would count as a new scan.
+        Slice::Unfinished(Progress { reader: Reader::Tracks(demuxer), offset: 1, ..self })
+    }
+
+    fn advance_stream(
+        mut self,
+        mut scanner: Box<Scanner>,
+        opened: &OpenedFile,
+        (piece, done): (&mut Vec<u8>, &AtomicU64),
+        is_given_up: impl Fn() -> bool,
+    ) -> Slice {
+        let (file, key) = (&opened.file, &opened.key);
+        let unfinished = |progress, scanner| {
+            Slice::Unfinished(Progress { reader: Reader::TransportStream(scanner), ..progress })
+        };
+        let finish = |scanner: Box<Scanner>| {
+            let planned = scanner.finish(key.bytes, random_identity()).map(AssetPlan::from);
+            over(planned.map_err(|refusal| refused(&refusal)))
+        };
         let slice_end = key.bytes.min(self.offset + SLICE_BYTES);
         piece.resize(PIECE_BYTES as usize, 0);
         while self.offset < slice_end {
             if is_given_up() {
-                return Slice::Unfinished(self);
+                return unfinished(self, scanner);
             }
             // The kernel reads the next piece while this one is parsed.
             let next = self.offset + PIECE_BYTES;
@@ -90,11 +162,11 @@ impl Progress {
                     return over(Err(NoAsset::Unreadable(found)));
                 }
             };
-            self.scanner.feed(&piece[..read]);
+            scanner.feed(&piece[..read]);
             self.offset += read as u64;
             done.store(self.offset, Ordering::Relaxed);
-            if self.scanner.is_refused() {
-                return over(self.finish(key.bytes));
+            if scanner.is_refused() {
+                return finish(scanner);
             }
         }
         let slice = slice_end - SLICE_BYTES.min(slice_end);
@@ -103,15 +175,10 @@ impl Progress {
             let _ = fadvise(file, slice, NonZeroU64::new(SLICE_BYTES), Advice::DontNeed);
         }
         match self.offset == key.bytes {
-            true if opened.is_growing => Slice::Growing(self.scanner),
-            true => over(self.finish(key.bytes)),
-            false => Slice::Unfinished(self),
+            true if opened.is_growing => Slice::Growing(scanner),
+            true => finish(scanner),
+            false => unfinished(self, scanner),
         }
-    }
-
-    fn finish(self, bytes: u64) -> Result<PacketPlan, NoAsset> {
-        let planned = self.scanner.finish(bytes, random_identity());
-        planned.map_err(|refusal| NoAsset::Refused(refusal.to_string()))
     }
 
     /// True when the open file still has a name and the size and time of its key; a growing file
@@ -126,6 +193,26 @@ impl Progress {
     }
 }
 
+impl Reader {
+    /// Chooses by the file's first bytes; what is unknown is read as a transport stream, and
+    /// refused as none.
+    fn of(opened: &OpenedFile) -> Reader {
+        let mut beginning = [0; 16];
+        let read = opened.file.read_at(&mut beginning, 0).unwrap_or(0);
+        match Demuxer::of(&beginning[..read], opened.key.bytes) {
+            Some(demuxer) => Reader::Tracks(demuxer),
+            None => Reader::TransportStream(Box::new(Scanner::new())),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal) -> NoAsset {
+    NoAsset::Refused(refusal.to_string())
+}
+
+/// Samples of a turn, and between two looks at whether the scan was given up: a turn is some 10 ms.
+const SLICE_SAMPLES: usize = 32 * PIECE_SAMPLES;
+const PIECE_SAMPLES: usize = 4096;
 /// Bytes of a read and of read-ahead; larger was not measurably faster.
 const PIECE_BYTES: u64 = 256 << 10;
 /// Bytes of a longer file left in the page cache: its beginning, where most plays start.

@@ -30,7 +30,7 @@ use super::planning::Progress;
 use super::queue::Queue;
 use super::verdicts::FileId;
 use super::{Library, NoAsset};
-use crate::library::asset::Asset;
+use crate::library::asset::LibraryAsset;
 
 /// A scan in progress, shared with the index and the progress bars.
 pub(crate) struct Scan {
@@ -72,7 +72,7 @@ struct State {
     is_stopping: bool,
 }
 
-type ScanOutcome = Result<Arc<Asset>, NoAsset>;
+type ScanOutcome = Result<LibraryAsset, NoAsset>;
 
 struct Job {
     scan: Arc<Scan>,

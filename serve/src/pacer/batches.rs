@@ -13,7 +13,9 @@ use paths::{Batch, Departure, InterleavedPath, StreamPath};
 use wire::rtsp::INTERLEAVED_HEADER_BYTES;
 
 use super::Tools;
+use super::gather::TrackRow;
 use crate::library::asset::Source;
+use crate::library::track_asset::TrackSource;
 use crate::rtsp::stream_session::Shift;
 use crate::wire_image::ImageLayout;
 
@@ -67,6 +69,32 @@ impl Tools {
             (Some(at), Some(path)) => (&mut **path, batch.departing(at)),
             _ => (self.gathered.of(count.into()), batch),
         }
+    }
+
+    /// Returns packets of a row of a track's chapter with RTP headers, and their path.
+    pub(super) fn track_batch<'a>(
+        &'a mut self,
+        source: &'a TrackSource,
+        row: TrackRow<'_>,
+        departure: Option<Departure>,
+    ) -> (&'a mut dyn StreamPath, Batch<'a>) {
+        let batch = self.gather.fill_track(&source.media, row, None);
+        let count = u64::from(batch.packets);
+        match (departure, &mut self.departing) {
+            (Some(at), Some(path)) => (&mut **path, batch.departing(at)),
+            _ => (self.gathered.of(count), batch),
+        }
+    }
+
+    /// Returns packets of a row of a track's chapter in frames of `channel`, and their path.
+    pub(super) fn framed_track_batch<'a>(
+        &'a mut self,
+        source: &'a TrackSource,
+        row: TrackRow<'_>,
+        channel: u8,
+    ) -> (&'a mut dyn InterleavedPath, Batch<'a>) {
+        let batch = self.gather.fill_track(&source.media, row, Some(channel));
+        (&mut *self.framed, batch)
     }
 
     /// Returns a segment run of the file in frames of `channel`, and its path.

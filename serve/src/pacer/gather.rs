@@ -9,11 +9,15 @@
 use std::ops::Range;
 
 use media::TS_PACKET_BYTES;
+use media::payload::{Layout, RtpValues};
 use media::plan::PacketPlan;
-use paths::Piece;
-use wire::rtsp::interleaved_header;
+use paths::{Batch, MappedFile, Piece};
+use wire::rtsp::{INTERLEAVED_HEADER_BYTES, interleaved_header};
 
 use crate::rtsp::stream_session::Shift;
+
+/// Packets of one row of a track's chapter, and the values of their RTP headers.
+pub(super) type TrackRow<'a> = (&'a Layout, Range<u32>, &'a RtpValues);
 
 /// Reused buffers of a thread.
 #[derive(Default)]
@@ -48,6 +52,35 @@ impl Gather {
             self.head(plan, packet, timestamp, shift);
         }
         self.payloads(plan, packets);
+    }
+
+    /// Lays out packets of a track, all of one row of its layout; with the header of a frame of
+    /// `channel` before each, if there is one.
+    pub(crate) fn fill_track<'a>(
+        &'a mut self,
+        media: &'a MappedFile,
+        (layout, packets, values): TrackRow<'_>,
+        channel: Option<u8>,
+    ) -> Batch<'a> {
+        self.heads.clear();
+        self.pieces.clear();
+        let count = packets.end - packets.start;
+        let packet_bytes = layout.row(packets.start, count).packet_bytes;
+        let mut frame_header = 0;
+        for packet in packets.clone() {
+            if let Some(channel) = channel {
+                let bytes = layout.wire_offset(packet + 1) - layout.wire_offset(packet);
+                let bytes = u16::try_from(bytes).expect("a packet fits a datagram");
+                self.heads.extend_from_slice(&interleaved_header(channel, bytes));
+                frame_header = INTERLEAVED_HEADER_BYTES as u32;
+            }
+            layout.write_head(packet, values, &mut self.heads);
+        }
+        let pieces = &mut self.pieces;
+        layout.write_pieces(packets, |piece| {
+            pieces.push(Piece { offset: piece.file_offset, bytes: piece.bytes.into() });
+        });
+        Batch::gathered(media, count, packet_bytes + frame_header, &self.heads, &self.pieces)
     }
 
     fn head(&mut self, plan: &PacketPlan, packet: u64, timestamp: u32, shift: Shift) {

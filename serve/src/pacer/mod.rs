@@ -18,7 +18,9 @@ mod batches;
 mod departures;
 mod gather;
 pub(crate) mod media_target;
+mod paced_session;
 mod paced_stream;
+mod paced_tracks;
 mod wheel;
 
 use std::collections::HashMap;
@@ -33,7 +35,9 @@ use paths::{InterleavedPath, Open, Spec, StreamPath, Transport};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use departures::PacingChoice;
+pub(crate) use paced_session::PacedSession;
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
+pub(crate) use paced_tracks::{PacedTrack, PacedTracks, TrackPlace, TrackStart};
 
 use crate::error::{Error, Setting};
 use crate::library::asset::Source;
@@ -42,7 +46,6 @@ use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
 use crate::rtsp::stream_session::Shift;
 use gather::Gather;
-use media_target::MediaTarget;
 use paced_stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
 
@@ -50,7 +53,12 @@ use wheel::{HORIZON_TICKS, Tick, Wheel};
 pub(crate) enum PacerCommand {
     Add {
         number: u64,
-        stream: Box<PacedStream>,
+        session: Box<PacedSession>,
+    },
+    /// Adds a track to a session that does not play.
+    AddTrack {
+        number: u64,
+        track: Box<PacedTrack>,
     },
     /// Plays packets `from..end`, of which `source` holds the first, starting now. `play` is
     /// returned in the event that ends it.
@@ -62,7 +70,14 @@ pub(crate) enum PacerCommand {
         from: u64,
         end: u64,
     },
-    /// Stops sending; replies with the next packet once nothing more will be sent.
+    /// Plays the tracks of a session, starting now.
+    PlayTracks {
+        number: u64,
+        play: u64,
+        start: TrackStart,
+    },
+    /// Stops sending; replies with the next packet (of tracks: its due time) once nothing more will
+    /// be sent.
     Pause {
         number: u64,
         reply: oneshot::Sender<u64>,
@@ -146,17 +161,21 @@ impl Pacers {
     }
 
     /// Adds a session to the pacer with the fewest.
-    pub(crate) fn add(&self, number: u64, mut stream: Box<PacedStream>) -> Handle {
-        if let MediaTarget::Datagrams(to) = &mut stream.to {
-            stream.departures = self.pacing.prepare(to);
-        }
+    pub(crate) fn add(&self, number: u64, mut session: PacedSession) -> Handle {
+        session.prepare(&self.pacing);
         let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
         let pacer = self.pacers.iter().min_by_key(least).expect("there is at least one pacer");
         pacer.sessions.fetch_add(1, Ordering::Relaxed);
         let handle =
             Handle { commands: pacer.commands.clone(), sessions: pacer.sessions.clone(), number };
-        handle.send(PacerCommand::Add { number, stream });
+        handle.send(PacerCommand::Add { number, session: Box::new(session) });
         handle
+    }
+
+    /// Adds a track to a session.
+    pub(crate) fn add_track(&self, handle: &Handle, mut track: PacedTrack) {
+        track.prepare(&self.pacing);
+        handle.send(PacerCommand::AddTrack { number: handle.number, track: Box::new(track) });
     }
 
     pub(crate) fn stop(self) {
@@ -176,7 +195,12 @@ impl Handle {
         self.send(PacerCommand::Play { number, source, play, shift, from, end });
     }
 
-    /// Returns the next packet once the pacer has stopped sending; `None` if the pacer is gone.
+    pub(crate) fn play_tracks(&self, play: u64, start: TrackStart) {
+        self.send(PacerCommand::PlayTracks { number: self.number, play, start });
+    }
+
+    /// Returns the next packet (of tracks: its due time) once the pacer has stopped; `None` if the
+    /// pacer is gone.
     pub(crate) async fn pause(&self) -> Option<u64> {
         let (reply, answer) = oneshot::channel();
         self.send(PacerCommand::Pause { number: self.number, reply });
@@ -254,7 +278,7 @@ struct Thread {
     tools: Tools,
     inbox: Receiver<PacerCommand>,
     events: mpsc::UnboundedSender<Event>,
-    streams: HashMap<u64, PacedStream>,
+    streams: HashMap<u64, PacedSession>,
     wheel: Wheel,
     /// Packets a second of all sessions when all play.
     packets_per_s: u64,
@@ -306,15 +330,28 @@ impl Thread {
 
     fn handle_command(&mut self, command: PacerCommand) {
         match command {
-            PacerCommand::Add { number, stream } => {
-                self.packets_per_s += stream.packets_per_s;
-                self.streams.insert(number, *stream);
+            PacerCommand::Add { number, session } => {
+                self.packets_per_s += session.packets_per_s();
+                self.streams.insert(number, *session);
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
+            PacerCommand::AddTrack { number, track } => {
+                if let Some(PacedSession::Tracks(tracks)) = self.streams.get_mut(&number) {
+                    self.packets_per_s += tracks.add(*track);
+                    self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
+                }
+            }
             PacerCommand::Play { number, source, play, shift, from, end } => {
-                if let Some(stream) = self.streams.get_mut(&number) {
+                if let Some(PacedSession::Stream(stream)) = self.streams.get_mut(&number) {
                     stream.play = play;
                     stream.play_from(source, from..end, shift);
+                    self.serve(number, true);
+                }
+            }
+            PacerCommand::PlayTracks { number, play, start } => {
+                if let Some(PacedSession::Tracks(tracks)) = self.streams.get_mut(&number) {
+                    tracks.play = play;
+                    tracks.play_from(start);
                     self.serve(number, true);
                 }
             }
@@ -327,7 +364,7 @@ impl Thread {
             }
             PacerCommand::Remove { number } => {
                 if let Some(stream) = self.streams.remove(&number) {
-                    self.packets_per_s -= stream.packets_per_s;
+                    self.packets_per_s -= stream.packets_per_s();
                 }
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
@@ -341,7 +378,7 @@ impl Thread {
         self.wheel.take(now, &mut due);
         for &(number, tick) in &due {
             let awaited =
-                self.streams.get(&number).is_some_and(|s| s.is_playing() && s.wake == tick);
+                self.streams.get(&number).is_some_and(|s| s.is_playing() && s.wake() == tick);
             if awaited {
                 self.serve(number, false);
             }
@@ -363,22 +400,22 @@ impl Thread {
         };
         let wake_moment = self.moment(wake);
         let Some(stream) = self.streams.get_mut(&number) else { return };
-        let overslept = if fresh { 0 } else { tick.saturating_sub(stream.wake) };
+        let overslept = if fresh { 0 } else { tick.saturating_sub(stream.wake()) };
         let overslept = Duration::from_millis(overslept);
         let step = stream.step(now, (wake_moment, overslept), &mut self.tools);
-        stream.waits = if matches!(step, Step::Wait) { stream.waits.saturating_add(1) } else { 0 };
+        let waits = stream.note_step(&step);
         let next = match step {
             Step::Sent { due } => wake.max(on_grid(tick_of(self.began, due))),
             Step::Behind => tick + (burst_ticks / u64::from(CATCH_UP)).max(1),
-            Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
+            Step::Wait => tick + (RETRY_TICKS << waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Ended(over) => {
                 stream.halt();
                 // The receiver is gone only while the server stops.
-                let _ = self.events.send(Event { number, play: stream.play, over });
+                let _ = self.events.send(Event { number, play: stream.play(), over });
                 return;
             }
         };
-        stream.wake = self.wheel.insert(number, next);
+        stream.set_wake(self.wheel.insert(number, next));
     }
 
     /// Returns the emptiest slot on the grid in the coming burst.

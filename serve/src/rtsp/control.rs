@@ -22,7 +22,9 @@ use crate::meter::Meters;
 use crate::pacer::{Event, StreamEnd};
 use crate::rtsp::icmp_faults::Voices;
 use crate::rtsp::session_transport::SessionTransport;
-use crate::rtsp::stream_session::{SessionControl, Shift, StreamSession};
+use crate::rtsp::stream_session::{
+    Progress, RtpStream, SessionContent, SessionControl, StreamSession,
+};
 use crate::server_state::ServerState;
 
 /// Runs the housekeeping until it is aborted.
@@ -43,24 +45,43 @@ pub(crate) async fn housekeeping(
 pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &str) {
     if server.sessions.end(session) {
         bye(session, &mut session.control.lock().unwrap(), reason);
-        let progress = session.link.progress();
-        let view = session.control.lock().unwrap().receiver;
+        let (number, peer) = (session.number, session.peer_address());
+        let streams = session.streams();
+        let progress = total(&streams);
         if progress.packets == 0 {
             // Such an end is unremarkable, and a flood of SETUPs must not flood the log.
-            tracing::debug!("session {} of {}: {reason}", session.number, session.transport.peer());
+            tracing::debug!("session {number} of {peer}: {reason}");
             return;
         }
+        let views = streams.iter().map(|stream| {
+            let view = *stream.receiver.lock().unwrap();
+            let words = in_words(&view, stream.clock_rate_hz);
+            if streams.len() > 1 { format!("track {}: {words}", stream.track) } else { words }
+        });
         tracing::info!(
-            "session {} of {}: {reason}; {} packets, {:.1} ms late at most, {} stalls; {}{}",
-            session.number,
-            session.transport.peer(),
+            "session {number} of {peer}: {reason}; {} packets, {:.1} ms late at most, {} stalls; \
+             {}{}",
             progress.packets,
             progress.late_max.as_secs_f64() * 1e3,
             progress.stalls,
             skipped_in_words(progress.skipped),
-            in_words(&view),
+            views.collect::<Vec<_>>().join("; "),
         );
     }
+}
+
+/// Returns the progress of all streams of a session together.
+fn total(streams: &[Arc<RtpStream>]) -> Progress {
+    streams.iter().map(|stream| stream.link.progress()).fold(Progress::default(), |sum, one| {
+        Progress {
+            packets: sum.packets + one.packets,
+            octets: sum.octets + one.octets,
+            late_max: sum.late_max.max(one.late_max),
+            stalls: sum.stalls + one.stalls,
+            skipped: sum.skipped + one.skipped,
+            ..one
+        }
+    })
 }
 
 /// Describes the packets that a slow reader has missed, for the log.
@@ -72,7 +93,7 @@ fn skipped_in_words(packets: u64) -> String {
 }
 
 /// Describes a receiver's reports for the log.
-fn in_words(view: &ReceiverView) -> String {
+fn in_words(view: &ReceiverView, clock_rate_hz: u32) -> String {
     if view.reports == 0 {
         return "the receiver reported nothing".to_owned();
     }
@@ -81,7 +102,7 @@ fn in_words(view: &ReceiverView) -> String {
         // More packets arrived than were sent (RFC 3550 §6.4.1).
         more => format!("the receiver lost none and had {} twice", more.unsigned_abs()),
     };
-    let jitter_ms = f64::from(view.jitter_max) * 1e3 / f64::from(wire::mp2t::CLOCK_RATE_HZ);
+    let jitter_ms = f64::from(view.jitter_max) * 1e3 / f64::from(clock_rate_hz);
     let round_trip = match view.round_trip {
         Some(time) => format!("{:.1} ms", time.as_secs_f64() * 1e3),
         None => "not known".to_owned(),
@@ -120,21 +141,20 @@ pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram:
         Ok(seen) => seen,
         Err(malformed) => {
             Meters::count(&server.meters.requests_malformed);
-            tracing::debug!("rtcp {}: {malformed}", session.transport.peer());
+            tracing::debug!("rtcp {}: {malformed}", session.peer_address());
             return;
         }
     };
     let (now, arrival) = (server.now(), ntp_now());
-    let ssrc = session.source.asset.plan.identity().ssrc;
-    let mut control = session.control.lock().unwrap();
-    control.state.note_activity(now, ControlChannel::Rtcp);
+    session.control.lock().unwrap().state.note_activity(now, ControlChannel::Rtcp);
+    let streams = session.streams();
     for item in seen {
         // A receiver's BYE is not treated as TEARDOWN: RTCP can be sent by anybody who forges an
         // address.
         if let RtcpItem::Report { report, .. } = item
-            && report.ssrc == ssrc
+            && let Some(stream) = streams.iter().find(|stream| stream.ssrc == report.ssrc)
         {
-            control.receiver.take(&report, arrival);
+            stream.receiver.lock().unwrap().take(&report, arrival);
         }
     }
 }
@@ -145,7 +165,7 @@ fn look(server: &Arc<ServerState>) {
     for session in server.sessions.all() {
         let mut control = session.control.lock().unwrap();
         let playing = control.state.state() == SessionState::Playing;
-        if let SessionTransport::Interleaved { output, .. } = &session.transport {
+        if let SessionTransport::Interleaved { output, .. } = &session.first_stream().transport {
             // The rest of a frame behind which nothing was sent since.
             output.flush();
         }
@@ -163,21 +183,24 @@ fn look(server: &Arc<ServerState>) {
             end(server, &session, reason);
         } else if playing && now >= control.report_at {
             control.report_at = now + rtcp::report_interval(false, random());
-            report(&session, control.shift);
+            report(&session, &control);
         }
     }
 }
 
 /// Returns why ICMP reports about the path end a session, if they do.
 fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Option<&'static str> {
-    let fault = session.link.progress().fault?;
-    let receiver = &control.receiver;
-    let voices = Voices {
-        silent_for: now.saturating_sub(control.state.active_at()),
-        reports: receiver.reports > 0,
-        receives: receiver.last.fraction_lost < u8::MAX,
+    let verdict = |stream: &Arc<RtpStream>| {
+        let fault = stream.link.progress().fault?;
+        let receiver = stream.receiver.lock().unwrap();
+        let voices = Voices {
+            silent_for: now.saturating_sub(control.state.active_at()),
+            reports: receiver.reports > 0,
+            receives: receiver.last.fraction_lost < u8::MAX,
+        };
+        fault.verdict(Instant::now(), voices)
     };
-    fault.verdict(Instant::now(), voices)
+    session.streams().iter().find_map(verdict)
 }
 
 /// Sends BYE to a client whose stream has ended without a new PLAY meanwhile. BYE goes to another
@@ -191,32 +214,50 @@ async fn farewell(session: Arc<StreamSession>, play: u64) {
     }
 }
 
-fn report(session: &StreamSession, shift: Shift) {
-    // Nothing is to be reported before the first packet.
-    if session.link.progress().clock.is_some() {
-        session.transport.send_rtcp(&rtcp::sender_report(&sender(session, shift), &session.cname));
+fn report(session: &StreamSession, control: &SessionControl) {
+    for stream in session.streams().iter() {
+        // Nothing is to be reported before the first packet.
+        if stream.link.progress().clock.is_some() {
+            let sender = sender(session, stream, control);
+            stream.transport.send_rtcp(&rtcp::sender_report(&sender, &session.cname));
+        }
     }
 }
 
 fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
-    if !control.bye_sent {
-        control.bye_sent = true;
-        let sender = sender(session, control.shift);
-        session.transport.send_bye(&rtcp::sender_bye(&sender, &session.cname, reason));
+    if !std::mem::replace(&mut control.bye_sent, true) {
+        for stream in session.streams().iter() {
+            let sender = sender(session, stream, control);
+            stream.transport.send_bye(&rtcp::sender_bye(&sender, &session.cname, reason));
+        }
     }
 }
 
 /// Returns the counts sent and the present time of the stream's clock.
-fn sender(session: &StreamSession, shift: Shift) -> rtcp::SenderInfo {
-    let (asset, progress) = (&session.source.asset, session.link.progress());
+fn sender(
+    session: &StreamSession,
+    stream: &RtpStream,
+    control: &SessionControl,
+) -> rtcp::SenderInfo {
+    let progress = stream.link.progress();
     let ticks = match progress.clock {
         Some(clock) => clock.ticks_at(Instant::now()),
         None => 0,
     };
+    let rtp_timestamp = match &session.content {
+        SessionContent::Stream(source) => {
+            source.asset.timestamp(ticks).wrapping_add(control.shift.timestamp)
+        }
+        SessionContent::Tracks(source) => {
+            let presentation = &source.asset.presentation;
+            let presented = presentation.presented_of_due(ticks) + control.shift_ticks;
+            presentation.tracks()[stream.track].timestamp(presented)
+        }
+    };
     rtcp::SenderInfo {
-        ssrc: asset.plan.identity().ssrc,
+        ssrc: stream.ssrc,
         ntp: ntp_now(),
-        rtp_timestamp: asset.timestamp(ticks).wrapping_add(shift.timestamp),
+        rtp_timestamp,
         // 32-bit counts that wrap (RFC 3550 §6.4.1).
         packets: progress.packets as u32,
         octets: progress.octets as u32,
@@ -241,7 +282,7 @@ fn over(server: &ServerState, event: Event) {
                 return;
             }
             control.state.ended();
-            control.resume = 0;
+            (control.resume, control.is_paused) = (0, false);
             drop(control);
             tokio::spawn(farewell(session, event.play));
         }
@@ -265,13 +306,13 @@ mod tests {
     #[test]
     fn receivers_are_told_of_in_words() {
         let mut view = ReceiverView::default();
-        assert_eq!(in_words(&view), "the receiver reported nothing");
+        assert_eq!(in_words(&view, 90_000), "the receiver reported nothing");
         (view.reports, view.last.lost, view.jitter_max) = (3, 7, 45);
         let expected = "the receiver lost 7, jitter 0.5 ms at most, round trip not known";
-        assert_eq!(in_words(&view), expected);
+        assert_eq!(in_words(&view, 90_000), expected);
         (view.last.lost, view.round_trip) = (-1, Some(Duration::from_nanos(335_693)));
         let expected = "the receiver lost none and had 1 twice, jitter 0.5 ms at most, round trip \
                         0.3 ms";
-        assert_eq!(in_words(&view), expected);
+        assert_eq!(in_words(&view, 90_000), expected);
     }
 }

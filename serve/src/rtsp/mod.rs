@@ -14,9 +14,12 @@
 
 mod channel_lookup;
 pub(crate) mod control;
+mod describe;
 pub(crate) mod icmp_faults;
 pub(crate) mod media_ports;
+mod play;
 mod play_range;
+mod play_tracks;
 #[cfg(test)]
 pub(crate) mod player;
 pub(crate) mod rtsp_input;
@@ -29,7 +32,6 @@ pub(crate) mod tunnels;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -39,24 +41,23 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use wire::rtsp::tunnel::{TunnelHalf, begins_tunnel, tunnel_opened, tunnel_refused};
 use wire::rtsp::{
-    Command, ControlChannel, InterleavedFrame, Limits, PlayRequest, Received, Request,
-    RequestReader, Response, RtpInfo, SessionState, Status,
+    Command, ControlChannel, InterleavedFrame, Limits, Received, Request, RequestReader, Response,
+    Status,
 };
 
 use crate::key_tokens::{Asked, Decision, Subject};
 use crate::library::NoAsset;
-use crate::library::asset::Asset;
+use crate::library::asset::LibraryAsset;
 use crate::library::formats;
 use crate::library::served_folder::Denied;
 use crate::limits::{Refused, RequestPace, counted_as};
 use crate::listener::{close_shared, write};
 use crate::meter::Meters;
-use crate::rtsp::play_range::{Wanted, duration, resolve};
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
 use crate::rtsp::rtsp_output::RtspOutput;
 use crate::rtsp::session_transport::SessionTransport;
 use crate::rtsp::starting::Starting;
-use crate::rtsp::stream_session::{Shift, StreamSession};
+use crate::rtsp::stream_session::{RtpStream, StreamSession};
 use crate::rtsp::tunnels::{OTHER_HALF_WAIT, read_head, without_partner};
 use crate::server_state::ServerState;
 
@@ -196,7 +197,7 @@ async fn converse(
         let server = &connection.server;
         let now = server.now();
         for session in server.sessions.all().iter().filter(|s| s.connection == number) {
-            if session.transport.is_interleaved() {
+            if session.is_interleaved() {
                 control::end(server, session, "its connection has ended");
             } else {
                 session.control.lock().unwrap().state.control_closed(now);
@@ -267,10 +268,11 @@ impl RtspConnection {
     /// Takes RTCP of a client from its channel. Frames of other channels are counted and dropped.
     fn take_frame(&self, frame: &InterleavedFrame) {
         let session = self.channels.lock().unwrap().get(&frame.channel).and_then(Weak::upgrade);
-        let rtcp = |session: &Arc<StreamSession>| match &session.transport {
+        let is_rtcp = |stream: &Arc<RtpStream>| match &stream.transport {
             SessionTransport::Interleaved { channels, .. } => channels.rtcp == frame.channel,
             SessionTransport::Udp(_) | SessionTransport::Multicast { .. } => false,
         };
+        let rtcp = |session: &Arc<StreamSession>| session.streams().iter().any(is_rtcp);
         match session {
             Some(session) if rtcp(&session) => {
                 control::take_rtcp(&self.server, &session, &frame.data);
@@ -359,7 +361,7 @@ impl RtspConnection {
     }
 
     /// Returns the asset a request's path names, as written or without the stream's name.
-    async fn asset(&self, request: &Request) -> Result<Arc<Asset>, Response> {
+    async fn asset(&self, request: &Request) -> Result<LibraryAsset, Response> {
         let whole = request.path.as_str();
         let subject = Subject::Stream(whole);
         let asked = Asked { subject, credentials: None, query: None };
@@ -368,7 +370,7 @@ impl RtspConnection {
         }
         let short = wire::rtsp::asset_path(whole);
         if let Some(asset) = self.channel_asset(request, short)? {
-            return Ok(asset);
+            return Ok(LibraryAsset::Stream(asset));
         }
         let (library, peer) = (&self.server.library, counted_as(self.peer.ip()));
         let stream = self.output.stream();
@@ -387,152 +389,11 @@ impl RtspConnection {
         })
     }
 
-    async fn describe(&self, request: &Request) -> Result<Response, Response> {
-        let asset = self.asset(request).await?;
-        let plan = &asset.plan;
-        let description = wire::sdp::Description {
-            name: asset.title(),
-            origin: self.local.ip().to_canonical(),
-            id: u64::from(plan.identity().ssrc),
-            version: (asset.key.modified_ns / 1_000_000_000) as u64,
-            duration: (!asset.continues()).then(|| duration(plan.duration_ticks())),
-            bits_per_second: plan.bits_per_second(),
-        };
-        let base = wire::rtsp::content_base(&self.url(request, &asset));
-        Ok(Response::describe(request, &base, wire::sdp::mp2t(&description)))
-    }
-
-    async fn play(&self, request: &Request, play: &PlayRequest) -> Result<Response, Response> {
-        let session = self.session(request)?;
-        if session.pacer.is_none() {
-            session.control.lock().unwrap().state.play(self.server.now());
-            return Ok(Response::play_group(request, &session.id));
-        }
-        let source = session.source.current();
-        let limit = source.limit();
-        // Checked first: a refused request must not stop a running play.
-        let wanted = match play.range {
-            Some(range) => resolve(&source, range)
-                .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
-            None => Wanted { from: None, end: None },
-        };
-        let before = {
-            let mut control = session.control.lock().unwrap();
-            let before = control.state.play(self.server.now());
-            let end = play.range.map(|_| wanted.end.unwrap_or(limit));
-            let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
-            if before == SessionState::Playing && is_same {
-                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
-                let packets = session.link.progress().next..control.end;
-                return Ok(self.playing(request, &session, play, control.shift, packets));
-            }
-            before
-        };
-        let standing = match before {
-            SessionState::Playing => session.pause().await,
-            SessionState::Ready => None,
-        };
-        let (number, shift, packets) = {
-            let mut control = session.control.lock().unwrap();
-            let from = wanted.from.or(standing).unwrap_or(control.resume);
-            // A PLAY without a range after the end of a file starts from the beginning.
-            let from = source.playable(from);
-            let end = match (wanted.end, play.range) {
-                (Some(end), _) => end,
-                (None, Some(_)) => limit,
-                (None, None) if control.end > from => control.end,
-                (None, None) => limit,
-            };
-            (control.resume, control.end) = (from, end);
-            // Repeated: the end of the previous play may have been reported meanwhile.
-            control.state.play(self.server.now());
-            let sent = session.link.progress();
-            if sent.packets > 0 {
-                control.shift = control.shift.jump(&source, sent.next, from);
-            }
-            // The next jump is counted from here, even if nothing is sent before it.
-            session.link.start_at(from);
-            control.bye_sent = false;
-            control.play += 1;
-            control.report_at = self.server.now() + FIRST_REPORT;
-            (control.play, control.shift, from..end)
-        };
-        if let Some(layout) = session.transport.image_layout()
-            && !source.is_image_asked(layout)
-        {
-            let provider = (self.server.clone(), source.clone());
-            // It opens a file, so it runs on a thread that may block.
-            tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1, layout));
-        }
-        let starting = Starting {
-            source: source.holding(packets.start),
-            session: session.clone(),
-            play: number,
-            shift,
-            packets: packets.clone(),
-        };
-        *self.starting.lock().unwrap() = Some(starting);
-        Ok(self.playing(request, &session, play, shift, packets))
-    }
-
-    /// Returns the answer to PLAY: the range really played and the RTP coordinates of its first
-    /// packet.
-    fn playing(
-        &self,
-        request: &Request,
-        session: &StreamSession,
-        play: &PlayRequest,
-        shift: Shift,
-        packets: Range<u64>,
-    ) -> Response {
-        let source = session.source.holding(packets.start);
-        let (asset, plan) = (&source.asset, &source.asset.plan);
-        let url = format!(
-            "{}{}",
-            wire::rtsp::content_base(&self.url(request, asset)),
-            wire::sdp::CONTROL
-        );
-        let first = asset.first_packet();
-        let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
-        let info = RtpInfo {
-            url: &url,
-            sequence: plan
-                .identity()
-                .first_sequence
-                .wrapping_add(part.start as u16)
-                .wrapping_add(shift.sequence),
-            timestamp: source.timestamp_of(packets.start).wrapping_add(shift.timestamp),
-        };
-        // Length by RTP timestamps, which clients relate to this range (§12.33).
-        let length = plan.ticks(part.end).saturating_sub(plan.ticks(part.start));
-        let start = asset.first_ticks() + plan.presented_ticks(part.start.min(plan.packets() - 1));
-        let is_open = asset.continues() && part.end > source.end();
-        let end = (!is_open).then(|| duration(start + length));
-        Response::play(request, &session.id, play, duration(start), end, info)
-    }
-
-    async fn pause(&self, request: &Request) -> Result<Response, Response> {
-        let session = self.session(request)?;
-        let before = session
-            .control
-            .lock()
-            .unwrap()
-            .state
-            .pause(self.server.now())
-            .map_err(|no| Response::not_in_this_state(request, no.allow))?;
-        if before == SessionState::Playing
-            && let Some(next) = session.pause().await
-        {
-            session.control.lock().unwrap().resume = next;
-        }
-        Ok(Response::in_session(request, &session.id))
-    }
-
     /// Returns the asset's address with the server's name that this client uses.
-    fn url(&self, request: &Request, asset: &Asset) -> String {
+    fn url(&self, request: &Request, name: &str) -> String {
         let local = self.local.to_string();
         let authority = request.authority.as_deref().unwrap_or(&local);
-        format!("rtsp://{authority}/{}", wire::http::escape_path(&asset.name))
+        format!("rtsp://{authority}/{}", wire::http::escape_path(name))
     }
 }
 
@@ -578,6 +439,3 @@ const READ_BYTES: usize = 2048;
 const TUNNEL_CURE: &str = "or RTSP through HTTP with an x-sessioncookie; the index of files is \
     on the HTTP port";
 const HUNG_UP_LOOK: Duration = Duration::from_millis(250);
-/// Time to the first sender report: early, so that a client can soon relate the stream to
-/// wall-clock time.
-const FIRST_REPORT: Duration = Duration::from_millis(500);

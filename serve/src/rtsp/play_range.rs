@@ -68,7 +68,7 @@ fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
 
 /// Converts a client's time to presentation ticks at 90 kHz, rounded to the nearest, because
 /// clients write as few decimals as milliseconds or microseconds.
-fn presented_ticks(time: Duration) -> u64 {
+pub(super) fn presented_ticks(time: Duration) -> u64 {
     let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
     stamps.saturating_mul(TICKS_PER_TIMESTAMP)
 }

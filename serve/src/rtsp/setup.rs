@@ -7,29 +7,34 @@
 //! nothing.
 //!
 //! Sources: RFC 2326 §10.4, §10.12, §12.39.
-//! Does not add a second stream to a session: a presentation has one.
+//! The tracks of a file are set up one by one into one session, all over one kind of transport; a
+//! transport stream is one stream.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use media::payload::rtp_format;
+use media::tracks::Presentation;
 use paths::{Destination, SendStats};
 use wire::rtsp::{
-    ChannelPair, ControlChannel, GrantedTransport, PortPair, Request, Response, Status,
-    TransportOffer,
+    ChannelPair, GrantedTransport, PortPair, Request, Response, Status, TransportOffer, asset_track,
 };
 
+use super::describe::dynamic_payload_type;
 use super::{RtspConnection, control, no_asset};
 use crate::channel::{ChannelConfig, SendFormat, SendTarget, name_at};
-use crate::library::asset::Source;
+use crate::library::asset::{LibraryAsset, Source};
+use crate::library::track_asset::TrackSource;
 use crate::limits::{Refused, SessionPermit};
 use crate::listener::is_exhausted;
 use crate::meter::Meters;
-use crate::pacer::PacedStream;
 use crate::pacer::media_target::{MediaTarget, StreamTarget};
+use crate::pacer::{Handle, PacedSession, PacedStream, PacedTrack, PacedTracks};
 use crate::rtsp::media_ports::{is_own_address, media_socket};
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 use crate::rtsp::stream_session::{
-    Link, SessionControl, Shift, StreamSession, random_cname, random_id,
+    Link, NewSession, RtpStream, SessionContent, SessionControl, Shift, StreamSession,
 };
 
 /// Transport that a session is to have.
@@ -48,32 +53,88 @@ impl RtspConnection {
         offers: &[TransportOffer],
     ) -> Result<Response, Response> {
         if request.session.is_some() {
-            let session = self.session(request)?;
-            // A presentation has one stream: no second can be added to a session.
-            session
-                .control
-                .lock()
-                .unwrap()
-                .state
-                .note_activity(self.server.now(), ControlChannel::Rtsp);
-            return Err(Response::new(Status::AggregateOperationNotAllowed, request));
+            return self.setup_track(request, offers).await;
         }
         let chosen = self.choose(request, offers)?;
         let full = |refused| self.refuse(request, Status::NotEnoughBandwidth, refused);
         let permit = self.server.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
         let asset = self.asset(request).await?;
-        let opened = asset.source(|| self.server.library.open(&asset));
-        let source = opened.map_err(|error| no_asset(request, &error))?;
-        let session = self.open_session(chosen, source, permit).map_err(|error| {
-            if is_exhausted(&error) || error.kind() == std::io::ErrorKind::AddrInUse {
-                return full(Refused::Sessions);
+        let opened = |error| no_asset(request, &error);
+        let library = &self.server.library;
+        let session = match &asset {
+            LibraryAsset::Stream(asset) => {
+                let open = || library.open(&asset.name, &asset.key);
+                let source = asset.source(open).map_err(opened)?;
+                self.open_session(chosen, source, permit)
             }
-            Meters::count(&self.server.meters.sessions_refused);
-            tracing::warn!("session for {}: {error}", self.peer);
-            Response::new(Status::DestinationUnreachable, request)
-        })?;
-        let ssrc = session.source.asset.plan.identity().ssrc;
-        let granted = match (&session.transport, chosen) {
+            LibraryAsset::Tracks(asset) => {
+                let track = track_of(request, &asset.presentation)?;
+                let open = || library.open(&asset.name, &asset.key);
+                let source = asset.source(open).map_err(opened)?;
+                self.open_track_session(chosen, (source, track), permit)
+            }
+        };
+        let session = session.map_err(|error| self.not_opened(request, &error))?;
+        Ok(self.granted(request, &session, &session.first_stream(), chosen))
+    }
+
+    /// Adds a track to a session that has one of the same file.
+    async fn setup_track(
+        &self,
+        request: &Request,
+        offers: &[TransportOffer],
+    ) -> Result<Response, Response> {
+        let session = self.session(request)?;
+        let set_up = session.control.lock().unwrap().state.setup(self.server.now());
+        let refusal = |status| Response::new(status, request);
+        let SessionContent::Tracks(source) = &session.content else {
+            // A transport stream is one stream: no second can be added to its session.
+            return Err(refusal(Status::AggregateOperationNotAllowed));
+        };
+        set_up.map_err(|no| Response::not_in_this_state(request, no.allow))?;
+        let asset = self.asset(request).await?;
+        let track = track_of(request, &source.asset.presentation)?;
+        let is_other = asset.name() != source.asset.name;
+        if is_other || session.streams().iter().any(|stream| stream.track == track) {
+            return Err(refusal(Status::AggregateOperationNotAllowed));
+        }
+        let chosen = self.choose(request, offers)?;
+        let is_interleaved = matches!(chosen, ChosenTransport::Interleaved(_));
+        if is_interleaved != session.is_interleaved() {
+            let body = "all tracks of a session use one transport\n";
+            return Err(refusal(Status::UnsupportedTransport).body("text/plain", body));
+        }
+        let opened = self.open_stream(chosen, source, track);
+        let (stream, paced) = opened.map_err(|error| self.not_opened(request, &error))?;
+        if !self.server.sessions.add_stream(&session, stream.clone()) {
+            return Err(refusal(Status::SessionNotFound));
+        }
+        if let Some(pacer) = &session.pacer {
+            self.server.pacers.add_track(pacer, paced);
+        }
+        self.take_channels(chosen, &session);
+        Ok(self.granted(request, &session, &stream, chosen))
+    }
+
+    /// Returns the answer to a SETUP for which there is no port, socket or route.
+    fn not_opened(&self, request: &Request, error: &std::io::Error) -> Response {
+        if is_exhausted(error) || error.kind() == std::io::ErrorKind::AddrInUse {
+            return self.refuse(request, Status::NotEnoughBandwidth, Refused::Sessions);
+        }
+        Meters::count(&self.server.meters.sessions_refused);
+        tracing::warn!("session for {}: {error}", self.peer);
+        Response::new(Status::DestinationUnreachable, request)
+    }
+
+    fn granted(
+        &self,
+        request: &Request,
+        session: &StreamSession,
+        stream: &RtpStream,
+        chosen: ChosenTransport,
+    ) -> Response {
+        let ssrc = stream.ssrc;
+        let granted = match (&stream.transport, chosen) {
             (SessionTransport::Udp(udp), ChosenTransport::Udp(client)) => GrantedTransport::Udp {
                 client,
                 server: PortPair { rtp: udp.lease.rtp, rtcp: udp.lease.rtp + 1 },
@@ -85,11 +146,10 @@ impl RtspConnection {
             }
             (SessionTransport::Multicast { .. }, ChosenTransport::Multicast(group)) => group,
             (SessionTransport::Udp(_) | SessionTransport::Multicast { .. }, _) => {
-                unreachable!("a session has the chosen transport")
+                unreachable!("a stream has the chosen transport")
             }
         };
-        let timeout = self.server.config.session_timeout;
-        Ok(Response::setup(request, &session.id, timeout, &granted))
+        Response::setup(request, &session.id, self.server.config.session_timeout, &granted)
     }
 
     /// Returns the transport of the first offer that can be served.
@@ -178,64 +238,139 @@ impl RtspConnection {
         source: Arc<Source>,
         permit: SessionPermit,
     ) -> std::io::Result<Arc<StreamSession>> {
-        let server = &self.server;
-        let (transport, target) = match chosen {
-            ChosenTransport::Udp(ports) => {
-                let (transport, target) = self.open_udp(ports)?;
-                (transport, Some(target))
-            }
-            ChosenTransport::Interleaved(channels) => {
-                let rate = source.asset.plan.bits_per_second();
-                let (transport, target) = self.open_interleaved(channels, rate);
-                (transport, Some(target))
-            }
-            ChosenTransport::Multicast(_) => {
-                (SessionTransport::Multicast { peer: self.peer }, None)
-            }
-        };
+        let rate = source.asset.plan.bits_per_second();
+        let (transport, target) = self.open_transport(chosen, rate)?;
         let link = Arc::new(Link::default());
-        let number = server.sessions.number();
         let end = source.limit();
+        let number = self.server.sessions.number();
         let pacer = target.map(|target| {
             let stream = Box::new(PacedStream::new(source.clone(), target, link.clone()));
-            server.pacers.add(number, stream)
+            self.server.pacers.add(number, PacedSession::Stream(stream))
         });
-        let session = Arc::new(StreamSession {
-            number,
-            id: random_id(),
-            peer: self.peer.ip(),
-            source: source.clone(),
+        let stream = Arc::new(RtpStream {
+            track: 0,
+            ssrc: source.asset.plan.identity().ssrc,
+            clock_rate_hz: wire::mp2t::CLOCK_RATE_HZ,
             link,
-            pacer,
             transport,
-            cname: random_cname(),
+            receiver: Mutex::default(),
+        });
+        // A viewer of a channel joins where it is when he plays.
+        let resume = if source.asset.window().is_some() { u64::MAX } else { 0 };
+        let content = SessionContent::Stream(source);
+        Ok(self.enter(chosen, (number, content), stream, pacer, (resume..end, permit)))
+    }
+
+    fn open_track_session(
+        &self,
+        chosen: ChosenTransport,
+        (source, track): (Arc<TrackSource>, usize),
+        permit: SessionPermit,
+    ) -> std::io::Result<Arc<StreamSession>> {
+        let (stream, paced) = self.open_stream(chosen, &source, track)?;
+        let number = self.server.sessions.number();
+        let tracks = Box::new(PacedTracks::new(source.clone(), paced));
+        let pacer = self.server.pacers.add(number, PacedSession::Tracks(tracks));
+        let content = SessionContent::Tracks(source);
+        let whole = 0..u64::MAX;
+        Ok(self.enter(chosen, (number, content), stream, Some(pacer), (whole, permit)))
+    }
+
+    /// Opens the transport of a track; returns both of its halves.
+    fn open_stream(
+        &self,
+        chosen: ChosenTransport,
+        source: &Arc<TrackSource>,
+        track: usize,
+    ) -> std::io::Result<(Arc<RtpStream>, PacedTrack)> {
+        let presentation = &source.asset.presentation;
+        let about = &presentation.tracks()[track];
+        // The connection carries all tracks.
+        let (transport, target) = self.open_transport(chosen, presentation.bits_per_second())?;
+        let target = target.ok_or(std::io::ErrorKind::Unsupported)?;
+        let link = Arc::new(Link::default());
+        let payload_type = rtp_format(&about.codec, dynamic_payload_type(track)).payload_type;
+        let paced = PacedTrack::new(source, (track, payload_type), target, link.clone());
+        let stream = RtpStream {
+            track,
+            ssrc: about.identity.ssrc,
+            clock_rate_hz: about.codec.clock_rate_hz(),
+            link,
+            transport,
+            receiver: Mutex::default(),
+        };
+        Ok((Arc::new(stream), paced))
+    }
+
+    /// Enters a new session in the tables.
+    fn enter(
+        &self,
+        chosen: ChosenTransport,
+        (number, content): (u64, SessionContent),
+        stream: Arc<RtpStream>,
+        pacer: Option<Handle>,
+        (whole, permit): (Range<u64>, SessionPermit),
+    ) -> Arc<StreamSession> {
+        let server = &self.server;
+        let session = Arc::new(StreamSession::new(NewSession {
+            number,
+            peer: self.peer.ip(),
             connection: self.number,
-            control: Mutex::new(SessionControl {
+            content,
+            stream,
+            pacer,
+            control: SessionControl {
                 state: wire::rtsp::RtspSession::new(
                     server.now(),
                     server.config.session_timeout,
                     server.limits.limits.play_within,
                 ),
-                receiver: wire::rtcp::ReceiverView::default(),
-                // A viewer of a channel joins where it is when he plays.
-                resume: if source.asset.window().is_some() { u64::MAX } else { 0 },
-                end,
+                resume: whole.start,
+                end: whole.end,
+                is_paused: false,
                 report_at: Duration::ZERO,
                 shift: Shift::default(),
+                shift_ticks: 0,
                 bye_sent: false,
                 play: 0,
-            }),
-            permit: Mutex::new(Some(permit)),
-        });
+            },
+            permit,
+        }));
+        self.take_channels(chosen, &session);
+        server.sessions.insert(session.clone());
+        Meters::count(&server.meters.sessions_total);
+        session
+    }
+
+    /// Enters the channels of an interleaved transport.
+    fn take_channels(&self, chosen: ChosenTransport, session: &Arc<StreamSession>) {
         if let ChosenTransport::Interleaved(channels) = chosen {
             let mut by_channel = self.channels.lock().unwrap();
             for channel in [channels.rtp, channels.rtcp] {
-                by_channel.insert(channel, Arc::downgrade(&session));
+                by_channel.insert(channel, Arc::downgrade(session));
             }
         }
-        server.sessions.insert(session.clone());
-        Meters::count(&server.meters.sessions_total);
-        Ok(session)
+    }
+
+    /// Opens a transport; media to a group needs no target.
+    fn open_transport(
+        &self,
+        chosen: ChosenTransport,
+        bits_per_second: u64,
+    ) -> std::io::Result<(SessionTransport, Option<MediaTarget>)> {
+        Ok(match chosen {
+            ChosenTransport::Udp(ports) => {
+                let (transport, target) = self.open_udp(ports)?;
+                (transport, Some(target))
+            }
+            ChosenTransport::Interleaved(channels) => {
+                let (transport, target) = self.open_interleaved(channels, bits_per_second);
+                (transport, Some(target))
+            }
+            ChosenTransport::Multicast(_) => {
+                (SessionTransport::Multicast { peer: self.peer }, None)
+            }
+        })
     }
 
     fn open_udp(&self, ports: PortPair) -> std::io::Result<(SessionTransport, MediaTarget)> {
@@ -274,6 +409,18 @@ impl RtspConnection {
         }
         let target = MediaTarget::Stream(StreamTarget::new(output.clone(), channels.rtp));
         (SessionTransport::Interleaved { output, channels, peer: self.peer }, target)
+    }
+}
+
+/// Returns the index of the track that a SETUP names. Of a presentation with one track its address
+/// alone will do.
+fn track_of(request: &Request, presentation: &Presentation) -> Result<usize, Response> {
+    let tracks = presentation.tracks().len();
+    match asset_track(&request.path) {
+        Some(track) if track < tracks => Ok(track),
+        Some(_) => Err(Response::new(Status::NotFound, request)),
+        None if tracks == 1 => Ok(0),
+        None => Err(Response::new(Status::AggregateOperationNotAllowed, request)),
     }
 }
 

@@ -15,17 +15,23 @@ use std::sync::Arc;
 use wire::rtsp::SessionState;
 
 use crate::library::asset::Source;
+use crate::pacer::TrackStart;
 use crate::rtsp::stream_session::{Shift, StreamSession};
 
 /// A play to begin behind its reply.
 pub(super) struct Starting {
     pub(super) session: Arc<StreamSession>,
-    /// File or part of a channel that holds the first packet.
-    pub(super) source: Arc<Source>,
     /// Number of the PLAY in its session.
     pub(super) play: u64,
-    pub(super) shift: Shift,
-    pub(super) packets: Range<u64>,
+    pub(super) start: PlayStart,
+}
+
+/// What is played.
+pub(super) enum PlayStart {
+    /// Packets of a file or channel, of which `source` holds the first.
+    Stream { source: Arc<Source>, shift: Shift, packets: Range<u64> },
+    /// The tracks of a file.
+    Tracks(TrackStart),
 }
 
 impl Starting {
@@ -36,7 +42,12 @@ impl Starting {
             && control.play == self.play
             && control.state.state() == SessionState::Playing
         {
-            pacer.play(self.source, self.play, self.shift, self.packets);
+            match self.start {
+                PlayStart::Stream { source, shift, packets } => {
+                    pacer.play(source, self.play, shift, packets);
+                }
+                PlayStart::Tracks(start) => pacer.play_tracks(self.play, start),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stream_session: one client's stream on the control side, and the table of all sessions.
+//! stream_session: one client's session with its RTP streams on the control side, and the table of
+//! all sessions.
 //!
 //! A session is found by its RTSP identifier (128 random bits, and only from the address that
 //! created it), by its RTCP address, and by its number (pacer events). It ends once, by
@@ -12,12 +13,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
 
 use crate::library::asset::Source;
+use crate::library::track_asset::TrackSource;
 use crate::limits::SessionPermit;
 use crate::pacer::Handle;
 use crate::prefetch::{ReadyRange, SendForm};
@@ -159,18 +161,37 @@ impl Link {
     }
 }
 
+/// What a session plays.
+pub(crate) enum SessionContent {
+    /// A transport stream, or a channel.
+    Stream(Arc<Source>),
+    /// Tracks of a file.
+    Tracks(Arc<TrackSource>),
+}
+
+/// One RTP stream of a session: its only one, or a track.
+pub(crate) struct RtpStream {
+    /// Index of the track; 0 for a transport stream.
+    pub(crate) track: usize,
+    pub(crate) ssrc: u32,
+    pub(crate) clock_rate_hz: u32,
+    pub(crate) link: Arc<Link>,
+    pub(crate) transport: SessionTransport,
+    pub(crate) receiver: Mutex<wire::rtcp::ReceiverView>,
+}
+
 /// A session.
 pub(crate) struct StreamSession {
     pub(crate) number: u64,
     pub(crate) id: String,
     /// The host that created the session; only this host may command it.
     pub(crate) peer: IpAddr,
-    pub(crate) source: Arc<Source>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) content: SessionContent,
+    /// Its RTP streams; at least one.
+    streams: RwLock<Arc<[Arc<RtpStream>]>>,
     /// `None` for a session whose media goes to a group.
     pub(crate) pacer: Option<Handle>,
-    pub(crate) transport: SessionTransport,
-    /// Canonical name in the sender reports (RFC 7022).
+    /// Canonical name in the sender reports (RFC 7022), the same for all of its streams.
     pub(crate) cname: String,
     /// Number of the control connection that created the session.
     pub(crate) connection: u64,
@@ -179,8 +200,56 @@ pub(crate) struct StreamSession {
     pub(crate) permit: Mutex<Option<SessionPermit>>,
 }
 
+/// What a new session is made of.
+pub(crate) struct NewSession {
+    pub(crate) number: u64,
+    pub(crate) peer: IpAddr,
+    pub(crate) connection: u64,
+    pub(crate) content: SessionContent,
+    pub(crate) stream: Arc<RtpStream>,
+    pub(crate) pacer: Option<Handle>,
+    pub(crate) control: SessionControl,
+    pub(crate) permit: SessionPermit,
+}
+
 impl StreamSession {
-    /// Stops the session's media; returns the next packet once nothing more will be sent.
+    pub(crate) fn new(new: NewSession) -> StreamSession {
+        StreamSession {
+            number: new.number,
+            id: random_id(),
+            peer: new.peer,
+            content: new.content,
+            streams: RwLock::new(Arc::new([new.stream])),
+            pacer: new.pacer,
+            cname: random_cname(),
+            connection: new.connection,
+            control: Mutex::new(new.control),
+            permit: Mutex::new(Some(new.permit)),
+        }
+    }
+
+    /// Returns its RTP streams, in the order of their SETUPs.
+    pub(crate) fn streams(&self) -> Arc<[Arc<RtpStream>]> {
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the stream that was set up first.
+    pub(crate) fn first_stream(&self) -> Arc<RtpStream> {
+        self.streams()[0].clone()
+    }
+
+    /// True when its media uses its RTSP connection, and ends with it.
+    pub(crate) fn is_interleaved(&self) -> bool {
+        self.first_stream().transport.is_interleaved()
+    }
+
+    /// Returns the client's address, for the log.
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        self.first_stream().transport.peer()
+    }
+
+    /// Stops the session's media; returns the next packet (of tracks: its due time) once nothing
+    /// more will be sent.
     pub(crate) async fn pause(&self) -> Option<u64> {
         self.pacer.as_ref()?.pause().await
     }
@@ -189,12 +258,15 @@ impl StreamSession {
 /// The part of a session that commands and time change.
 pub(crate) struct SessionControl {
     pub(crate) state: wire::rtsp::RtspSession,
-    pub(crate) receiver: wire::rtcp::ReceiverView,
-    /// First packet of the next PLAY without a range, and its end.
+    /// First packet of the next PLAY without a range, and its end; due times for tracks.
     pub(crate) resume: u64,
     pub(crate) end: u64,
+    /// True when the next PLAY of tracks without a range goes on with each track's next packet.
+    pub(crate) is_paused: bool,
     /// Shift of the current or last play.
     pub(crate) shift: Shift,
+    /// The same for tracks: what is added to presentation time, in ticks.
+    pub(crate) shift_ticks: i64,
     /// Time of the next sender report.
     pub(crate) report_at: Duration,
     pub(crate) bye_sent: bool,
@@ -226,11 +298,28 @@ impl StreamSessions {
 
     pub(crate) fn insert(&self, session: Arc<StreamSession>) {
         let mut tables = self.tables.lock().unwrap();
-        if let Some(rtcp_peer) = session.transport.rtcp_peer() {
+        if let Some(rtcp_peer) = session.first_stream().transport.rtcp_peer() {
             tables.by_rtcp.insert(rtcp_peer, session.clone());
         }
         tables.by_number.insert(session.number, session.clone());
         tables.by_id.insert(session.id.clone(), session);
+    }
+
+    /// Adds a stream to a session; returns false if the session has ended or has the track.
+    pub(crate) fn add_stream(&self, session: &Arc<StreamSession>, stream: Arc<RtpStream>) -> bool {
+        let mut tables = self.tables.lock().unwrap();
+        if !tables.by_number.contains_key(&session.number) {
+            return false;
+        }
+        let mut streams = session.streams.write().unwrap_or_else(PoisonError::into_inner);
+        if streams.iter().any(|other| other.track == stream.track) {
+            return false;
+        }
+        if let Some(rtcp_peer) = stream.transport.rtcp_peer() {
+            tables.by_rtcp.insert(rtcp_peer, session.clone());
+        }
+        *streams = streams.iter().cloned().chain([stream]).collect();
+        true
     }
 
     /// Finds a session by RTSP identifier for commands from `peer`; `None` for other hosts'
@@ -256,17 +345,19 @@ impl StreamSessions {
         }
         tables.by_id.remove(&session.id);
         let same = |found: &Arc<StreamSession>| found.number == session.number;
-        if let Some(rtcp_peer) = session.transport.rtcp_peer()
-            && tables.by_rtcp.get(&rtcp_peer).is_some_and(same)
-        {
-            tables.by_rtcp.remove(&rtcp_peer);
-        }
         session.pacer.iter().for_each(Handle::remove);
         drop(session.permit.lock().unwrap().take());
-        if let SessionTransport::Udp(UdpTransport { rtcp_task: Some(task), .. }) =
-            &session.transport
-        {
-            task.abort();
+        for stream in session.streams().iter() {
+            if let Some(rtcp_peer) = stream.transport.rtcp_peer()
+                && tables.by_rtcp.get(&rtcp_peer).is_some_and(same)
+            {
+                tables.by_rtcp.remove(&rtcp_peer);
+            }
+            if let SessionTransport::Udp(UdpTransport { rtcp_task: Some(task), .. }) =
+                &stream.transport
+            {
+                task.abort();
+            }
         }
         true
     }
@@ -278,7 +369,7 @@ impl StreamSessions {
     /// Returns the number of sessions whose media uses their RTSP connection.
     pub(crate) fn interleaved(&self) -> usize {
         let tables = self.tables.lock().unwrap();
-        tables.by_number.values().filter(|session| session.transport.is_interleaved()).count()
+        tables.by_number.values().filter(|session| session.is_interleaved()).count()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -34,6 +34,7 @@ use super::response::{Echo, METHODS, Response};
 use super::status::Status;
 use super::transport::{self, TransportOffer};
 use crate::error::{Fault, Malformed};
+use crate::sdp;
 
 /// A request that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -286,17 +287,25 @@ fn accepts_sdp(accept: &str) -> bool {
 }
 
 /// The path of the asset that a request path names: without the slash that aggregate URLs end in,
-/// and without the name of the stream (`CONTROL`).
+/// and without the name of the stream (`CONTROL`) or of a track.
 ///
 /// `/its/path.ts`, `/its/path.ts/`, `/its/path.ts/stream` and `/its/path.ts/stream/` are one asset:
 /// clients build the last three from Content-Base and `a=control` (RFC 2326 C.1.1), each in its own
 /// way. A path that already names an asset is that asset: try it before this one.
 pub fn asset_path(path: &str) -> &str {
     let path = path.trim_end_matches('/');
-    match path.strip_suffix(crate::sdp::CONTROL) {
-        Some(parent) if parent.ends_with('/') => parent.trim_end_matches('/'),
+    match path.rsplit_once('/') {
+        Some((parent, last)) if last == sdp::CONTROL || sdp::track_index(last).is_some() => {
+            parent.trim_end_matches('/')
+        }
         _ => path,
     }
+}
+
+/// The index of the track that a request path names by its control name.
+pub fn asset_track(path: &str) -> Option<usize> {
+    let path = path.trim_end_matches('/');
+    path.rsplit_once('/').and_then(|(_, last)| sdp::track_index(last))
 }
 
 /// The URL to build upon: that of the asset with one slash at its end (Content-Base, C.1.1).

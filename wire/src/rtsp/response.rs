@@ -94,7 +94,8 @@ impl Response {
             .header("Transport", granted.to_string())
     }
 
-    /// 200 to PLAY: the range that is really played (§12.29) and the RTP packet it begins with.
+    /// 200 to PLAY: the range that is really played (§12.29) and the RTP packet with which each
+    /// stream begins.
     ///
     /// Scale or Speed, where the request had one, are answered with 1, the only rate there is:
     /// §12.34 wants the value chosen in the answer, not a refusal.
@@ -104,13 +105,16 @@ impl Response {
         play: &PlayRequest,
         start: Duration,
         end: Option<Duration>,
-        info: RtpInfo<'_>,
+        streams: &[RtpInfo<'_>],
     ) -> Self {
         let mut range = format!("npt={}-", Npt(start));
         if let Some(end) = end {
             let _ = write!(range, "{}", Npt(end));
         }
-        let rtp_info = format!("url={};seq={};rtptime={}", info.url, info.sequence, info.timestamp);
+        let info = |info: &RtpInfo<'_>| {
+            format!("url={};seq={};rtptime={}", info.url, info.sequence, info.timestamp)
+        };
+        let rtp_info = streams.iter().map(info).collect::<Vec<_>>().join(",");
         let mut response = Response::in_session(request, session).header("Range", range);
         if play.scale.is_some() {
             response = response.header("Scale", "1.0");

@@ -23,6 +23,7 @@ use super::channel_file::ChannelFile;
 use crate::channel::playlist::{EntryLookup, Playlist};
 use crate::channel::settings::ChannelConfig;
 use crate::channel::timeline::{Lineup, Timeline};
+use crate::library::asset::LibraryAsset;
 use crate::library::served_folder::Denied;
 use crate::library::{Library, NoAsset};
 
@@ -135,6 +136,9 @@ impl LineupWatch {
             }
             Err(error) => return Found::Unplayable(error.to_string()),
         };
+        let LibraryAsset::Stream(asset) = asset else {
+            return Found::Unplayable(TRANSPORT_STREAMS_ALONE.to_owned());
+        };
         if let Some(Found::File(file)) = before
             && file.asset.key == asset.key
         {
@@ -142,7 +146,7 @@ impl LineupWatch {
         }
         let (library, program) = (self.library.clone(), self.shared.config.program);
         let measured = tokio::task::spawn_blocking(move || {
-            let file = library.open(&asset).map_err(|error| error.to_string())?;
+            let file = library.open(&asset.name, &asset.key).map_err(|error| error.to_string())?;
             let file = file.file().try_clone().map_err(|error| error.to_string())?;
             ChannelFile::measure(asset, file, program).map_err(|error| error.to_string())
         });
@@ -180,3 +184,6 @@ fn look_up(
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Reason why a file of tracks is not played.
+const TRANSPORT_STREAMS_ALONE: &str = "not an MPEG transport stream, and a channel plays no other \
+    file; remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)";

@@ -166,7 +166,8 @@ fn push_json(text: &mut Text, row: &Row) {
     text.push(&format!("/{path}\""));
     match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
-            text.push(",\"live\":true,\"stream\":{\"address\":\"rtsp://");
+            push_rtsp(text, ",\"live\":true", &path);
+            text.push(",\"stream\":{\"address\":\"rtsp://");
             text.push_hole(Authority::Rtsp);
             text.push(&format!("/{path}\"}}"));
         }
@@ -180,20 +181,41 @@ fn push_json(text: &mut Text, row: &Row) {
         }
         (State::Download, None) => {
             if let Some(reason) = download_only(&row.name) {
-                text.push(&format!(",\"not_streamed\":{}", json(&reason)));
+                push_reason(text, &reason);
             }
         }
         (State::Ready(summary), _) => {
+            push_rtsp(text, &format!(",\"duration\":{}", json(&summary.duration_s)), &path);
+            if let Some(codecs) = &summary.codecs {
+                text.push(&format!(",\"codecs\":{}", json(codecs)));
+            }
+            if !summary.tracks.is_empty() {
+                text.push(&format!(",\"tracks\":{}", json(&summary.tracks)));
+            }
             text.push(",\"stream\":{\"address\":\"rtsp://");
             text.push_hole(Authority::Rtsp);
             let fields = json(summary.as_ref());
             let fields = fields.strip_prefix('{').expect("a struct is an object");
             text.push(&format!("/{path}\",{fields}"));
         }
-        (State::Refused(reason), _) => text.push(&format!(",\"not_streamed\":{}", json(reason))),
-        (State::Waiting, _) => text.push(&format!(",\"not_streamed\":{}", json(&WAITING))),
+        (State::Refused(reason), _) => push_reason(text, reason),
+        (State::Waiting, _) => push_reason(text, WAITING),
     }
     text.push("}");
+}
+
+/// Appends `before` and the address over RTSP.
+fn push_rtsp(text: &mut Text, before: &str, path: &str) {
+    text.push(before);
+    text.push(",\"rtsp\":\"rtsp://");
+    text.push_hole(Authority::Rtsp);
+    text.push(&format!("/{path}\""));
+}
+
+/// Appends why a media file is no stream; `not_streamed` is the older name.
+fn push_reason(text: &mut Text, reason: &str) {
+    let reason = json(&reason);
+    text.push(&format!(",\"reason\":{reason},\"not_streamed\":{reason}"));
 }
 
 fn push_html(text: &mut Text, row: &Row) {

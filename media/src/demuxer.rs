@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The demuxers of files with tracks, and the choice of one by a file's first bytes.
+
+use crate::mkv::{MkvDemuxer, is_mkv};
+use crate::plan::RtpIdentity;
+use crate::read_at::ReadAt;
+use crate::tracks::Presentation;
+use crate::{DemuxError, Refusal};
+
+/// A demuxer: reads where a file's samples lie, some at a time.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Demuxer {
+    /// Of Matroska and WebM.
+    Mkv(Box<MkvDemuxer>),
+}
+
+impl Demuxer {
+    /// The demuxer for a file of `file_bytes` that begins so; none for a file without tracks.
+    pub fn of(beginning: &[u8], file_bytes: u64) -> Option<Demuxer> {
+        is_mkv(beginning).then(|| Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes))))
+    }
+
+    /// Reads on, for about `samples` samples; true when all is read.
+    ///
+    /// # Errors
+    /// The file cannot be streamed, or cannot be read.
+    pub fn advance(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        samples: usize,
+    ) -> Result<bool, DemuxError> {
+        match self {
+            Demuxer::Mkv(demuxer) => demuxer.advance(file, samples),
+        }
+    }
+
+    /// The presentation of the file; `identity` draws SSRC and first values of each track's stream.
+    ///
+    /// # Errors
+    /// No track can be sent.
+    pub fn finish(self, identity: impl FnMut() -> RtpIdentity) -> Result<Presentation, Refusal> {
+        match self {
+            Demuxer::Mkv(demuxer) => demuxer.finish(identity),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Matroska and WebM: the tracks of a file and the places of their frames.
+//!
+//! Such a file has no table of its frames: their places stand in the heads of blocks all over the
+//! file. The demuxer goes from head to head and reads some kilobytes around each; the frames
+//! themselves are not parsed. Costs a read a block, about a microsecond each from the page cache.
+//!
+//! A block has the time at which its frame is presented and none of decoding. Times of decoding are
+//! the same times in order: the frame that is decoded n-th is due when the n-th is presented, moved
+//! ahead by as much as makes no frame late. Times are rounded to the file's scale, mostly
+//! milliseconds; those of sound are made whole again from the length of a frame.
+//!
+//! Sources: RFC 9559 (Matroska); RFC 8794 (EBML); WebM container guidelines.
+//! Does not decompress tracks, play encrypted ones or read cues. Does not follow linked segments.
+
+mod blocks;
+mod ebml;
+mod reorder;
+mod tracks;
+
+use crate::plan::RtpIdentity;
+use crate::read_at::ReadAt;
+use crate::tracks::{Container, LeftOut, Presentation};
+use crate::{DemuxError, Refusal};
+use ebml::{Element, NoElement, Window};
+use tracks::MkvTrack;
+
+/// True when a file that begins so is Matroska or WebM.
+pub fn is_mkv(beginning: &[u8]) -> bool {
+    beginning.starts_with(&EBML.to_be_bytes())
+}
+
+/// Goes through a file, some blocks a call.
+#[derive(Debug)]
+pub struct MkvDemuxer {
+    file_bytes: u64,
+    /// Offset of the next element.
+    at: u64,
+    /// Ends of the segment and the cluster around it; that of the file where theirs is unknown.
+    segment_end: Option<u64>,
+    cluster_end: Option<u64>,
+    cluster_time: i64,
+    /// Nanoseconds of a unit of time.
+    scale_ns: u64,
+    tracks: Vec<MkvTrack>,
+    left_out: Vec<LeftOut>,
+    has_tracks: bool,
+}
+
+impl MkvDemuxer {
+    /// A demuxer for a file of this size.
+    pub fn new(file_bytes: u64) -> MkvDemuxer {
+        MkvDemuxer {
+            file_bytes,
+            at: 0,
+            segment_end: None,
+            cluster_end: None,
+            cluster_time: 0,
+            scale_ns: 1_000_000,
+            tracks: Vec::new(),
+            left_out: Vec::new(),
+            has_tracks: false,
+        }
+    }
+
+    /// Goes on for about `samples` frames; true when all of the file is read.
+    ///
+    /// # Errors
+    /// The file is no such file, or cannot be read.
+    pub fn advance(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        samples: usize,
+    ) -> Result<bool, DemuxError> {
+        let window = Window::new(file, self.file_bytes);
+        for _ in 0..samples.max(1) {
+            if self.at >= self.segment_end.unwrap_or(self.file_bytes) {
+                return Ok(true);
+            }
+            match self.step(&window) {
+                Ok(()) => {}
+                // The last element of a recording that was cut off.
+                Err(StepEnd::CutOff) => {
+                    self.at = self.file_bytes;
+                    return Ok(true);
+                }
+                Err(StepEnd::Error(error)) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads one element.
+    fn step<F: ReadAt + ?Sized>(&mut self, window: &Window<'_, F>) -> Result<(), StepEnd> {
+        if self.cluster_end.is_some_and(|end| self.at >= end) {
+            self.cluster_end = None;
+        }
+        let limit = self.file_bytes;
+        let element = match window.element(self.at, limit) {
+            Ok(element) => element,
+            Err(_) if self.has_frames() => return Err(StepEnd::CutOff),
+            Err(error) => return Err(error.into()),
+        };
+        let end = element.end;
+        match element.id {
+            EBML => self.check_type(window, &element)?,
+            SEGMENT => {
+                self.segment_end = Some(end.unwrap_or(self.file_bytes));
+                self.at = element.body;
+                return Ok(());
+            }
+            INFO => self.read_info(&window.content(&element, INFO_BYTES_MAX)?),
+            TRACKS if !self.has_tracks => {
+                let content = window.content(&element, TRACKS_BYTES_MAX)?;
+                let (tracks, left_out) = tracks::read(&content, self.scale_ns, self.file_bytes);
+                (self.tracks, self.left_out, self.has_tracks) = (tracks, left_out, true);
+            }
+            CLUSTER => {
+                self.cluster_end = Some(end.unwrap_or(self.file_bytes));
+                self.at = element.body;
+                return Ok(());
+            }
+            TIMESTAMP => {
+                let content = window.content(&element, 8)?;
+                let time = ebml::unsigned(&content).and_then(|time| i64::try_from(time).ok());
+                // Later times than these are refused as those of a sample.
+                self.cluster_time = time.unwrap_or(i64::MAX / 2);
+            }
+            SIMPLE_BLOCK => {
+                let end = end.ok_or_else(|| broken(element.offset, "a block of unknown size"))?;
+                self.read_block(window, element.body..end, None)?;
+            }
+            BLOCK_GROUP => {
+                let end = end.ok_or_else(|| broken(element.offset, "a block of unknown size"))?;
+                self.read_group(window, element.body..end)?;
+            }
+            _ => {}
+        }
+        // Of unknown size are segments and clusters alone (RFC 9559 §5).
+        self.at = end.ok_or_else(|| broken(element.offset, "an element of unknown size"))?;
+        Ok(())
+    }
+
+    fn has_frames(&self) -> bool {
+        self.tracks.iter().any(|track| track.frames() > 0)
+    }
+
+    fn check_type<F: ReadAt + ?Sized>(
+        &self,
+        window: &Window<'_, F>,
+        element: &Element,
+    ) -> Result<(), StepEnd> {
+        let content = window.content(element, INFO_BYTES_MAX)?;
+        let of_type = ebml::children(&content).find(|(id, _)| *id == DOC_TYPE);
+        match of_type.map(|(_, name)| name) {
+            Some(b"matroska" | b"webm") => Ok(()),
+            _ => Err(broken(element.offset, "a document that is neither Matroska nor WebM").into()),
+        }
+    }
+
+    fn read_info(&mut self, content: &[u8]) {
+        for (id, value) in ebml::children(content) {
+            if id == TIMESTAMP_SCALE
+                && let Some(scale_ns @ 1..=SCALE_NS_MAX) = ebml::unsigned(value)
+            {
+                self.scale_ns = scale_ns;
+            }
+        }
+    }
+
+    /// Reads a block with what is told about it. It is a random-access point if it refers to no
+    /// other.
+    fn read_group<F: ReadAt + ?Sized>(
+        &mut self,
+        window: &Window<'_, F>,
+        content: std::ops::Range<u64>,
+    ) -> Result<(), StepEnd> {
+        let (mut at, mut block, mut is_key) = (content.start, None, true);
+        while at < content.end {
+            let element = window.element(at, content.end)?;
+            let end = element.end.ok_or_else(|| broken(at, "an element of unknown size"))?;
+            match element.id {
+                BLOCK => block = Some(element.body..end),
+                REFERENCE_BLOCK => is_key = false,
+                _ => {}
+            }
+            at = end;
+        }
+        match block {
+            Some(block) => self.read_block(window, block, Some(is_key)),
+            None => Ok(()),
+        }
+    }
+
+    fn read_block<F: ReadAt + ?Sized>(
+        &mut self,
+        window: &Window<'_, F>,
+        content: std::ops::Range<u64>,
+        is_key: Option<bool>,
+    ) -> Result<(), StepEnd> {
+        let block = blocks::read(window, content.start, content.end)?;
+        let track = self.tracks.iter_mut().find(|track| track.number() == block.track);
+        let Some(track) = track else { return Ok(()) };
+        let time = self.cluster_time.saturating_add(block.time.into());
+        let is_key = is_key.unwrap_or(block.is_key);
+        for (index, &(file_offset, bytes)) in block.frames.iter().enumerate() {
+            // Frames of a lace follow the first by the length of a frame.
+            let time = (index == 0).then_some(time);
+            track.push((file_offset, bytes), time, is_key).map_err(|fault| {
+                let (track, sample) = (track.id(), track.frames());
+                DemuxError::from(Refusal::Sample { container: NAME, track, sample, fault })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The presentation of the file; `identity` draws SSRC and first values of each track's stream.
+    ///
+    /// # Errors
+    /// No track can be sent.
+    pub fn finish(
+        self,
+        mut identity: impl FnMut() -> RtpIdentity,
+    ) -> Result<Presentation, Refusal> {
+        if !self.has_tracks {
+            let what = "no tracks".to_owned();
+            return Err(Refusal::Broken { container: NAME, offset: 0, what });
+        }
+        let mut left_out = self.left_out;
+        let mut tracks = Vec::new();
+        for track in self.tracks {
+            let id = track.id();
+            match track.finish(identity()) {
+                Ok(Some(track)) => tracks.push(track),
+                Ok(None) => {
+                    let reason = "it has no frame with which play can start".to_owned();
+                    left_out.push(LeftOut { id, reason });
+                }
+                Err((sample, fault)) => {
+                    return Err(Refusal::Sample { container: NAME, track: id, sample, fault });
+                }
+            }
+        }
+        Presentation::assemble(Container::Matroska, self.file_bytes, tracks, left_out)
+    }
+}
+
+/// End of a step that did not go on.
+enum StepEnd {
+    /// The file ends within an element.
+    CutOff,
+    Error(DemuxError),
+}
+
+impl From<DemuxError> for StepEnd {
+    fn from(error: DemuxError) -> StepEnd {
+        StepEnd::Error(error)
+    }
+}
+
+impl From<NoElement> for DemuxError {
+    fn from(error: NoElement) -> DemuxError {
+        match error {
+            NoElement::Broken { offset, what } => broken(offset, what),
+            NoElement::Unreadable(error) => DemuxError::Unreadable(error),
+        }
+    }
+}
+
+impl From<NoElement> for StepEnd {
+    fn from(error: NoElement) -> StepEnd {
+        StepEnd::Error(error.into())
+    }
+}
+
+fn broken(offset: u64, what: &str) -> DemuxError {
+    Refusal::Broken { container: NAME, offset, what: what.to_owned() }.into()
+}
+
+const NAME: &str = Container::Matroska.name();
+
+/// Largest description of the tracks: parameter sets and attached fonts are not in it.
+const TRACKS_BYTES_MAX: u64 = 1 << 20;
+const INFO_BYTES_MAX: u64 = 64 << 10;
+/// A unit of a second: a larger one is no clock.
+const SCALE_NS_MAX: u64 = 1_000_000_000;
+
+const EBML: u32 = 0x1a45_dfa3;
+const DOC_TYPE: u32 = 0x4282;
+const SEGMENT: u32 = 0x1853_8067;
+const INFO: u32 = 0x1549_a966;
+const TIMESTAMP_SCALE: u32 = 0x2a_d7b1;
+const TRACKS: u32 = 0x1654_ae6b;
+const CLUSTER: u32 = 0x1f43_b675;
+const TIMESTAMP: u32 = 0xe7;
+const SIMPLE_BLOCK: u32 = 0xa3;
+const BLOCK_GROUP: u32 = 0xa0;
+const BLOCK: u32 = 0xa1;
+const REFERENCE_BLOCK: u32 = 0xfb;

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tracks of a Matroska file: what each holds, and its frames on their way into a table.
+//!
+//! Sources: RFC 9559 §5.1.4 (Tracks), §5.1.4.1.31 (ContentEncodings); Matroska codec
+//! specifications (codec identifiers and their private data).
+//! Does not read blocks.
+
+use super::ebml;
+use super::reorder::Reorder;
+use crate::plan::RtpIdentity;
+use crate::tracks::records;
+use crate::tracks::{
+    Codec, LeftOut, MediaSample, SampleFault, SampleTableBuilder, Track, TrackMedia,
+};
+
+/// A track whose frames are taken.
+#[derive(Debug)]
+pub(super) struct MkvTrack {
+    number: u64,
+    id: u32,
+    codec: Codec,
+    language: Option<[u8; 3]>,
+    /// Nanoseconds of the file's unit of time.
+    scale_ns: u64,
+    /// Units of this track's media time a second.
+    timescale: u32,
+    /// Length of a frame in these units, where it is known.
+    frame_units: Option<i64>,
+    /// Time of the next frame, if it follows the last without a gap.
+    next: i64,
+    /// What is to be taken off times of presentation, in units.
+    delay: i64,
+    reorder: Reorder<Frame>,
+    /// The frame before, until the time of its end is known.
+    last: Option<MediaSample>,
+    /// Most by which a time of decoding is later than that of presentation.
+    lead: i64,
+    table: SampleTableBuilder,
+    frames: usize,
+}
+
+/// Place and kind of a frame.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    file_offset: u64,
+    bytes: u32,
+    is_key: bool,
+}
+
+/// Tracks that are taken, and those that are not.
+pub(super) fn read(
+    content: &[u8],
+    scale_ns: u64,
+    file_bytes: u64,
+) -> (Vec<MkvTrack>, Vec<LeftOut>) {
+    let (mut tracks, mut left_out) = (Vec::new(), Vec::new());
+    for (_, entry) in ebml::children(content).filter(|(id, _)| *id == TRACK_ENTRY) {
+        let entry = Entry::read(entry);
+        let id = u32::try_from(entry.number).unwrap_or(u32::MAX);
+        match entry.codec() {
+            Ok(codec) => tracks.push(MkvTrack::new(&entry, id, codec, scale_ns, file_bytes)),
+            Err(reason) => left_out.push(LeftOut { id, reason }),
+        }
+    }
+    (tracks, left_out)
+}
+
+/// Fields of a TrackEntry.
+#[derive(Default)]
+struct Entry<'a> {
+    number: u64,
+    codec_id: &'a str,
+    private: &'a [u8],
+    frame_ns: Option<u64>,
+    delay_ns: u64,
+    language: Option<[u8; 3]>,
+    rate_hz: f64,
+    channels: u64,
+    is_encoded: bool,
+}
+
+impl<'a> Entry<'a> {
+    fn read(content: &'a [u8]) -> Entry<'a> {
+        let mut entry = Entry { rate_hz: 8000.0, channels: 1, ..Entry::default() };
+        for (id, value) in ebml::children(content) {
+            let number = || ebml::unsigned(value).unwrap_or(0);
+            match id {
+                TRACK_NUMBER => entry.number = number(),
+                CODEC_ID => entry.codec_id = text(value),
+                CODEC_PRIVATE => entry.private = value,
+                DEFAULT_DURATION => entry.frame_ns = Some(number()).filter(|&ns| ns > 0),
+                CODEC_DELAY => entry.delay_ns = number(),
+                LANGUAGE => entry.language = value.try_into().ok(),
+                CONTENT_ENCODINGS => entry.is_encoded = true,
+                AUDIO => {
+                    for (id, value) in ebml::children(value) {
+                        match id {
+                            SAMPLING_FREQUENCY => {
+                                entry.rate_hz = ebml::float(value).unwrap_or(entry.rate_hz);
+                            }
+                            CHANNELS => entry.channels = ebml::unsigned(value).unwrap_or(1),
+                            _ => {}
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        entry
+    }
+
+    fn codec(&self) -> Result<Codec, String> {
+        let name = self.codec_id;
+        if self.is_encoded {
+            return Err(format!(
+                "{name} compressed or encrypted by the container: its frames are not in the file \
+                 as they are sent; remux it without (mkvmerge --compression -1:none)"
+            ));
+        }
+        let rate_hz = self.rate_hz as u32;
+        let channels = self.channels.clamp(1, 8) as u8;
+        let is_rate = (1..=192_000).contains(&rate_hz);
+        let rated = |codec| match is_rate {
+            true => Ok(codec),
+            false => Err("a sampling frequency that no sound has"),
+        };
+        let read = match name {
+            "V_MPEG4/ISO/AVC" => records::avc(self.private),
+            "V_MPEGH/ISO/HEVC" => records::hevc(self.private),
+            "V_AV1" => records::av1(self.private),
+            "A_AAC" => records::aac(self.private),
+            "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => rated(Codec::MpegAudio),
+            "A_OPUS" if channels <= 2 => Ok(Codec::Opus { channels }),
+            "A_OPUS" => Err("RFC 7587 carries one or two channels"),
+            "A_AC3" => rated(Codec::Ac3 { rate_hz, channels }),
+            "A_EAC3" => rated(Codec::Eac3 { rate_hz, channels }),
+            _ => Err("no packets are laid out for it; transcode it (ffmpeg -c:v libx264 -c:a aac)"),
+        };
+        read.map_err(|reason| format!("{name}: {reason}"))
+    }
+}
+
+impl MkvTrack {
+    fn new(entry: &Entry<'_>, id: u32, codec: Codec, scale_ns: u64, file_bytes: u64) -> MkvTrack {
+        let is_video = codec.media() == TrackMedia::Video;
+        let timescale = match &codec {
+            // Sound is counted in its samples, so that the length of a frame is a whole number.
+            Codec::Aac(config) => config.rate_hz,
+            Codec::MpegAudio => entry.rate_hz as u32,
+            Codec::Ac3 { rate_hz, .. } | Codec::Eac3 { rate_hz, .. } => *rate_hz,
+            Codec::Opus { .. } => 48_000,
+            _ => 90_000,
+        };
+        let units = |ns: u64| (u128::from(ns) * u128::from(timescale) / 1_000_000_000) as i64;
+        let frame_units = match &codec {
+            Codec::Aac(_) => Some(1024),
+            Codec::MpegAudio if timescale >= 32_000 => Some(1152),
+            Codec::MpegAudio => Some(576),
+            Codec::Ac3 { .. } => Some(1536),
+            _ => entry.frame_ns.map(units).filter(|_| !is_video),
+        };
+        MkvTrack {
+            number: entry.number,
+            id,
+            codec,
+            language: entry.language,
+            scale_ns,
+            timescale,
+            frame_units,
+            next: 0,
+            delay: units(entry.delay_ns.min(SECOND_NS)),
+            reorder: Reorder::new(is_video),
+            last: None,
+            lead: 0,
+            table: SampleTableBuilder::new(timescale, file_bytes),
+            frames: 0,
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Number of frames so far.
+    pub(super) fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Adds a frame, presented at `time` in the file's units; without one it follows the last.
+    pub(super) fn push(
+        &mut self,
+        (file_offset, bytes): (u64, u32),
+        time: Option<i64>,
+        is_key: bool,
+    ) -> Result<(), SampleFault> {
+        let presented = match time {
+            None => self.next,
+            Some(time) => {
+                let ns = i128::from(time) * i128::from(self.scale_ns);
+                let units = ns * i128::from(self.timescale) / i128::from(SECOND_NS);
+                let units = i64::try_from(units).unwrap_or(TIME_MAX).clamp(-TIME_MAX, TIME_MAX);
+                // Rounding of the file's times is undone where frames follow each other.
+                let rounding = i128::from(self.scale_ns) * 2 * i128::from(self.timescale);
+                let rounding = (rounding / i128::from(SECOND_NS)) as i64;
+                let follows = self.frame_units.is_some()
+                    && self.frames > 0
+                    && (units - self.next).abs() <= rounding;
+                if follows { self.next } else { units }
+            }
+        };
+        self.next = presented + self.frame_units.unwrap_or(0);
+        self.frames += 1;
+        let frame = Frame { file_offset, bytes, is_key };
+        match self.reorder.push(frame, presented) {
+            Some(decoded) => self.enter(decoded),
+            None => Ok(()),
+        }
+    }
+
+    /// Enters a frame whose times are known into the table; the one before then ends.
+    fn enter(&mut self, (frame, decode, presented): (Frame, i64, i64)) -> Result<(), SampleFault> {
+        self.lead = self.lead.max(decode - presented);
+        let time = (decode + BIAS).max(0) as u64;
+        let offset =
+            i32::try_from(presented - decode).map_err(|_| SampleFault::Time { decode: time })?;
+        let sample = MediaSample {
+            file_offset: frame.file_offset,
+            bytes: frame.bytes,
+            decode: time,
+            offset,
+            duration: 0,
+            is_start: frame.is_key,
+        };
+        match self.last.replace(sample) {
+            Some(last) => {
+                let duration = u32::try_from(time - last.decode).unwrap_or(u32::MAX);
+                self.table.push(MediaSample { duration, ..last })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The track; none without a frame with which play can start. The error names the frame.
+    pub(super) fn finish(
+        mut self,
+        identity: RtpIdentity,
+    ) -> Result<Option<Track>, (usize, SampleFault)> {
+        while let Some(decoded) = self.reorder.pop() {
+            let at = self.table.len();
+            self.enter(decoded).map_err(|fault| (at, fault))?;
+        }
+        if let Some(last) = self.last.take() {
+            let at = self.table.len();
+            let known = self.frame_units.and_then(|units| u32::try_from(units).ok());
+            let duration = known.unwrap_or_else(|| self.table.last_duration());
+            self.table.push(MediaSample { duration, ..last }).map_err(|fault| (at, fault))?;
+        }
+        let Some(mut samples) = self.table.finish() else { return Ok(None) };
+        // So much earlier is each frame decoded that none is decoded after it is presented.
+        let lead = i32::try_from(self.lead).unwrap_or(i32::MAX);
+        samples.present_later(lead);
+        let shift = -BIAS - i64::from(lead) - self.delay;
+        let Self { id, codec, language, .. } = self;
+        Ok(Some(Track { id, codec, language, samples, shift, identity }))
+    }
+}
+
+/// The printable beginning of a string, which may be padded with zeros.
+fn text(value: &[u8]) -> &str {
+    let end = value.iter().position(|&byte| !byte.is_ascii_graphic()).unwrap_or(value.len());
+    std::str::from_utf8(&value[..end]).expect("printable ASCII")
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Latest time in units of a track: two thousand years at 48 kHz.
+const TIME_MAX: i64 = 1 << 52;
+/// Added to times of decoding, which may lie before zero in a file and not in a table.
+const BIAS: i64 = 1 << 32;
+
+const TRACK_ENTRY: u32 = 0xae;
+const TRACK_NUMBER: u32 = 0xd7;
+const CODEC_ID: u32 = 0x86;
+const CODEC_PRIVATE: u32 = 0x63a2;
+const CODEC_DELAY: u32 = 0x56aa;
+const DEFAULT_DURATION: u32 = 0x23_e383;
+const LANGUAGE: u32 = 0x22_b59c;
+const CONTENT_ENCODINGS: u32 = 0x6d80;
+const AUDIO: u32 = 0xe1;
+const SAMPLING_FREQUENCY: u32 = 0xb5;
+const CHANNELS: u32 = 0x9f;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! summary: description of an asset in the index.
+
+use media::TICKS_PER_SECOND;
+use media::tracks::TrackMedia;
+use serde::Serialize;
+
+use crate::library::asset::LibraryAsset;
+
+/// Description of an asset in the index.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct StreamSummary {
+    /// Seconds of media.
+    pub duration_s: f64,
+    /// Mean bit rate of what is sent, without RTP headers.
+    pub bits_per_second: u64,
+    /// RTP packets of a transport stream; those of tracks are laid out when they are played.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Number of positions where play can start.
+    pub entries: usize,
+    /// Codecs by their RFC 6381 names; absent when a stream's codec has no name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub codecs: Option<String>,
+    /// Elementary streams of a transport stream: PID and stream type (ISO/IEC 13818-1 table 2-34).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<(u16, u8)>,
+    /// Tracks that are RTP streams of their own, in the order of the session description.
+    #[serde(skip)]
+    pub tracks: Vec<TrackSummary>,
+    /// Tracks that are not sent, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// Number of positions where packet synchronisation was lost.
+    pub sync_losses: u64,
+}
+
+/// A track in the index.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TrackSummary {
+    /// Its number in the file.
+    pub id: u32,
+    /// `video` or `audio`.
+    pub media: &'static str,
+    /// Codec by its RFC 6381 name.
+    pub codec: String,
+    /// Language (ISO 639-2); absent where the file names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Mean bit rate, without any headers.
+    pub bits_per_second: u64,
+    /// Number of its samples: pictures, or frames of sound.
+    pub samples: usize,
+}
+
+impl StreamSummary {
+    pub(super) fn of(asset: &LibraryAsset) -> StreamSummary {
+        match asset {
+            LibraryAsset::Stream(asset) => {
+                let plan = &asset.plan;
+                StreamSummary {
+                    duration_s: seconds(plan.duration_ticks()),
+                    bits_per_second: plan.bits_per_second(),
+                    packets: Some(plan.packets()),
+                    entries: plan.entries().len(),
+                    codecs: plan.codecs().map(str::to_owned),
+                    streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
+                    tracks: Vec::new(),
+                    left_out: Vec::new(),
+                    sync_losses: plan.losses_seen(),
+                }
+            }
+            LibraryAsset::Tracks(asset) => {
+                let presentation = &asset.presentation;
+                let left_out = presentation.left_out().iter();
+                StreamSummary {
+                    duration_s: seconds(presentation.presented_end_ticks()),
+                    bits_per_second: presentation.bits_per_second(),
+                    packets: None,
+                    entries: presentation.entries(),
+                    codecs: Some(presentation.codecs()),
+                    streams: Vec::new(),
+                    tracks: (0..presentation.tracks().len())
+                        .map(|index| TrackSummary::of(presentation, index))
+                        .collect(),
+                    left_out: left_out.map(|t| format!("track {}: {}", t.id, t.reason)).collect(),
+                    sync_losses: 0,
+                }
+            }
+        }
+    }
+}
+
+impl TrackSummary {
+    fn of(presentation: &media::Presentation, index: usize) -> TrackSummary {
+        let track = &presentation.tracks()[index];
+        TrackSummary {
+            id: track.id,
+            media: match track.codec.media() {
+                TrackMedia::Video => "video",
+                TrackMedia::Audio => "audio",
+            },
+            codec: track.codec.name(),
+            language: track.language_name(),
+            bits_per_second: presentation.track_bits_per_second(index),
+            samples: track.samples.len(),
+        }
+    }
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / TICKS_PER_SECOND as f64
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! play: PLAY of a transport stream or a channel, and PAUSE of any session.
+//!
+//! A PLAY becomes a position in the plan; it begins when its reply is written
+//! ([`super::starting`]).
+//!
+//! Sources: RFC 2326 §10.5, §10.6, §12.33.
+//! Does not send media.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wire::rtsp::{PlayRequest, Request, Response, RtpInfo, SessionState, Status};
+
+use super::RtspConnection;
+use super::play_range::{Wanted, duration, resolve};
+use super::starting::{PlayStart, Starting};
+use super::stream_session::{SessionContent, Shift, StreamSession};
+use crate::library::asset::Source;
+
+impl RtspConnection {
+    pub(super) async fn play(
+        &self,
+        request: &Request,
+        play: &PlayRequest,
+    ) -> Result<Response, Response> {
+        let session = self.session(request)?;
+        match &session.content {
+            SessionContent::Stream(source) => {
+                self.play_stream(request, play, &session, source).await
+            }
+            SessionContent::Tracks(source) => {
+                self.play_tracks(request, play, &session, source).await
+            }
+        }
+    }
+
+    async fn play_stream(
+        &self,
+        request: &Request,
+        play: &PlayRequest,
+        session: &Arc<StreamSession>,
+        source: &Arc<Source>,
+    ) -> Result<Response, Response> {
+        if session.pacer.is_none() {
+            session.control.lock().unwrap().state.play(self.server.now());
+            return Ok(Response::play_group(request, &session.id));
+        }
+        let (source, stream) = (source.current(), session.first_stream());
+        let limit = source.limit();
+        // Checked first: a refused request must not stop a running play.
+        let wanted = match play.range {
+            Some(range) => resolve(&source, range)
+                .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
+            None => Wanted { from: None, end: None },
+        };
+        let before = {
+            let mut control = session.control.lock().unwrap();
+            let before = control.state.play(self.server.now());
+            let end = play.range.map(|_| wanted.end.unwrap_or(limit));
+            let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
+            if before == SessionState::Playing && is_same {
+                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
+                let packets = stream.link.progress().next..control.end;
+                return Ok(self.playing(request, session, (play, &source), control.shift, packets));
+            }
+            before
+        };
+        let standing = match before {
+            SessionState::Playing => session.pause().await,
+            SessionState::Ready => None,
+        };
+        let (number, shift, packets) = {
+            let mut control = session.control.lock().unwrap();
+            let from = wanted.from.or(standing).unwrap_or(control.resume);
+            // A PLAY without a range after the end of a file starts from the beginning.
+            let from = source.playable(from);
+            let end = match (wanted.end, play.range) {
+                (Some(end), _) => end,
+                (None, Some(_)) => limit,
+                (None, None) if control.end > from => control.end,
+                (None, None) => limit,
+            };
+            (control.resume, control.end) = (from, end);
+            // Repeated: the end of the previous play may have been reported meanwhile.
+            control.state.play(self.server.now());
+            let sent = stream.link.progress();
+            if sent.packets > 0 {
+                control.shift = control.shift.jump(&source, sent.next, from);
+            }
+            // The next jump is counted from here, even if nothing is sent before it.
+            stream.link.start_at(from);
+            control.bye_sent = false;
+            control.play += 1;
+            control.report_at = self.server.now() + FIRST_REPORT;
+            (control.play, control.shift, from..end)
+        };
+        if let Some(layout) = stream.transport.image_layout()
+            && !source.is_image_asked(layout)
+        {
+            let provider = (self.server.clone(), source.clone());
+            // It opens a file, so it runs on a thread that may block.
+            tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1, layout));
+        }
+        let starting = Starting {
+            session: session.clone(),
+            play: number,
+            start: PlayStart::Stream {
+                source: source.holding(packets.start),
+                shift,
+                packets: packets.clone(),
+            },
+        };
+        *self.starting.lock().unwrap() = Some(starting);
+        Ok(self.playing(request, session, (play, &source), shift, packets))
+    }
+
+    /// Returns the answer to PLAY: the range really played and the RTP coordinates of its first
+    /// packet.
+    fn playing(
+        &self,
+        request: &Request,
+        session: &StreamSession,
+        (play, source): (&PlayRequest, &Arc<Source>),
+        shift: Shift,
+        packets: Range<u64>,
+    ) -> Response {
+        let source = source.holding(packets.start);
+        let (asset, plan) = (&source.asset, &source.asset.plan);
+        let url = format!(
+            "{}{}",
+            wire::rtsp::content_base(&self.url(request, &asset.name)),
+            wire::sdp::CONTROL
+        );
+        let first = asset.first_packet();
+        let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
+        let info = RtpInfo {
+            url: &url,
+            sequence: plan
+                .identity()
+                .first_sequence
+                .wrapping_add(part.start as u16)
+                .wrapping_add(shift.sequence),
+            timestamp: source.timestamp_of(packets.start).wrapping_add(shift.timestamp),
+        };
+        // Length by RTP timestamps, which clients relate to this range (§12.33).
+        let length = plan.ticks(part.end).saturating_sub(plan.ticks(part.start));
+        let start = asset.first_ticks() + plan.presented_ticks(part.start.min(plan.packets() - 1));
+        let is_open = asset.continues() && part.end > source.end();
+        let end = (!is_open).then(|| duration(start + length));
+        Response::play(request, &session.id, play, duration(start), end, &[info])
+    }
+
+    pub(super) async fn pause(&self, request: &Request) -> Result<Response, Response> {
+        let session = self.session(request)?;
+        let before = session
+            .control
+            .lock()
+            .unwrap()
+            .state
+            .pause(self.server.now())
+            .map_err(|no| Response::not_in_this_state(request, no.allow))?;
+        if before == SessionState::Playing
+            && let Some(next) = session.pause().await
+        {
+            let mut control = session.control.lock().unwrap();
+            (control.resume, control.is_paused) = (next, true);
+        }
+        Ok(Response::in_session(request, &session.id))
+    }
+}
+
+/// Time to the first sender report: early, so that a client can soon relate the stream to
+/// wall-clock time.
+pub(super) const FIRST_REPORT: Duration = Duration::from_millis(500);
