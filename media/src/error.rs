@@ -170,7 +170,7 @@ pub enum Refusal {
     },
 }
 
-/// Reason why the tables of a file are not read on.
+/// Reason why a demuxer ends before the end of its file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemuxError {

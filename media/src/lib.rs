@@ -20,6 +20,7 @@ mod asset_plan;
 mod demuxer;
 mod error;
 pub mod mkv;
+pub mod mp4;
 pub mod payload;
 pub mod plan;
 mod read_at;

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sample descriptions: the codec of a track, from the entries of its `stsd` box.
+//!
+//! An entry is read in memory and has at most 1 MiB with all others. One that is not streamed has a
+//! reason with a cure in place of a codec.
+//!
+//! Sources: ISO/IEC 14496-12 §8.5.2, §12.1.3, §12.2.3; QuickTime File Format, "Sound Sample
+//! Descriptions" (versions 1 and 2, `wave`); ISO/IEC 14496-14 §5.6 (esds) and the list of object
+//! types at mp4ra.org; "Encapsulation of Opus in ISO Base Media File Format" §4.3; ETSI TS 102 366
+//! annex F (dac3, dec3).
+//! Does not read parameter sets, or samples.
+
+use mp4_atom::{Ac3SpecificBox, Atom, Av1c, Dops, Ec3SpecificBox, Esds, Hvcc};
+
+use super::aac;
+use super::boxes::{FileBox, FourCode, Input, broken, spelled};
+use crate::DemuxError;
+use crate::tracks::{Av1Config, Codec, H264Config, H265Config};
+
+const DESCRIPTIONS_BYTES_MAX: u64 = 1 << 20;
+
+/// Descriptions of a track that are read: one is the rule.
+const DESCRIPTIONS_MAX: usize = 16;
+
+/// Bytes of an entry before its fields: size, type, reserved ones and the data reference.
+const ENTRY_HEADER_BYTES: usize = 16;
+
+/// Offset of the boxes in the body of an entry of pictures, and in one of sound.
+const PICTURE_FIELDS: usize = 78;
+const SOUND_FIELDS: usize = 28;
+
+/// Fields that QuickTime's versions of an entry of sound have beyond those.
+const SOUND_FIELDS_1: usize = 16;
+const SOUND_FIELDS_2: usize = 36;
+
+/// A sample description.
+#[derive(Debug)]
+pub(super) struct Description {
+    pub(super) code: FourCode,
+    /// The number of the data reference, from 1 on.
+    pub(super) data_reference: u16,
+    /// The codec, or why it is not streamed.
+    pub(super) codec: Result<Codec, String>,
+}
+
+/// The descriptions of a track.
+pub(super) fn descriptions(
+    input: &Input<'_>,
+    found: &FileBox,
+) -> Result<Vec<Description>, DemuxError> {
+    let body = found.read_body(input, DESCRIPTIONS_BYTES_MAX)?;
+    let Some((&[.., a, b, c, d], mut rest)) = body.split_first_chunk::<8>() else {
+        return Err(broken(found.start, "stsd without a number of entries"));
+    };
+    let count = u32::from_be_bytes([a, b, c, d]);
+    let mut all = Vec::new();
+    for number in 1..=count.min(DESCRIPTIONS_MAX as u32) {
+        let entry = rest.first_chunk::<ENTRY_HEADER_BYTES>().and_then(|header| {
+            let &[a, b, c, d, code @ .., _, _, _, _, _, _, e, f] = header;
+            let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+            let (entry, behind) = rest.split_at_checked(bytes)?;
+            let body = entry.get(8..).filter(|body| body.len() >= ENTRY_HEADER_BYTES - 8)?;
+            Some((code, u16::from_be_bytes([e, f]), body, behind))
+        });
+        let Some((code, data_reference, body, behind)) = entry else {
+            let what = format!("stsd whose entry {number} of {count} does not lie in it");
+            return Err(broken(found.start, what));
+        };
+        all.push(Description { code, data_reference, codec: codec(code, body) });
+        rest = behind;
+    }
+    Ok(all)
+}
+
+/// The codec of an entry.
+///
+/// # Errors
+/// The reason why the track is left out.
+fn codec(code: FourCode, body: &[u8]) -> Result<Codec, String> {
+    match &code {
+        b"avc1" | b"avc3" => h264(picture_box(body, b"avcC")?),
+        b"hvc1" | b"hev1" => h265(picture_box(body, b"hvcC")?),
+        b"av01" => av1(picture_box(body, b"av1C")?),
+        b"mp4a" => mpeg4_sound(&Sound::of(body)?),
+        // The second is QuickTime's name for layer III, by its number in WAVE files.
+        b".mp3" | b"ms\0\x55" => Ok(Codec::MpegAudio),
+        b"Opus" => opus(Sound::of(body)?.config(b"dOps")?),
+        b"ac-3" => ac3(&Sound::of(body)?),
+        b"ec-3" => eac3(&Sound::of(body)?),
+        _ => Err(unsupported(code).to_owned()),
+    }
+}
+
+/// The reason why an entry of this type is not streamed, with the cure.
+fn unsupported(code: FourCode) -> &'static str {
+    match &code {
+        b"encv" | b"enca" | b"enct" | b"drmi" | b"drms" => "encrypted; decrypt it first",
+        b"tx3g" | b"text" | b"sbtl" | b"subt" | b"wvtt" | b"stpp" | b"c608" | b"c708" | b"mp4s" => {
+            "subtitles or chapters, which are not sent; burn subtitles into the pictures (ffmpeg \
+             -i IN -vf subtitles=IN OUT.mp4)"
+        }
+        b"tmcd" | b"rtp " | b"srtp" | b"fdp " | b"mett" | b"metx" | b"mebx" | b"urim" | b"camm"
+        | b"gpmd" | b"evte" => "neither pictures nor sound; nothing is lost without it",
+        _ => {
+            "a codec that is not streamed; encode it anew (ffmpeg -i IN -c:v libx264 -c:a aac \
+             OUT.mp4)"
+        }
+    }
+}
+
+/// The body of the first box of this type among `boxes`, which are walked as far as they make
+/// sense.
+fn find<'a>(mut boxes: &'a [u8], wanted: &FourCode) -> Option<&'a [u8]> {
+    loop {
+        let &[a, b, c, d, ref code @ ..] = boxes.first_chunk::<8>()?;
+        let bytes = match u32::from_be_bytes([a, b, c, d]) as usize {
+            0 => boxes.len(),
+            bytes => bytes,
+        };
+        let (found, behind) = boxes.split_at_checked(bytes)?;
+        let body = found.get(8..)?;
+        if code == wanted {
+            return Some(body);
+        }
+        boxes = behind;
+    }
+}
+
+fn missing(wanted: &FourCode) -> String {
+    format!("no {} box in its sample description; {REMUX}", spelled(*wanted))
+}
+
+/// The body of a box in an entry of pictures.
+fn picture_box<'a>(body: &'a [u8], wanted: &FourCode) -> Result<&'a [u8], String> {
+    body.get(PICTURE_FIELDS..).and_then(|boxes| find(boxes, wanted)).ok_or_else(|| missing(wanted))
+}
+
+/// A configuration box.
+fn decoded<T: Atom>(body: &[u8]) -> Result<T, String> {
+    T::decode_body(&mut &*body).map_err(|error| {
+        format!("a broken {} box in its sample description: {error}; {REMUX}", T::KIND)
+    })
+}
+
+const REMUX: &str = "remux it (ffmpeg -i IN -map 0 -c copy OUT.mp4)";
+
+/// The bytes of a NAL unit's length. Three are allowed by no decoder interface and by no payload
+/// format here.
+fn length_bytes(minus_one: u8) -> Result<u8, String> {
+    match minus_one & 3 {
+        2 => Err(format!("NAL units with lengths of 3 bytes; {REMUX}")),
+        other => Ok(other + 1),
+    }
+}
+
+/// ISO/IEC 14496-15 §5.3.3.1.2. Not left to mp4-atom, which refuses a record whose last fields, of
+/// no use here, are cut off; old writers did that.
+fn h264(record: &[u8]) -> Result<Codec, String> {
+    let config = || {
+        let (&[1, profile, constraints, level, length, count], mut rest) =
+            record.split_first_chunk::<6>()?
+        else {
+            return None;
+        };
+        let mut sets = |count: u8| {
+            let mut sets = Vec::new();
+            for _ in 0..count {
+                let (bytes, behind) = rest.split_first_chunk::<2>()?;
+                let (set, behind) = behind.split_at_checked(u16::from_be_bytes(*bytes).into())?;
+                sets.push(set.to_vec());
+                rest = behind;
+            }
+            let count = rest.split_off_first().copied().unwrap_or(0);
+            Some((sets, count))
+        };
+        let (sequence_sets, count) = sets(count & 0x1f)?;
+        let (picture_sets, _) = sets(count)?;
+        let profile = [profile, constraints, level];
+        Some((length, H264Config { length_bytes: 4, profile, sequence_sets, picture_sets }))
+    };
+    let (length, config) =
+        config().ok_or_else(|| format!("a broken avcC box in its sample description; {REMUX}"))?;
+    Ok(Codec::H264(H264Config { length_bytes: length_bytes(length)?, ..config }))
+}
+
+fn h265(record: &[u8]) -> Result<Codec, String> {
+    let config: Hvcc = decoded(record)?;
+    let profile = record[1..].first_chunk().ok_or_else(|| missing(b"hvcC"))?;
+    let sets = |kind: u8| {
+        let of_kind = config.arrays.iter().filter(|array| array.nal_unit_type == kind);
+        of_kind.flat_map(|array| array.nalus.iter().cloned()).collect()
+    };
+    Ok(Codec::H265(H265Config {
+        length_bytes: length_bytes(config.length_size_minus_one)?,
+        profile: *profile,
+        // Types of NAL units: ITU-T H.265 table 7-1.
+        video_sets: sets(32),
+        sequence_sets: sets(33),
+        picture_sets: sets(34),
+    }))
+}
+
+fn av1(record: &[u8]) -> Result<Codec, String> {
+    let config: Av1c = decoded(record)?;
+    let bit_depth = match (config.high_bitdepth, config.twelve_bit) {
+        (false, _) => 8,
+        (true, false) => 10,
+        (true, true) => 12,
+    };
+    Ok(Codec::Av1(Av1Config {
+        profile: config.seq_profile,
+        level: config.seq_level_idx_0,
+        is_high_tier: config.seq_tier_0,
+        bit_depth,
+        units: config.config_obus,
+    }))
+}
+
+/// An entry of sound.
+struct Sound<'a> {
+    channels: u8,
+    rate_hz: u32,
+    /// The boxes behind its fields, and where else they may begin.
+    boxes: [&'a [u8]; 2],
+}
+
+impl Sound<'_> {
+    fn of(body: &[u8]) -> Result<Sound<'_>, String> {
+        let short = || format!("a sample description of {} bytes; {REMUX}", body.len());
+        let (fields, boxes) = body.split_first_chunk::<SOUND_FIELDS>().ok_or_else(short)?;
+        let version = u16::from_be_bytes([fields[8], fields[9]]);
+        let mut channels = u32::from(u16::from_be_bytes([fields[16], fields[17]]));
+        // 16 bits before the point and 16 behind it.
+        let mut rate_hz = u32::from(u16::from_be_bytes([fields[24], fields[25]]));
+        let more = match version {
+            1 => SOUND_FIELDS_1,
+            2 => SOUND_FIELDS_2,
+            _ => 0,
+        };
+        if let Some(&[_, _, _, _, rate @ .., a, b, c, d]) =
+            boxes.first_chunk::<16>().filter(|_| version == 2)
+        {
+            rate_hz = f64::from_be_bytes(rate) as u32;
+            channels = u32::from_be_bytes([a, b, c, d]);
+        }
+        let quicktime = boxes.get(more..).unwrap_or_default();
+        // Version 1 of ISO/IEC 14496-12 §12.2.3 has no more fields than version 0.
+        let channels = channels.min(u8::MAX.into()) as u8;
+        Ok(Sound { channels, rate_hz, boxes: [quicktime, boxes] })
+    }
+
+    /// The body of a box in the entry, or in the box in which QuickTime hides those of a decoder.
+    fn config(&self, wanted: &FourCode) -> Result<&[u8], String> {
+        let places = self.boxes.iter().flat_map(|&boxes| {
+            [find(boxes, wanted), find(boxes, b"wave").and_then(|wave| find(wave, wanted))]
+        });
+        places.flatten().next().ok_or_else(|| missing(wanted))
+    }
+
+    /// The rate of the codec, or where it tells none that of the entry.
+    fn rate(&self, rate_hz: Option<u32>) -> Result<u32, String> {
+        let rate_hz = rate_hz.unwrap_or(self.rate_hz);
+        if rate_hz == 0 {
+            return Err(format!("sound of 0 samples a second; {REMUX}"));
+        }
+        Ok(rate_hz)
+    }
+}
+
+/// Object types: mp4ra.org, "Object types".
+fn mpeg4_sound(sound: &Sound<'_>) -> Result<Codec, String> {
+    let record = sound.config(b"esds")?;
+    let config = decoded::<Esds>(record)?.es_desc.dec_config;
+    match config.object_type_indication {
+        // MPEG-4, and MPEG-2 AAC in its three profiles.
+        0x40 | 0x66..=0x68 => {
+            let specific = config.dec_specific.map(|specific| specific.raw).unwrap_or_default();
+            let config = aac::config(specific, sound.channels)
+                .ok_or_else(|| format!("AAC without a known AudioSpecificConfig; {REMUX}"))?;
+            Ok(Codec::Aac(config))
+        }
+        0x69 | 0x6b => Ok(Codec::MpegAudio),
+        0xa5 => Ok(Codec::Ac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),
+        0xa6 => Ok(Codec::Eac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),
+        other => Err(format!("object type 0x{other:02x}: {}", unsupported(*b"mp4a"))),
+    }
+}
+
+fn opus(record: &[u8]) -> Result<Codec, String> {
+    let config: Dops = decoded(record)?;
+    let channels = config.output_channel_count;
+    // RFC 7587 §2: streams of one or two channels; family 1 describes the same for these.
+    if !matches!(channels, 1 | 2) {
+        return Err(format!(
+            "Opus of {channels} channels, where RFC 7587 has 1 or 2; encode it anew (ffmpeg -i IN \
+             -c:v copy -c:a aac OUT.mp4)"
+        ));
+    }
+    Ok(Codec::Opus { channels })
+}
+
+/// Channels by audio coding mode, ETSI TS 102 366 table 4.3; in mode 0 they are two programmes.
+const CHANNELS: [u8; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
+
+/// Sampling rates by `fscod`, ETSI TS 102 366 table 4.1. The fourth is half of one of them, and the
+/// box does not say of which.
+const RATES_HZ: [u32; 3] = [48_000, 44_100, 32_000];
+
+fn ac3(sound: &Sound<'_>) -> Result<Codec, String> {
+    let config: Ac3SpecificBox = decoded(sound.config(b"dac3")?)?;
+    let rate_hz = sound.rate(RATES_HZ.get(usize::from(config.fscod)).copied())?;
+    let channels = CHANNELS[usize::from(config.acmod & 7)] + u8::from(config.lfeon);
+    Ok(Codec::Ac3 { rate_hz, channels })
+}
+
+/// The first independent substream is what every decoder plays.
+fn eac3(sound: &Sound<'_>) -> Result<Codec, String> {
+    let config: Ec3SpecificBox = decoded(sound.config(b"dec3")?)?;
+    let first = config.substreams.first().ok_or_else(|| missing(b"dec3"))?;
+    let rate_hz = sound.rate(RATES_HZ.get(usize::from(first.fscod)).copied())?;
+    let channels = CHANNELS[usize::from(first.acmod & 7)] + u8::from(first.lfeon);
+    Ok(Codec::Eac3 { rate_hz, channels })
+}

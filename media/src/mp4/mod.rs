@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! ISO base media files (MP4, QuickTime): the demuxer.
+//!
+//! An [`Mp4Demuxer`] makes the [`Presentation`] of a file from its `moov` and `moof` boxes; the bytes
+//! of samples are not read. Boxes of all other types are stepped over, wherever they lie. Tables are
+//! read in slices, so the memory needed is that of the sample tables it makes
+//! ([`crate::tracks::SampleTable`]) and 0.3 MB.
+//!
+//! A track that cannot be sent is left out with its reason: a codec without a payload format here,
+//! subtitles, encryption, samples in another file, more than one sample description, or an edit list
+//! of more than one piece. A broken structure refuses the file, with the offset of the box.
+//!
+//! Sources: ISO/IEC 14496-12 (boxes, tables, fragments, edit lists); ISO/IEC 14496-14 and -15, and
+//! those named in the parts (codecs); QuickTime File Format.
+//! Does not lay packets out, or correct what a file says.
+
+mod aac;
+mod boxes;
+mod edits;
+mod entries;
+mod fragments;
+mod movie;
+mod slices;
+mod tables;
+
+use crate::plan::RtpIdentity;
+use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
+
+use boxes::{FileBox, Input, broken, with_input};
+use fragments::Fragment;
+use movie::Movie;
+use tables::{NoTable, TableReader};
+
+/// Name of the kind of file in refusals.
+const CONTAINER: &str = "MP4";
+
+/// Boxes that are in no other: two for each fragment, and a file of 100 hours has fragments of a
+/// tenth of a second at the shortest.
+const OUTERMOST_MAX: u32 = 1 << 23;
+
+/// Samples that are read in the time in which a box is found.
+const SAMPLES_PER_BOX: usize = 16;
+
+/// True when a file that begins so is an ISO base media file. Eight bytes suffice. Files before the
+/// standard have no `ftyp` box and begin with another.
+pub fn is_mp4(beginning: &[u8]) -> bool {
+    let Some(&[a, b, c, d, ref code @ ..]) = beginning.first_chunk::<8>() else { return false };
+    let bytes = u32::from_be_bytes([a, b, c, d]);
+    match code {
+        b"ftyp" | b"moov" | b"wide" | b"free" | b"skip" | b"pnot" => bytes == 1 || bytes >= 8,
+        // Size 0: to the end of the file.
+        b"mdat" => !(2..8).contains(&bytes),
+        _ => false,
+    }
+}
+
+/// Makes the presentation of an ISO base media file.
+#[derive(Debug)]
+pub struct Mp4Demuxer {
+    file_bytes: u64,
+    /// Offset of the next box that is in no other.
+    next: u64,
+    /// Number of those so far.
+    outermost: u32,
+    movie: Option<Movie>,
+    has_fragments: bool,
+    work: Work,
+}
+
+/// The part of the file that is being read.
+#[derive(Debug)]
+enum Work {
+    /// The boxes that are in no other.
+    Outermost,
+    /// The tables of a track, by its index; not opened yet where there is no reader.
+    Tables(usize, Option<Box<TableReader>>),
+    Fragment(Fragment),
+    /// All is read.
+    Done,
+}
+
+impl Mp4Demuxer {
+    /// A demuxer of a file with this size, at its beginning.
+    pub fn new(file_bytes: u64) -> Mp4Demuxer {
+        Mp4Demuxer {
+            file_bytes,
+            next: 0,
+            outermost: 0,
+            movie: None,
+            has_fragments: false,
+            work: Work::Outermost,
+        }
+    }
+
+    /// Reads on, for about `samples` samples; true when all is read. Between calls nothing is held
+    /// but memory, so many files share a thread. The file is the same in every call.
+    ///
+    /// # Errors
+    /// The file cannot be streamed, or not be read. No further call is allowed then.
+    pub fn advance(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        samples: usize,
+    ) -> Result<bool, DemuxError> {
+        let mut budget = samples.max(1);
+        with_input(file, self.file_bytes, |input| {
+            while budget > 0 {
+                match &mut self.work {
+                    Work::Done => return Ok(true),
+                    Work::Outermost => {
+                        let boxes = self.next_box(input)?;
+                        budget = budget.saturating_sub(boxes * SAMPLES_PER_BOX);
+                    }
+                    Work::Tables(..) => self.read_tables(input, &mut budget)?,
+                    Work::Fragment(fragment) => {
+                        let movie = self.movie.as_mut().expect("fragments come behind it");
+                        if fragment.advance(input, movie, &mut budget)? {
+                            self.work = Work::Outermost;
+                        }
+                    }
+                }
+            }
+            Ok(matches!(self.work, Work::Done))
+        })
+    }
+
+    /// Looks at the next box that is in no other; returns the number of boxes that were found.
+    fn next_box(&mut self, input: &Input<'_>) -> Result<usize, DemuxError> {
+        let Some(found) = FileBox::outermost(input, self.next)? else {
+            if self.movie.is_none() {
+                return Err(broken(self.file_bytes, "no moov box"));
+            }
+            self.work = Work::Done;
+            return Ok(1);
+        };
+        self.next = found.end;
+        self.outermost += 1;
+        if self.outermost > OUTERMOST_MAX {
+            return Err(broken(found.start, format!("more than {OUTERMOST_MAX} boxes")));
+        }
+        match (&found.code, &self.movie) {
+            // A second one repeats the first, where a recorder wrote both.
+            (b"moov", None) => {
+                let movie = Movie::read(input, &found)?;
+                let tracks = movie.tracks.len();
+                self.movie = Some(movie);
+                self.work = Work::Tables(0, None);
+                // About as many boxes as a track has.
+                Ok(1 + 24 * tracks)
+            }
+            (b"moof", None) => Err(broken(found.start, "moof in front of moov")),
+            (b"moof", Some(movie)) => {
+                let (fragment, boxes) = Fragment::read(input, &found, movie)?;
+                self.has_fragments = true;
+                self.work = Work::Fragment(fragment);
+                Ok(1 + boxes)
+            }
+            _ => Ok(1),
+        }
+    }
+
+    /// Reads the tables of the tracks in `moov`, for at most `budget` samples.
+    fn read_tables(&mut self, input: &Input<'_>, budget: &mut usize) -> Result<(), DemuxError> {
+        let Work::Tables(index, reader) = &mut self.work else { return Ok(()) };
+        let movie = self.movie.as_mut().expect("tables are those of its tracks");
+        let Some(track) = movie.tracks.get_mut(*index) else {
+            self.work = Work::Outermost;
+            return Ok(());
+        };
+        *budget -= 1;
+        let is_new = reader.is_none();
+        if is_new && !track.is_left_out() {
+            let opened = TableReader::open(input, &track.tables).map_err(|fault| match fault {
+                NoTable::Error(error) => error,
+                NoTable::Sample(sample, fault) => track.refuse(sample as usize, fault),
+            })?;
+            *reader = opened.map(Box::new);
+        }
+        let mut is_read = reader.is_none();
+        while let Some(tables) = reader.as_mut().filter(|_| *budget > 0) {
+            let Some(sample) = tables.next(input)? else {
+                is_read = true;
+                break;
+            };
+            *budget -= 1;
+            track.push(sample)?;
+            if track.is_left_out() {
+                is_read = true;
+                break;
+            }
+        }
+        if is_read {
+            (*index, *reader) = (*index + 1, None);
+        }
+        Ok(())
+    }
+
+    /// The presentation; `identity` draws SSRC and first values for each track.
+    ///
+    /// # Errors
+    /// No track can be sent, there are too many, or their times are beyond what a plan holds.
+    ///
+    /// # Panics
+    /// [`advance`](Self::advance) has not returned true.
+    pub fn finish(self, identity: impl FnMut() -> RtpIdentity) -> Result<Presentation, Refusal> {
+        assert!(matches!(self.work, Work::Done), "the file is not read to its end");
+        let movie = self.movie.expect("a file without it is refused");
+        let (tracks, left_out) = movie.finish(identity);
+        let container = if self.has_fragments { Container::FragmentedMp4 } else { Container::Mp4 };
+        Presentation::assemble(container, self.file_bytes, tracks, left_out)
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The movie box: tracks, their descriptions, edits and times, and the places of their tables.
+//!
+//! Sources: ISO/IEC 14496-12 §8.2 (moov, mvhd), §8.3 (trak, tkhd), §8.4 (mdia, mdhd), §8.7.2 (dref),
+//! §8.8.1 (mvex), §8.8.3 (trex).
+//! Reads no table of samples.
+
+use mp4_atom::{Elst, Mdhd, Mvhd, Tkhd, Trex};
+
+use super::CONTAINER;
+use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
+use super::edits::Edit;
+use super::entries::{Description, descriptions};
+use super::tables::{Described, TableBoxes};
+use crate::plan::RtpIdentity;
+use crate::tracks::{LeftOut, SampleFault, SampleTableBuilder, TRACKS_MAX, Track, TrackMedia};
+use crate::{DemuxError, Refusal};
+
+/// Tracks that are looked at. Files of many languages and their subtitles have a few dozen.
+const TRACKS_READ_MAX: usize = 256;
+
+const REFERENCES_BYTES_MAX: u64 = 64 << 10;
+
+/// What `moov` tells.
+#[derive(Debug)]
+pub(super) struct Movie {
+    /// Units of a second of edit lists; at least 1.
+    timescale: u32,
+    pub(super) tracks: Vec<TrackState>,
+    /// Defaults of fragments.
+    pub(super) defaults: Vec<Trex>,
+}
+
+/// A track while its samples are collected.
+#[derive(Debug)]
+pub(super) struct TrackState {
+    pub(super) id: u32,
+    language: Option<[u8; 3]>,
+    edit: Edit,
+    descriptions: Vec<Description>,
+    /// References of data that are in another file, by number from 1 on.
+    outside: Vec<u16>,
+    /// Number of the description that the samples have, from 1 on; 0 before the first sample.
+    chosen: u32,
+    /// True when it is one of sound.
+    is_sound: bool,
+    pub(super) tables: TableBoxes,
+    /// Samples so far, or why the track is left out.
+    samples: Result<SampleTableBuilder, String>,
+}
+
+impl Movie {
+    pub(super) fn read(input: &Input<'_>, found: &FileBox) -> Result<Movie, DemuxError> {
+        let [header, fragments] = found.find(input, [b"mvhd", b"mvex"])?;
+        let header = found.needed(header, b"mvhd")?;
+        let timescale = header.decode::<Mvhd>(input)?.timescale;
+        if timescale == 0 {
+            return Err(broken(header.start, "mvhd with a time scale of 0"));
+        }
+        let mut tracks: Vec<TrackState> = Vec::new();
+        found.children(input, |child| {
+            if &child.code != b"trak" {
+                return Ok(());
+            }
+            let track = TrackState::read(input, &child)?;
+            if tracks.iter().any(|other| other.id == track.id) {
+                return Err(broken(child.start, format!("a second track {}", track.id)));
+            }
+            tracks.push(track);
+            if tracks.len() > TRACKS_READ_MAX {
+                let (found, limit) = (tracks.len(), TRACKS_MAX);
+                return Err(Refusal::TooManyTracks { container: CONTAINER, found, limit }.into());
+            }
+            Ok(())
+        })?;
+        let mut defaults = Vec::new();
+        if let Some(fragments) = fragments {
+            fragments.children(input, |child| {
+                let is_known = |track: u32| tracks.iter().any(|state| state.id == track);
+                if &child.code == b"trex" && defaults.len() < TRACKS_READ_MAX {
+                    defaults.extend(
+                        Some(child.decode::<Trex>(input)?).filter(|found| is_known(found.track_id)),
+                    );
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Movie { timescale, tracks, defaults })
+    }
+
+    /// The tracks that are sent, and those that are not.
+    pub(super) fn finish(
+        self,
+        mut identity: impl FnMut() -> RtpIdentity,
+    ) -> (Vec<Track>, Vec<LeftOut>) {
+        let (mut tracks, mut left_out) = (Vec::new(), Vec::new());
+        for state in self.tracks {
+            let (id, code) = (state.id, state.code());
+            match state.finish(self.timescale, &mut identity) {
+                Ok(track) => tracks.push(track),
+                Err(reason) => {
+                    let reason = format!("track {id} ({code}): {reason}");
+                    left_out.push(LeftOut { id, reason });
+                }
+            }
+        }
+        (tracks, left_out)
+    }
+}
+
+impl TrackState {
+    fn read(input: &Input<'_>, found: &FileBox) -> Result<TrackState, DemuxError> {
+        let [header, edits, media] = found.find(input, [b"tkhd", b"edts", b"mdia"])?;
+        let id = found.needed(header, b"tkhd")?.decode::<Tkhd>(input)?.track_id;
+        let edits = match edits {
+            Some(edits) => edits.find(input, [b"elst"])?[0],
+            None => None,
+        };
+        let edit = match edits {
+            Some(list) => Edit::of(&list.decode::<Elst>(input)?),
+            None => Ok(Edit::default()),
+        };
+        let media = found.needed(media, b"mdia")?;
+        let [header, information] = media.find(input, [b"mdhd", b"minf"])?;
+        let header = media.needed(header, b"mdhd")?;
+        let times: Mdhd = header.decode(input)?;
+        if times.timescale == 0 {
+            return Err(broken(header.start, "mdhd with a time scale of 0"));
+        }
+        let information = media.needed(information, b"minf")?;
+        let [table, data] = information.find(input, [b"stbl", b"dinf"])?;
+        let table = information.needed(table, b"stbl")?;
+        let (tables, descriptions) = find_tables(input, table)?;
+        let outside = match data {
+            Some(data) => outside_references(input, &data)?,
+            None => Vec::new(),
+        };
+        let builder = SampleTableBuilder::new(times.timescale, input.bytes());
+        let mut track = TrackState {
+            id,
+            language: language(&times.language),
+            edit: edit.clone().unwrap_or_default(),
+            descriptions,
+            outside,
+            chosen: 0,
+            is_sound: false,
+            tables,
+            samples: edit.map(|_| builder),
+        };
+        // The tables of a track that cannot be sent are not read. The reason is that of the codec,
+        // where there is one.
+        let fits = |number| track.check_description(number).err();
+        let reasons = (1..=track.descriptions.len() as u32).map(fits).collect::<Option<Vec<_>>>();
+        if let Some(reasons) = reasons {
+            let none = || "no sample description; remux it".to_owned();
+            track.samples = Err(reasons.into_iter().next().unwrap_or_else(none));
+        }
+        Ok(track)
+    }
+
+    /// True when the track's samples are not collected.
+    pub(super) fn is_left_out(&self) -> bool {
+        self.samples.is_err()
+    }
+
+    /// Time of decoding of a sample that follows the last without a gap.
+    pub(super) fn end(&self) -> u64 {
+        self.samples.as_ref().map_or(0, SampleTableBuilder::end)
+    }
+
+    /// The code of the description in use, for people.
+    fn code(&self) -> String {
+        let index = (self.chosen as usize).saturating_sub(1);
+        let description = self.descriptions.get(index).or(self.descriptions.first());
+        description.map_or("no description".to_owned(), |found| spelled(found.code))
+    }
+
+    /// Adds a sample; nothing happens where the track is left out.
+    #[inline]
+    pub(super) fn push(&mut self, (mut sample, description): Described) -> Result<(), DemuxError> {
+        if description != self.chosen {
+            self.choose(description);
+        }
+        // Flags of fragments often deny it of sound, of which every frame is one.
+        sample.is_start |= self.is_sound;
+        let Ok(samples) = &mut self.samples else { return Ok(()) };
+        let number = samples.len();
+        samples.push(sample).map_err(|fault| self.refuse(number, fault))
+    }
+
+    /// The refusal of a sample.
+    pub(super) fn refuse(&self, sample: usize, fault: SampleFault) -> DemuxError {
+        Refusal::Sample { container: CONTAINER, track: self.id, sample, fault }.into()
+    }
+
+    /// Takes the description of the samples that follow.
+    fn choose(&mut self, description: u32) {
+        if self.is_left_out() {
+            return;
+        }
+        if self.chosen != 0 {
+            self.samples = Err(format!(
+                "samples of descriptions {} and {description}, and a stream has one; encode it \
+                 anew (ffmpeg -i IN OUT.mp4)",
+                self.chosen
+            ));
+            return;
+        }
+        match self.check_description(description) {
+            Ok(()) => {
+                self.chosen = description;
+                let codec = self.descriptions[description as usize - 1].codec.as_ref();
+                self.is_sound = codec.is_ok_and(|codec| codec.media() == TrackMedia::Audio);
+            }
+            Err(reason) => self.samples = Err(reason),
+        }
+    }
+
+    /// Checks that samples of this description can be sent.
+    fn check_description(&self, description: u32) -> Result<(), String> {
+        let found = self.descriptions.get((description as usize).wrapping_sub(1));
+        let Some(found) = found else {
+            let count = self.descriptions.len();
+            return Err(format!(
+                "samples of description {description}, and {count} are known; remux it"
+            ));
+        };
+        if self.outside.contains(&found.data_reference) {
+            return Err("samples in another file; put them into one (ffmpeg -i IN -map 0 -c copy \
+                        OUT.mp4)"
+                .to_owned());
+        }
+        found.codec.as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    fn finish(
+        mut self,
+        movie_timescale: u32,
+        identity: &mut impl FnMut() -> RtpIdentity,
+    ) -> Result<Track, String> {
+        let samples = self.samples?;
+        if samples.is_empty() {
+            return Err("no samples".to_owned());
+        }
+        let samples = samples.finish().ok_or(
+            "no random-access point; encode it with key frames (ffmpeg -i IN -c:v libx264 -g 50 \
+             OUT.mp4)",
+        )?;
+        let shift = self.edit.shift(movie_timescale, &samples)?;
+        let codec = self.descriptions.swap_remove(self.chosen as usize - 1).codec?;
+        let (id, language) = (self.id, self.language);
+        Ok(Track { id, codec, language, samples, shift, identity: identity() })
+    }
+}
+
+/// The places of the tables, and the sample descriptions.
+fn find_tables(
+    input: &Input<'_>,
+    table: FileBox,
+) -> Result<(TableBoxes, Vec<Description>), DemuxError> {
+    let [of_samples, sizes, compact_sizes, chunks, offsets, long_offsets, durations] =
+        table.find(input, [b"stsd", b"stsz", b"stz2", b"stsc", b"stco", b"co64", b"stts"])?;
+    let [presentation, starts] = table.find(input, [b"ctts", b"stss"])?;
+    let of_samples = table.needed(of_samples, b"stsd")?;
+    let tables = TableBoxes {
+        table,
+        sizes,
+        compact_sizes,
+        chunks,
+        offsets,
+        long_offsets,
+        durations,
+        presentation,
+        starts,
+    };
+    Ok((tables, descriptions(input, &of_samples)?))
+}
+
+/// The language, unless it is undetermined or one of the Macintosh numbers of QuickTime.
+fn language(name: &str) -> Option<[u8; 3]> {
+    let letters: [u8; 3] = name.as_bytes().try_into().ok()?;
+    let is_name = letters.iter().all(u8::is_ascii_lowercase) && &letters != b"und";
+    is_name.then_some(letters)
+}
+
+/// Numbers of the data references that are not this file. Bit 0 of an entry's flags says that it
+/// is, for QuickTime's aliases as for URLs.
+fn outside_references(input: &Input<'_>, data: &FileBox) -> Result<Vec<u16>, DemuxError> {
+    let mut outside = Vec::new();
+    let Some(found) = data.find(input, [b"dref"])?[0] else { return Ok(outside) };
+    let body = found.read_body(input, REFERENCES_BYTES_MAX)?;
+    let mut rest = body.get(FULL_BYTES as usize + 4..).unwrap_or_default();
+    for number in 1..=u16::MAX {
+        let Some(&[a, b, c, d, .., flags]) = rest.first_chunk::<12>() else { break };
+        if flags & 1 == 0 {
+            outside.push(number);
+        }
+        let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
+        match rest.get(bytes.max(12)..) {
+            Some(behind) => rest = behind,
+            None => {
+                let what = format!("dref whose entry {number} does not lie in it");
+                return Err(broken(found.start, what));
+            }
+        }
+    }
+    Ok(outside)
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sample tables of a track in `moov`, read side by side.
+//!
+//! Sizes, places, durations, presentation offsets and random-access points stand in tables of
+//! their own, each with an entry for a sample, a run of samples or a chunk. Each table is read
+//! once, from front to back, a slice of 48 KiB at a time: 288 KiB for the track that is being read,
+//! however long it is.
+//!
+//! Entries that are missing are refused; entries past the last sample are ignored, as players do.
+//!
+//! Sources: ISO/IEC 14496-12 §8.6.1 (stts, ctts), §8.6.2 (stss), §8.7.3 (stsz, stz2), §8.7.4 (stsc),
+//! §8.7.5 (stco, co64).
+
+use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
+use super::slices::Slices;
+use crate::DemuxError;
+use crate::tracks::{MediaSample, SAMPLES_MAX, SampleFault};
+
+/// Runs of no sample in a row: a few are written by editing programs, millions by nobody.
+const EMPTY_RUNS_MAX: u32 = 1024;
+
+/// Where a track's tables lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TableBoxes {
+    /// The sample table box, which holds the others.
+    pub(super) table: FileBox,
+    pub(super) sizes: Option<FileBox>,
+    pub(super) compact_sizes: Option<FileBox>,
+    pub(super) chunks: Option<FileBox>,
+    pub(super) offsets: Option<FileBox>,
+    pub(super) long_offsets: Option<FileBox>,
+    pub(super) durations: Option<FileBox>,
+    pub(super) presentation: Option<FileBox>,
+    pub(super) starts: Option<FileBox>,
+}
+
+/// A sample and the number of its description, from 1 on.
+pub(super) type Described = (MediaSample, u32);
+
+/// Reads the samples of a track.
+#[derive(Debug)]
+pub(super) struct TableReader {
+    sizes: Sizes,
+    chunks: Chunks,
+    durations: Runs,
+    presentation: Option<Runs>,
+    starts: Option<Starts>,
+    /// Number of the next sample.
+    number: u32,
+    /// Its time of decoding.
+    decode: u64,
+}
+
+/// Reason why no table is read.
+pub(super) enum NoTable {
+    Error(DemuxError),
+    /// There are too many samples, or they overlap.
+    Sample(u32, SampleFault),
+}
+
+impl From<DemuxError> for NoTable {
+    fn from(error: DemuxError) -> Self {
+        NoTable::Error(error)
+    }
+}
+
+impl TableReader {
+    /// Opens the tables; none where they have no sample, as in front of fragments.
+    pub(super) fn open(
+        input: &Input<'_>,
+        boxes: &TableBoxes,
+    ) -> Result<Option<TableReader>, NoTable> {
+        let sizes = match (boxes.sizes, boxes.compact_sizes) {
+            (Some(found), _) => Sizes::open(input, found)?,
+            (None, found) => Sizes::open_compact(input, boxes.table.needed(found, b"stsz")?)?,
+        };
+        if sizes.count == 0 {
+            return Ok(None);
+        }
+        if sizes.count > SAMPLES_MAX {
+            return Err(NoTable::Sample(SAMPLES_MAX, SampleFault::TooMany { limit: SAMPLES_MAX }));
+        }
+        // A constant size is the only entry whose count needs no room in the file.
+        if u64::from(sizes.count) * u64::from(sizes.constant) > input.bytes() {
+            let fits = input.bytes() / u64::from(sizes.constant);
+            return Err(NoTable::Sample(fits as u32, SampleFault::Overlap));
+        }
+        let chunks = Chunks::open(input, boxes)?;
+        let durations = boxes.table.needed(boxes.durations, b"stts")?;
+        let durations = Runs::open(input, durations)?;
+        let presentation = boxes.presentation.map(|found| Runs::open(input, found)).transpose()?;
+        let starts = boxes.starts.map(|found| Starts::open(input, found)).transpose()?;
+        let reader =
+            TableReader { sizes, chunks, durations, presentation, starts, number: 0, decode: 0 };
+        Ok(Some(reader))
+    }
+
+    /// The next sample; none behind the last.
+    pub(super) fn next(&mut self, input: &Input<'_>) -> Result<Option<Described>, DemuxError> {
+        if self.number == self.sizes.count {
+            return Ok(None);
+        }
+        let bytes = self.sizes.next(input, self.number)?;
+        let (file_offset, description) = self.chunks.next(input, bytes)?;
+        let duration = self.durations.next(input, self.number)?;
+        // A table of version 0 has unsigned offsets, and QuickTime wrote negative ones into it.
+        let offset = match &mut self.presentation {
+            Some(runs) => runs.next(input, self.number)? as i32,
+            None => 0,
+        };
+        let is_start = match &mut self.starts {
+            Some(starts) => starts.next(input, self.number)?,
+            None => true,
+        };
+        let decode = self.decode;
+        self.number += 1;
+        self.decode = decode.saturating_add(duration.into());
+        let sample = MediaSample { file_offset, bytes, decode, offset, duration, is_start };
+        Ok(Some((sample, description)))
+    }
+}
+
+/// Sizes of the samples.
+#[derive(Debug)]
+struct Sizes {
+    count: u32,
+    /// Size of each sample; zero where they are listed.
+    constant: u32,
+    /// Bits of a listed size.
+    bits: u8,
+    listed: Slices,
+    /// The byte of which the last four bits are the next size.
+    half: u8,
+}
+
+impl Sizes {
+    fn open(input: &Input<'_>, found: FileBox) -> Result<Sizes, DemuxError> {
+        let [_, _, _, _, a, b, c, d, count @ ..] = found.fields::<12>(input)?;
+        let (constant, count) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes(count));
+        let listed = if constant == 0 { count } else { 0 };
+        let listed = Slices::of(&found, FULL_BYTES + 8, u64::from(listed) * 4, listed)?;
+        Ok(Sizes { count, constant, bits: 32, listed, half: 0 })
+    }
+
+    fn open_compact(input: &Input<'_>, found: FileBox) -> Result<Sizes, DemuxError> {
+        let [_, _, _, _, _, _, _, bits, count @ ..] = found.fields::<12>(input)?;
+        let count = u32::from_be_bytes(count);
+        if !matches!(bits, 4 | 8 | 16) {
+            return Err(broken(found.start, format!("stz2 with sizes of {bits} bits")));
+        }
+        let bytes = (u64::from(count) * u64::from(bits)).div_ceil(8);
+        let listed = Slices::of(&found, FULL_BYTES + 8, bytes, count)?;
+        Ok(Sizes { count, constant: 0, bits, listed, half: 0 })
+    }
+
+    fn next(&mut self, input: &Input<'_>, number: u32) -> Result<u32, DemuxError> {
+        if self.constant != 0 {
+            return Ok(self.constant);
+        }
+        Ok(match self.bits {
+            32 => u32::from_be_bytes(self.listed.entry(input)?),
+            16 => u16::from_be_bytes(self.listed.entry(input)?).into(),
+            8 => u8::from_be_bytes(self.listed.entry(input)?).into(),
+            _ if number.is_multiple_of(2) => {
+                [self.half] = self.listed.entry(input)?;
+                u32::from(self.half >> 4)
+            }
+            _ => u32::from(self.half & 0x0f),
+        })
+    }
+}
+
+/// Entries that each stand for a number of samples.
+#[derive(Debug)]
+struct Runs {
+    found: FileBox,
+    entries: Slices,
+    /// Samples left of the entry that was read last.
+    left: u32,
+    value: u32,
+}
+
+impl Runs {
+    fn open(input: &Input<'_>, found: FileBox) -> Result<Runs, DemuxError> {
+        Ok(Runs { found, entries: Slices::counted(input, &found, 8)?, left: 0, value: 0 })
+    }
+
+    fn next(&mut self, input: &Input<'_>, number: u32) -> Result<u32, DemuxError> {
+        let mut empty = 0;
+        while self.left == 0 {
+            if self.entries.is_empty() || empty > EMPTY_RUNS_MAX {
+                let what = format!("{} that ends before sample {number}", spelled(self.found.code));
+                return Err(broken(self.found.start, what));
+            }
+            let [a, b, c, d, value @ ..] = self.entries.entry::<8>(input)?;
+            self.left = u32::from_be_bytes([a, b, c, d]);
+            self.value = u32::from_be_bytes(value);
+            empty += 1;
+        }
+        self.left -= 1;
+        Ok(self.value)
+    }
+}
+
+/// Numbers of the random-access points.
+#[derive(Debug)]
+struct Starts {
+    found: FileBox,
+    entries: Slices,
+    /// Number of the next one, from 1 on; 0 behind the last.
+    next: u32,
+}
+
+impl Starts {
+    fn open(input: &Input<'_>, found: FileBox) -> Result<Starts, DemuxError> {
+        let entries = Slices::counted(input, &found, 4)?;
+        let mut starts = Starts { found, entries, next: 0 };
+        starts.advance(input)?;
+        Ok(starts)
+    }
+
+    fn advance(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
+        let before = std::mem::take(&mut self.next);
+        if !self.entries.is_empty() {
+            self.next = u32::from_be_bytes(self.entries.entry(input)?);
+            if self.next <= before {
+                let what = format!("stss with sample {} behind sample {before}", self.next);
+                return Err(broken(self.found.start, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// True when sample `number` is one.
+    fn next(&mut self, input: &Input<'_>, number: u32) -> Result<bool, DemuxError> {
+        let is_start = self.next == number + 1;
+        if is_start {
+            self.advance(input)?;
+        }
+        Ok(is_start)
+    }
+}
+
+/// Places of the chunks, and the samples that lie in them.
+#[derive(Debug)]
+struct Chunks {
+    /// The boxes of the chunks' samples and of their places.
+    found: (FileBox, FileBox),
+    rules: Slices,
+    offsets: Slices,
+    are_long: bool,
+    /// Number of the next chunk, from 1 on.
+    chunk: u32,
+    /// The rule in force, and the first chunk of the one behind it; 0 where there is none.
+    rule: ChunkRule,
+    rule_end: ChunkRule,
+    /// Samples left in the chunk, and the place of the next.
+    left: u32,
+    at: u64,
+}
+
+/// Samples of each chunk from `first` on.
+#[derive(Debug, Clone, Copy, Default)]
+struct ChunkRule {
+    first: u32,
+    samples: u32,
+    description: u32,
+}
+
+impl Chunks {
+    fn open(input: &Input<'_>, boxes: &TableBoxes) -> Result<Chunks, DemuxError> {
+        let of_samples = boxes.table.needed(boxes.chunks, b"stsc")?;
+        let (places, are_long) = match boxes.long_offsets {
+            Some(found) => (found, true),
+            None => (boxes.table.needed(boxes.offsets, b"stco")?, false),
+        };
+        let rules = Slices::counted(input, &of_samples, 12)?;
+        let offsets = Slices::counted(input, &places, if are_long { 8 } else { 4 })?;
+        let mut chunks = Chunks {
+            found: (of_samples, places),
+            rules,
+            offsets,
+            are_long,
+            chunk: 1,
+            rule: ChunkRule::default(),
+            rule_end: ChunkRule::default(),
+            left: 0,
+            at: 0,
+        };
+        chunks.read_rule(input)?;
+        if chunks.rule_end.first != 1 {
+            return Err(broken(of_samples.start, "stsc without an entry for the first chunk"));
+        }
+        Ok(chunks)
+    }
+
+    /// Reads the rule behind the one in force.
+    fn read_rule(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
+        self.rule = self.rule_end;
+        self.rule_end = ChunkRule::default();
+        if self.rules.is_empty() {
+            return Ok(());
+        }
+        let [a, b, c, d, e, f, g, h, description @ ..] = self.rules.entry::<12>(input)?;
+        let [first, samples] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+        let place = self.found.0.start;
+        if first <= self.rule.first {
+            let what = format!("stsc with chunk {first} behind chunk {}", self.rule.first);
+            return Err(broken(place, what));
+        }
+        if samples == 0 {
+            return Err(broken(place, format!("stsc with no sample in chunk {first}")));
+        }
+        let description = u32::from_be_bytes(description);
+        self.rule_end = ChunkRule { first, samples, description };
+        Ok(())
+    }
+
+    /// Place and description of the next sample, which has `bytes`.
+    fn next(&mut self, input: &Input<'_>, bytes: u32) -> Result<(u64, u32), DemuxError> {
+        if self.left == 0 {
+            self.enter(input)?;
+        }
+        self.left -= 1;
+        let at = self.at;
+        self.at = at.saturating_add(bytes.into());
+        Ok((at, self.rule.description))
+    }
+
+    /// Goes to the next chunk.
+    fn enter(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
+        if self.offsets.is_empty() {
+            let (name, chunks) = (spelled(self.found.1.code), self.chunk - 1);
+            let what = format!("{name} of {chunks} chunks, which are not all samples");
+            return Err(broken(self.found.1.start, what));
+        }
+        if self.rule_end.first == self.chunk {
+            self.read_rule(input)?;
+        }
+        self.at = match self.are_long {
+            true => u64::from_be_bytes(self.offsets.entry(input)?),
+            false => u32::from_be_bytes(self.offsets.entry(input)?).into(),
+        };
+        self.left = self.rule.samples;
+        self.chunk = self.chunk.saturating_add(1);
+        Ok(())
+    }
+}
