@@ -40,8 +40,8 @@ pub(super) struct TrackState {
     descriptions: Vec<Description>,
     /// References of data that are in another file, by number from 1 on.
     outside: Vec<u16>,
-    /// Number of the description that the samples have, from 1 on; 0 before the first sample.
-    chosen: u32,
+    /// Number of the description that the samples have, from 1 on; none before the first sample.
+    chosen: Option<u32>,
     /// True when it is one of sound.
     is_sound: bool,
     pub(super) tables: TableBoxes,
@@ -142,7 +142,7 @@ impl TrackState {
             edit: edit.clone().unwrap_or_default(),
             descriptions,
             outside,
-            chosen: 0,
+            chosen: None,
             is_sound: false,
             tables,
             samples: edit.map(|_| builder),
@@ -170,7 +170,7 @@ impl TrackState {
 
     /// The code of the description in use, for people.
     fn code(&self) -> String {
-        let index = (self.chosen as usize).saturating_sub(1);
+        let index = self.chosen.map_or(0, |chosen| chosen as usize - 1);
         let description = self.descriptions.get(index).or(self.descriptions.first());
         description.map_or("no description".to_owned(), |found| spelled(found.code))
     }
@@ -178,7 +178,7 @@ impl TrackState {
     /// Adds a sample; nothing happens where the track is left out.
     #[inline]
     pub(super) fn push(&mut self, (mut sample, description): Described) -> Result<(), DemuxError> {
-        if description != self.chosen {
+        if self.chosen != Some(description) {
             self.choose(description);
         }
         // Flags of fragments often deny it of sound, of which every frame is one.
@@ -198,17 +198,16 @@ impl TrackState {
         if self.is_left_out() {
             return;
         }
-        if self.chosen != 0 {
+        if let Some(chosen) = self.chosen {
             self.samples = Err(format!(
-                "samples of descriptions {} and {description}, and a stream has one; encode it \
-                 anew (ffmpeg -i IN OUT.mp4)",
-                self.chosen
+                "samples of descriptions {chosen} and {description}, and a stream has one; encode \
+                 it anew (ffmpeg -i IN OUT.mp4)"
             ));
             return;
         }
         match self.check_description(description) {
             Ok(()) => {
-                self.chosen = description;
+                self.chosen = Some(description);
                 let codec = self.descriptions[description as usize - 1].codec.as_ref();
                 self.is_sound = codec.is_ok_and(|codec| codec.media() == TrackMedia::Audio);
             }
@@ -247,7 +246,8 @@ impl TrackState {
              OUT.mp4)",
         )?;
         let shift = self.edit.shift(movie_timescale, &samples)?;
-        let codec = self.descriptions.swap_remove(self.chosen as usize - 1).codec?;
+        let chosen = self.chosen.expect("a track with samples has one") as usize;
+        let codec = self.descriptions.swap_remove(chosen - 1).codec?;
         let (id, language) = (self.id, self.language);
         Ok(Track { id, codec, language, samples, shift, identity: identity() })
     }

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that are sound: tables and fragments of every shape.
+
+use super::made::*;
+use super::*;
+use crate::{Codec, Container};
+
+fn places(found: &Presentation, track: usize) -> Vec<u64> {
+    samples(found, track).iter().map(|sample| sample.file_offset).collect()
+}
+
+#[test]
+fn files_are_known_by_their_first_bytes() {
+    assert!(is_mp4(&file(&[])) && is_mp4(b"\0\0\0\x14ftypisom"));
+    assert!(is_mp4(b"\0\0\0\x01mdat") && is_mp4(b"\0\0\0\0mdat") && is_mp4(b"\0\0\x01\0moov"));
+    for other in [&b"\0\0\0\x14ftyp"[..7], b"\x47\x40\0\x10\0\0\xb0\x0d", b"\0\0\0\x07ftyp"] {
+        assert!(!is_mp4(other));
+    }
+}
+
+#[test]
+fn tables_give_every_sample_its_place_and_times() {
+    let offsets = table(b"ctts", 2, &[1, 48, 2, (-24_i32) as u32, 3, 0]);
+    let starts = table(b"stss", 1, &[1, 4]);
+    let track = Trak {
+        entries: vec![h264_entry()],
+        stts: table(b"stts", 2, &[2, 24, 0, 9, 3, 48, 1, 24]),
+        stsc: table(b"stsc", 3, &[1, 1, 1, 2, 3, 1, 3, 2, 1]),
+        stco: table(b"stco", 1, &[PLACE + 500, PLACE, PLACE + 100]),
+        tables: [offsets, starts].concat(),
+        edits: edits(&[(300, -1, 1 << 16), (0, 24, 1 << 16)]),
+        ..Trak::of(1, 0)
+    };
+    let found = demux(&file(&[track])).unwrap();
+    assert_eq!(found.container(), Container::Mp4);
+    let place = u64::from(PLACE);
+    let expected = [(500, 0, 48), (0, 24, -24), (10, 48, -24), (20, 96, 0), (100, 144, 0)];
+    let all = samples(&found, 0);
+    assert_eq!(all.len(), 6);
+    for (sample, (at, decode, offset)) in all.iter().zip(expected) {
+        assert_eq!((sample.file_offset, sample.bytes), (place + at, 10));
+        assert_eq!((sample.decode, sample.offset), (decode, offset));
+    }
+    let starts: Vec<_> = all.iter().map(|sample| sample.is_start).collect();
+    assert_eq!(starts, [true, false, false, true, false, false]);
+    let track = &found.tracks()[0];
+    assert_eq!(track.shift, 500 - 24);
+    assert_eq!(track.language, Some(*b"deu"));
+}
+
+#[test]
+fn parts_of_any_size_give_the_same_presentation() {
+    let films = [file(&[Trak::of(1, PLACE), Trak::of(7, PLACE + 100)]), fragmented(0x2_0000)];
+    for film in films {
+        let whole = demux(&film).unwrap();
+        for samples in [0, 1, 2, 3, 5, 17, 100] {
+            assert_eq!(demux_by(&film, samples).as_ref(), Ok(&whole), "{samples} at a time");
+        }
+    }
+}
+
+#[test]
+fn sizes_of_other_tables() {
+    let constant = boxed(b"stsz", &[&words(&[0, 10, 6])]);
+    let plain = demux(&file(&[Trak::of(1, PLACE)])).unwrap();
+    for (bits, bytes) in
+        [(4, &[0xaa; 3][..]), (8, &[10; 6]), (16, &[0, 10, 0, 10, 0, 10, 0, 10, 0, 10, 0, 10])]
+    {
+        let compact = boxed(b"stz2", &[&words(&[0, bits, 6]), bytes]);
+        let track = Trak { stsz: compact, ..Trak::of(1, PLACE) };
+        assert_eq!(samples(&demux(&file(&[track])).unwrap(), 0), samples(&plain, 0));
+    }
+    let track = Trak { stsz: constant, ..Trak::of(1, PLACE) };
+    assert_eq!(samples(&demux(&file(&[track])).unwrap(), 0), samples(&plain, 0));
+}
+
+/// A file of 100 GB: one piece at the beginning, one at the end, zeros in between.
+struct Sparse {
+    beginning: Vec<u8>,
+    end: Vec<u8>,
+    end_at: u64,
+}
+
+impl ReadAt for Sparse {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+        match offset.checked_sub(self.end_at) {
+            Some(offset) => self.end.read_exact_at(bytes, offset),
+            None => self.beginning.read_exact_at(bytes, offset),
+        }
+    }
+}
+
+#[test]
+fn offsets_of_64_bits() {
+    let end_at = 100_000_000_000_u64;
+    let far = end_at - 60;
+    let high = (far >> 32) as u32;
+    let low = [0, 20, 40].map(|at| (far + at) as u32);
+    let entries = [high, low[0], high, low[1], high, low[2]];
+    let track = Trak { stco: table(b"co64", 2, &entries), ..Trak::of(1, 0) };
+    let beginning = [&[0, 0, 0, 1], b"mdat".as_slice(), &end_at.to_be_bytes(), &[0; 64]].concat();
+    let end = long_boxed(b"moov", &[mvhd(), track.bytes()].concat());
+    let bytes = end_at + end.len() as u64;
+    let file = Sparse { beginning, end, end_at };
+    let mut demuxer = Mp4Demuxer::new(bytes);
+    while !demuxer.advance(&file, 2).unwrap() {}
+    let found = demuxer.finish(|| IDENTITY).unwrap();
+    let expected: Vec<_> = (0..6).map(|sample| far + sample * 10).collect();
+    assert_eq!(places(&found, 0), expected);
+}
+
+/// A track fragment: flags and fields of `tfhd`, runs with their flags and fields.
+fn traf(track: u32, flags: u32, fields: &[u32], runs: &[(u32, &[u32])]) -> Vec<u8> {
+    let header = boxed(b"tfhd", &[&words(&[flags, track]), &words(fields)]);
+    let runs: Vec<_> = runs
+        .iter()
+        .flat_map(|&(flags, fields)| boxed(b"trun", &[&words(&[flags]), &words(fields)]))
+        .collect();
+    boxed(b"traf", &[&header, &runs])
+}
+
+/// `moov` of a track of pictures, one of subtitles and one of sound, and two fragments. Those flags
+/// of `tfhd` say where the samples count from: the fragment, or the track fragment before.
+fn fragmented(base: u32) -> Vec<u8> {
+    let pictures = Trak { entries: vec![h264_entry()], ..Trak::empty(1) };
+    let subtitles = Trak { entries: vec![sound_entry(b"tx3g", &[])], ..Trak::empty(2) };
+    let sound = Trak::empty(3);
+    let trex = |track| boxed(b"trex", &[&words(&[0, track, 1, 40, 5, 0x1_0000])]);
+    let mvex = boxed(b"mvex", &[&trex(1), &trex(2), &trex(3)]);
+    let tracks = [pictures.bytes(), subtitles.bytes(), sound.bytes()].concat();
+    let moov = boxed(b"moov", &[&mvhd(), &tracks, &mvex]);
+    let fragment = |is_first: bool| {
+        // Flags of the first sample; sizes and presentation offsets of three; then of one more.
+        let listed: &[u32] = &[3, 408, 0x200_0000, 20, 0, 10, 80, 12, (-40_i32) as u32];
+        let behind: &[u32] = &[1, 7];
+        let pictures = traf(1, base, &[], &[(0x01_00_0a05, listed), (0x200, behind)]);
+        let mut subtitles = traf(2, base | 0x10, &[4], &[(0, &[2])]);
+        let mut sound = traf(3, base | 0x8, &[20], &[(0x200, &[2, 30, 31])]);
+        if base != 0 {
+            // From the fragment: the places have to be said.
+            subtitles = traf(2, base | 0x10, &[4], &[(1, &[2, 457])]);
+            sound = traf(3, base | 0x8, &[20], &[(0x201, &[2, 465, 30, 31])]);
+        }
+        let mut moof = boxed(b"moof", &[&pictures, &subtitles, &sound]);
+        if !is_first {
+            let time = boxed(b"tfdt", &[&words(&[1 << 24, 0, 1000])]);
+            let mut pictures = pictures;
+            pictures.splice(24..24, time.clone());
+            let bytes = pictures.len() as u32;
+            pictures[..4].copy_from_slice(&bytes.to_be_bytes());
+            moof = boxed(b"moof", &[&pictures, &subtitles, &sound]);
+        }
+        assert!(moof.len() <= 400, "{} bytes", moof.len());
+        let padding = boxed(b"free", &[&vec![0; 392 - moof.len()]]);
+        [moof, padding, boxed(b"mdat", &[&[7; 600]])].concat()
+    };
+    [boxed(b"ftyp", &[b"iso5\0\0\0\0"]), moov, fragment(true), fragment(false)].concat()
+}
+
+#[test]
+fn fragments_continue_their_tracks() {
+    for base in [0, 0x2_0000] {
+        let film = fragmented(base);
+        let found = demux(&film).unwrap();
+        assert_eq!(found.container(), Container::FragmentedMp4);
+        assert_eq!((found.tracks().len(), found.left_out().len()), (2, 1));
+        let starts: Vec<_> = film.windows(4).enumerate().filter(|(_, at)| at == b"moof").collect();
+        let [first, second] = [0, 1].map(|at| starts[at].0 as u64 - 4);
+        let rows = [408, 428, 438, 450];
+        let expected: Vec<_> =
+            [first, second].iter().flat_map(|at| rows.map(|row| at + row)).collect();
+        assert_eq!(places(&found, 0), expected);
+        let rows = [465, 495];
+        let expected: Vec<_> =
+            [first, second].iter().flat_map(|at| rows.map(|row| at + row)).collect();
+        assert_eq!(places(&found, 1), expected);
+        let times = |track: usize| -> Vec<_> {
+            samples(&found, track).iter().map(|sample| sample.decode).collect()
+        };
+        assert_eq!(times(0), [0, 40, 80, 120, 1000, 1040, 1080, 1120]);
+        assert_eq!(times(1), [0, 20, 40, 60]);
+        let pictures = samples(&found, 0);
+        assert_eq!(pictures[3].duration, 880, "until the time of the next fragment");
+        assert_eq!(pictures.iter().map(|sample| sample.offset).max(), Some(80));
+        assert_eq!(pictures.iter().map(|sample| sample.offset).min(), Some(-40));
+        let starts: Vec<_> = pictures.iter().map(|sample| sample.is_start).collect();
+        assert_eq!(starts, [true, false, false, false, true, false, false, false]);
+        assert!(samples(&found, 1).iter().all(|sample| sample.is_start), "sound");
+    }
+}
+
+#[test]
+fn samples_in_moov_and_in_fragments() {
+    let mvex = boxed(b"mvex", &[&boxed(b"trex", &[&words(&[0, 1, 1, 24, 10, 0])])]);
+    let moov = boxed(b"moov", &[&mvhd(), &Trak::of(1, PLACE).bytes(), &mvex]);
+    let fragment = |place: &[u32]| boxed(b"moof", &[&traf(1, 1, place, &[(0, &[3])])]);
+    let fragments = [fragment(&[0, PLACE + 60]), fragment(&[0, PLACE + 90])].concat();
+    let ftyp = boxed(b"ftyp", &[b"isom\0\0\0\0"]);
+    let film = [ftyp, boxed(b"mdat", &[&[7; 1000]]), moov, fragments].concat();
+    let found = demux(&film).unwrap();
+    let expected: Vec<_> = (0..12).map(|sample| u64::from(PLACE) + sample * 10).collect();
+    assert_eq!(places(&found, 0), expected);
+    assert_eq!(samples(&found, 0)[11].decode, 11 * 24);
+}
+
+#[test]
+fn quicktime_descriptions_of_sound() {
+    // Descriptor of AAC-LC, 48 kHz, two channels: ISO/IEC 14496-1 §7.2.6.
+    let config = [&[4, 17, 0x40, 0x15][..], &[0; 11], &[5, 2, 0x11, 0x90]].concat();
+    let stream = [&[3, 25, 0, 1, 0][..], &config, &[6, 1, 2]].concat();
+    let esds = boxed(b"esds", &[&[0; 4], &stream]);
+    let wave = boxed(b"wave", &[&boxed(b"frma", &[b"mp4a"]), &esds, &[0, 0, 0, 8, 0, 0, 0, 0]]);
+    let plain = sound_entry(b"mp4a", &esds);
+    let mut first = sound_entry(b"mp4a", &[&[0; 16], &wave[..]].concat());
+    first[17] = 1;
+    let rate = 48_000_f64.to_be_bytes();
+    let fields = [&[0, 0, 0, 72][..], &rate, &words(&[6]), &[0; 20]].concat();
+    let mut second = sound_entry(b"mp4a", &[&fields, &wave[..]].concat());
+    second[17] = 2;
+    let mut iso = plain.clone();
+    iso[17] = 1;
+    for entry in [plain, first, second, iso] {
+        let track = Trak { entries: vec![entry], ..Trak::of(1, PLACE) };
+        let found = demux(&file(&[track])).unwrap();
+        let Codec::Aac(config) = &found.tracks()[0].codec else { panic!("{found:?}") };
+        assert_eq!((config.rate_hz, config.channels, config.object_type), (48_000, 2, 2));
+        assert_eq!(config.specific, [0x11, 0x90]);
+    }
+}
+
+/// Samples a second of a film of a million samples: `cargo test --release -p pagewire-media --
+/// --ignored --nocapture million`.
+#[test]
+#[ignore = "a measurement"]
+fn a_million_samples_are_read_in_less_than_three_seconds() {
+    let count = 1_000_000_u32;
+    let sizes: Vec<_> = (0..count).map(|sample| 1 + sample % 7).collect();
+    let bytes: u32 = sizes.iter().sum();
+    let offsets: Vec<_> = (0..count).flat_map(|sample| [1, sample % 3 * 512]).collect();
+    let starts: Vec<_> = (0..count / 50).map(|group| group * 50 + 1).collect();
+    let mut places = vec![PLACE];
+    for chunk in sizes.chunks(10) {
+        places.push(places[places.len() - 1] + chunk.iter().sum::<u32>());
+    }
+    places.pop();
+    let track = Trak {
+        entries: vec![h264_entry()],
+        stts: table(b"stts", 2, &[count, 40]),
+        stsz: boxed(b"stsz", &[&words(&[0, 0, count]), &words(&sizes)]),
+        stsc: table(b"stsc", 3, &[1, 10, 1]),
+        stco: table(b"stco", 1, &places),
+        tables: [table(b"ctts", 2, &offsets), table(b"stss", 1, &starts)].concat(),
+        ..Trak::of(1, 0)
+    };
+    let moov = boxed(b"moov", &[&mvhd(), &track.bytes()]);
+    let samples = vec![7; bytes as usize];
+    let film = [boxed(b"ftyp", &[b"isom\0\0\0\0"]), boxed(b"mdat", &[&samples]), moov].concat();
+    let mut disk = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut disk, &film).unwrap();
+    let begun = std::time::Instant::now();
+    let mut demuxer = Mp4Demuxer::new(film.len() as u64);
+    while !demuxer.advance(&disk, 10_000).unwrap() {}
+    let found = demuxer.finish(|| IDENTITY).unwrap();
+    let taken = begun.elapsed().as_secs_f64();
+    assert_eq!(found.tracks()[0].samples.len(), count as usize);
+    assert_eq!(found.sample_bytes(), u64::from(bytes));
+    println!("{:.1} million samples a second", f64::from(count) / taken / 1e6);
+    assert!(taken < 3.0, "{taken} s");
+}
