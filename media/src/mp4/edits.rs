@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Edit lists: the shift from media time to presentation time.
 //!
-//! Encoders write one edit that skips the delay of B-frames or the priming of sound, and empty edits
-//! in front of it for a track that begins late. Such a list is one shift. A list that cuts the
-//! track into pieces, or changes its speed, is not played.
+//! Encoders write one edit that skips the delay of B-frames or the priming of sound, and empty
+//! edits in front of it for a track that begins late. Such a list is one shift. A list that cuts
+//! the track into pieces, or changes its speed, is not played.
 //!
 //! Sources: ISO/IEC 14496-12 §8.6.5 (timelines), §8.6.6 (elst).
 //! Ignores the duration of edits: a title ends where its samples end.

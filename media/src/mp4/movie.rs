@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The movie box: tracks, their descriptions, edits and times, and the places of their tables.
 //!
-//! Sources: ISO/IEC 14496-12 §8.2 (moov, mvhd), §8.3 (trak, tkhd), §8.4 (mdia, mdhd), §8.7.2 (dref),
-//! §8.8.1 (mvex), §8.8.3 (trex).
+//! Sources: ISO/IEC 14496-12 §8.2 (moov, mvhd), §8.3 (trak, tkhd), §8.4 (mdia, mdhd), §8.7.2
+//! (dref), §8.8.1 (mvex), §8.8.3 (trex).
 //! Reads no table of samples.
 
 use mp4_atom::{Elst, Mdhd, Mvhd, Tkhd, Trex};

@@ -8,8 +8,8 @@
 //!
 //! Entries that are missing are refused; entries past the last sample are ignored, as players do.
 //!
-//! Sources: ISO/IEC 14496-12 §8.6.1 (stts, ctts), §8.6.2 (stss), §8.7.3 (stsz, stz2), §8.7.4 (stsc),
-//! §8.7.5 (stco, co64).
+//! Sources: ISO/IEC 14496-12 §8.6.1 (stts, ctts), §8.6.2 (stss), §8.7.3 (stsz, stz2), §8.7.4
+//! (stsc), §8.7.5 (stco, co64).
 
 use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
 use super::slices::Slices;

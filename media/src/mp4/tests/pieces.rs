@@ -133,7 +133,7 @@ fn fragmented(base: u32) -> Vec<u8> {
         // Flags of the first sample; sizes and presentation offsets of three; then of one more.
         let listed: &[u32] = &[3, 408, 0x200_0000, 20, 0, 10, 80, 12, (-40_i32) as u32];
         let behind: &[u32] = &[1, 7];
-        let pictures = traf(1, base, &[], &[(0x01_00_0a05, listed), (0x200, behind)]);
+        let pictures = traf(1, base, &[], &[(0x0100_0a05, listed), (0x200, behind)]);
         let mut subtitles = traf(2, base | 0x10, &[4], &[(0, &[2])]);
         let mut sound = traf(3, base | 0x8, &[20], &[(0x200, &[2, 30, 31])]);
         if base != 0 {
