@@ -17,6 +17,7 @@ mod epub;
 mod http;
 mod intake;
 mod manifest;
+mod mp4;
 mod pieces;
 mod plan;
 mod reply;
@@ -38,6 +39,7 @@ static TARGETS: &[FuzzTarget] = &[
     sap::TARGET,
     intake::TARGET,
     ts::TARGET,
+    mp4::TARGET,
     splice::TARGET,
     plan::TARGET,
     unseal::TARGET,
