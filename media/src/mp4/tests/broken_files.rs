@@ -171,3 +171,19 @@ fn cut_and_damaged_files_never_panic() {
         film[at] = whole[at];
     }
 }
+
+#[test]
+fn damaged_fragments_never_panic() {
+    for whole in [pieces::fragmented(0), pieces::fragmented(0x2_0000)] {
+        let mut film = whole.clone();
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff, whole[at] ^ 1] {
+                film[at] = value;
+                if let Ok(found) = demux_by(&film, 3) {
+                    check(&found, film.len());
+                }
+            }
+            film[at] = whole[at];
+        }
+    }
+}

@@ -121,7 +121,7 @@ fn traf(track: u32, flags: u32, fields: &[u32], runs: &[(u32, &[u32])]) -> Vec<u
 
 /// `moov` of a track of pictures, one of subtitles and one of sound, and two fragments. Those flags
 /// of `tfhd` say where the samples count from: the fragment, or the track fragment before.
-fn fragmented(base: u32) -> Vec<u8> {
+pub(super) fn fragmented(base: u32) -> Vec<u8> {
     let pictures = Trak { entries: vec![h264_entry()], ..Trak::empty(1) };
     let subtitles = Trak { entries: vec![sound_entry(b"tx3g", &[])], ..Trak::empty(2) };
     let sound = Trak::empty(3);
