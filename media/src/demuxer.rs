@@ -2,6 +2,7 @@
 //! The demuxers of files with tracks, and the choice of one by a file's first bytes.
 
 use crate::mkv::{MkvDemuxer, is_mkv};
+use crate::mp4::{Mp4Demuxer, is_mp4};
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::Presentation;
@@ -11,6 +12,8 @@ use crate::{DemuxError, Refusal};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Demuxer {
+    /// Of MP4 and QuickTime.
+    Mp4(Box<Mp4Demuxer>),
     /// Of Matroska and WebM.
     Mkv(Box<MkvDemuxer>),
 }
@@ -18,7 +21,11 @@ pub enum Demuxer {
 impl Demuxer {
     /// The demuxer for a file of `file_bytes` that begins so; none for a file without tracks.
     pub fn of(beginning: &[u8], file_bytes: u64) -> Option<Demuxer> {
-        is_mkv(beginning).then(|| Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes))))
+        match beginning {
+            _ if is_mp4(beginning) => Some(Demuxer::Mp4(Box::new(Mp4Demuxer::new(file_bytes)))),
+            _ if is_mkv(beginning) => Some(Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes)))),
+            _ => None,
+        }
     }
 
     /// Reads on, for about `samples` samples; true when all is read.
@@ -31,6 +38,7 @@ impl Demuxer {
         samples: usize,
     ) -> Result<bool, DemuxError> {
         match self {
+            Demuxer::Mp4(demuxer) => demuxer.advance(file, samples),
             Demuxer::Mkv(demuxer) => demuxer.advance(file, samples),
         }
     }
@@ -41,6 +49,7 @@ impl Demuxer {
     /// No track can be sent.
     pub fn finish(self, identity: impl FnMut() -> RtpIdentity) -> Result<Presentation, Refusal> {
         match self {
+            Demuxer::Mp4(demuxer) => demuxer.finish(identity),
             Demuxer::Mkv(demuxer) => demuxer.finish(identity),
         }
     }

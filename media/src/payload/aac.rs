@@ -8,7 +8,7 @@
 //! Does not interleave.
 
 use super::TimedSample;
-use super::layout::{FilePiece, Fragments, LayoutWriter, PAYLOAD_BYTES_MAX, PIECES_MAX};
+use super::layout::{Fragments, LayoutWriter, PAYLOAD_BYTES_MAX, PIECES_MAX};
 use crate::TICKS_PER_SECOND;
 
 /// Lays out the packets of a chapter's samples.
@@ -28,11 +28,7 @@ pub(super) fn lay_out(samples: &[TimedSample], writer: &mut LayoutWriter) {
             // Size in 13 bits, then an index of zero: the units follow each other.
             head.extend(((one.sample.bytes as u16) << 3).to_be_bytes());
         }
-        let piece = |one: &TimedSample| FilePiece {
-            file_offset: one.sample.file_offset,
-            bytes: one.sample.bytes,
-        };
-        let pieces: Vec<_> = now.iter().map(piece).collect();
+        let pieces: Vec<_> = now.iter().map(TimedSample::piece).collect();
         let bytes: usize = pieces.iter().map(|piece| piece.bytes as usize).sum();
         match head.len() + bytes <= PAYLOAD_BYTES_MAX {
             true => writer.packet(&head, &pieces, true),

@@ -43,8 +43,8 @@ pub enum Fragments {
     /// FU header of H.264 and H.265 in the last header byte: bit 7 in the first fragment, bit 6 in
     /// the last.
     StartEnd,
-    /// Aggregation header of AV1 in the first header byte: bit 7 (Z) in all but the first fragment,
-    /// bit 6 (Y) in all but the last, bit 3 (N) in the first alone.
+    /// Aggregation header of AV1 in the first header byte: bit 6 (Y) in all but the last fragment.
+    /// The first, which has the unit's header, is a row of its own.
     Av1,
     /// Fragment offset of MPEG audio in the last two header bytes.
     Offset,
@@ -330,13 +330,7 @@ impl Fragments {
                 let fu = head.last_mut().expect("checked when written");
                 *fu |= u8::from(is_first) << 7 | u8::from(is_last) << 6;
             }
-            Fragments::Av1 => {
-                let aggregation = &mut head[0];
-                *aggregation |= u8::from(!is_first) << 7 | u8::from(!is_last) << 6;
-                if !is_first {
-                    *aggregation &= !0x08;
-                }
-            }
+            Fragments::Av1 => head[0] |= u8::from(!is_last) << 6,
             Fragments::Offset => {
                 let offset = (skipped as u16).to_be_bytes();
                 let at = head.len() - 2;

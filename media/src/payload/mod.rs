@@ -10,8 +10,10 @@
 //! Does not read or send media bytes.
 
 mod aac;
+mod av1;
 pub mod layout;
 mod nal;
+mod sound;
 
 use std::io;
 
@@ -28,11 +30,18 @@ use crate::TICKS_PER_SECOND;
 use crate::read_at::ReadAt;
 use crate::tracks::{Codec, H264Config, MediaSample, Presentation, TrackMedia};
 use nal::NalFormat;
+use sound::FrameFormat;
 
 /// A sample with the times of its packets.
 struct TimedSample {
     sample: MediaSample,
     times: UnitTimes,
+}
+
+impl TimedSample {
+    fn piece(&self) -> FilePiece {
+        FilePiece { file_offset: self.sample.file_offset, bytes: self.sample.bytes }
+    }
 }
 
 /// Lays out the packets of track number `track` in a chapter. Parts of samples that are broken are
@@ -64,8 +73,17 @@ pub fn lay_out(
     match &about.codec {
         Codec::H264(config) => nals(&NalFormat::h264(config), &samples, file, &mut writer)?,
         Codec::H265(config) => nals(&NalFormat::h265(config), &samples, file, &mut writer)?,
+        Codec::Av1(config) => {
+            for TimedSample { sample, times } in &samples {
+                writer.unit(*times);
+                av1::lay_out(config, sample, file, &mut writer)?;
+            }
+        }
         Codec::Aac(_) => aac::lay_out(&samples, &mut writer),
-        _ => {}
+        Codec::MpegAudio => FrameFormat::MpegAudio.lay_out(&samples, &mut writer),
+        Codec::Ac3 { .. } => FrameFormat::Ac3.lay_out(&samples, &mut writer),
+        Codec::Eac3 { .. } => FrameFormat::Eac3.lay_out(&samples, &mut writer),
+        Codec::Opus { .. } => FrameFormat::Opus.lay_out(&samples, &mut writer),
     }
     Ok(writer.finish())
 }
@@ -122,7 +140,27 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
             let channels = Some(config.channels);
             RtpFormat { encoding: "mpeg4-generic", channels, parameters, ..base }
         }
-        _ => base,
+        Codec::Av1(config) => {
+            let parameters = vec![
+                ("profile", config.profile.to_string()),
+                ("level-idx", config.level.to_string()),
+                ("tier", u8::from(config.is_high_tier).to_string()),
+            ];
+            RtpFormat { encoding: "AV1", parameters, ..base }
+        }
+        // The one static type among these (RFC 3551 §6).
+        Codec::MpegAudio => RtpFormat { encoding: "MPA", payload_type: 14, ..base },
+        Codec::Opus { channels } => {
+            let parameters = vec![("sprop-stereo", u8::from(*channels == 2).to_string())];
+            // Always two (RFC 7587 §7).
+            RtpFormat { encoding: "opus", channels: Some(2), parameters, ..base }
+        }
+        Codec::Ac3 { channels, .. } => {
+            RtpFormat { encoding: "ac3", channels: Some(*channels), ..base }
+        }
+        Codec::Eac3 { channels, .. } => {
+            RtpFormat { encoding: "eac3", channels: Some(*channels), ..base }
+        }
     }
 }
 

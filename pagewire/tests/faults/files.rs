@@ -41,7 +41,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
         ("204.ts", long_packets, "packets of 204 bytes"),
         ("notes.txt", b"short\n".to_vec(), "6 bytes: shorter than two packets"),
         ("long.txt", text.clone(), "not an MPEG transport stream"),
-        ("film.mp4", text, "not an MPEG transport stream"),
+        ("film.avi", text, "not an MPEG transport stream"),
     ];
     let listed: Vec<_> = files.iter().map(|(name, bytes, _)| (*name, bytes.as_slice())).collect();
     let server = serve(&listed, &[]);
@@ -61,7 +61,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
             assert!(answer.text().contains(reason), "{method} {name}: {}", answer.text());
             // Players show the status line and nothing else.
             let line = answer.head.lines().next().unwrap_or_default();
-            let told = if name.ends_with(".mp4") { "MP4: download only for now" } else { reason };
+            let told = if name.ends_with(".avi") { "AVI: download only for now" } else { reason };
             assert!(line.contains(told), "{method} {name}: {line}");
         }
         let download = http(server.http, "GET", &format!("/{name}"));
@@ -72,7 +72,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     for name in ["notes.txt", "long.txt"] {
         assert!(row(&index, name)["not_streamed"].is_null(), "{:#}", row(&index, name));
     }
-    assert_eq!(row(&index, "film.mp4")["not_streamed"], "MP4: download only for now");
+    assert_eq!(row(&index, "film.avi")["not_streamed"], "AVI: download only for now");
     snapshot.assert_restored(&server);
 }
 

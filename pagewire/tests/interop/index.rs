@@ -43,7 +43,7 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     command.args(["seal", "hls", "--no-key"]).arg(place.folder().join("library"));
     command.arg(place.folder().join("site"));
     watchdog::run(&mut command, LIMIT).expect("the program is there").succeeded();
-    place.put("clips/talk.mp4", b"not looked into");
+    place.put("clips/talk.avi", b"not looked into");
     place.put("clips/notes.txt", b"notes");
 
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
@@ -57,7 +57,7 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     let titles = rows(&server, "/index.json");
     let expected = [
         "clips/notes.txt",
-        "clips/talk.mp4",
+        "clips/talk.avi",
         "library/one.ts",
         "library/sub/two.ts",
         "site/one/master.m3u8",
@@ -65,7 +65,7 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     ];
     assert_eq!(names(&titles), expected);
     assert_eq!(titles[0]["not_streamed"], Value::Null, "nobody takes it for a film");
-    assert_eq!(titles[1]["not_streamed"], "MP4: download only for now");
+    assert_eq!(titles[1]["not_streamed"], "AVI: download only for now");
     let total = &index["total"];
     let counted = ["films", "sealed", "streams", "waiting", "others"].map(|kind| &total[kind]);
     assert_eq!(counted, [4, 0, 2, 0, 2], "as people count: {total}");
@@ -99,14 +99,14 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
 
     let html = page(&server, "/").text();
     assert!(html.contains("<code>http://") && html.contains("/site/one/master.m3u8</code>"));
-    assert!(html.contains("MP4: download only for now"), "{html}");
+    assert!(html.contains("AVI: download only for now"), "{html}");
     assert!(html.contains("<p>4 films, 2 other files, "), "{html}");
     let megabytes = format!("{:.1} MB", film_bytes as f64 / 1e6);
     assert!(html.contains(&format!("one/master.m3u8</a><td class=\"number\">{megabytes}")));
     // Programs go on behind the last name; for people what plays stands first.
     let place = |name: &str| html.find(&format!("href=\"/{name}\"")).expect("a row");
     let shown = ["library/one.ts", "library/sub/two.ts", "site/one/master.m3u8"].map(place);
-    let behind = ["clips/notes.txt", "clips/talk.mp4"].map(place);
+    let behind = ["clips/notes.txt", "clips/talk.avi"].map(place);
     assert!(shown.is_sorted() && behind.is_sorted() && shown[2] < behind[0], "{html}");
     server.stop();
 }
@@ -204,12 +204,14 @@ fn every_field_of_the_index_is_documented() {
     let place = Place::new();
     place.put("film.ts", &Clip::of_seconds(33, 2).bytes());
     place.put("list.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n0.bin\n");
-    place.put("talk.mp4", b"not looked into");
+    place.put("talk.avi", b"not looked into");
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
     server.await_stream("film.ts");
     let index: Value = serde_json::from_slice(&page(&server, "/index.json?limit=2").body).unwrap();
     let mut named: BTreeSet<String> =
-        ["live", "bytes_read", "not_streamed", "codecs"].map(str::to_owned).into();
+        ["live", "bytes_read", "not_streamed", "reason", "codecs", "tracks", "language"]
+            .map(str::to_owned)
+            .into();
     fields(&index, &mut named);
     assert!(named.len() > 40 && named.contains("next") && named.contains("sealed"), "{named:?}");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/index-json.md");
@@ -230,7 +232,7 @@ fn page_of_the_index_fits_a_phone() {
         place.put(name, &Clip::of_seconds(seed, 2).bytes());
     }
     place.put(&format!("{long}/master.m3u8"), b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nm.m3u8\n");
-    place.put(&format!("{long}.mp4"), b"not looked into");
+    place.put(&format!("{long}.avi"), b"not looked into");
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
     server.await_stream(&format!("{long}.ts"));
     server.await_stream("short.ts");

@@ -26,6 +26,7 @@ mod receive;
 mod seeks;
 mod side_by_side;
 mod socket;
+mod tracks;
 mod vlc;
 
 use std::fs;

@@ -13,6 +13,7 @@ use wire::sdp::{Description, TrackDescription};
 
 use super::RtspConnection;
 use super::play_range::duration;
+use super::play_tracks::named_end_ticks;
 use crate::library::asset::LibraryAsset;
 
 impl RtspConnection {
@@ -38,7 +39,7 @@ impl RtspConnection {
                     origin: self.local.ip().to_canonical(),
                     id: u64::from(presentation.tracks()[0].identity.ssrc),
                     version: version(&asset.key),
-                    duration: Some(duration(presentation.presented_end_ticks())),
+                    duration: Some(duration(named_end_ticks(presentation))),
                     bits_per_second: presentation.bits_per_second(),
                 };
                 let tracks = presentation.tracks().iter().enumerate();

@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use media::TICKS_PER_SECOND;
 use media::tracks::{Entry, Presentation};
 use wire::rtsp::{
     NptRange, NptStart, PlayRequest, Request, Response, RtpInfo, SessionState, Status, asset_track,
@@ -127,11 +128,11 @@ impl RtspConnection {
             sequence: stream.link.progress().next as u16,
             timestamp: presentation.tracks()[stream.track].timestamp(at + control.shift_ticks),
         });
+        let (start, infos) = (at.max(0) as u64, infos.collect::<Vec<_>>());
         let end = match control.end {
-            u64::MAX => presentation.presented_end_ticks(),
+            u64::MAX => named_end_ticks(presentation),
             limit => presentation.presented_of_due(limit).max(0) as u64,
         };
-        let (start, infos) = (at.max(0) as u64, infos.collect::<Vec<_>>());
         let (start, end) = (duration(start), duration(end.max(start)));
         Response::play(request, &session.id, play, start, Some(end), &infos)
     }
@@ -149,6 +150,15 @@ fn now_ticks(session: &StreamSession, presentation: &Presentation) -> i64 {
     let clock = session.first_stream().link.progress().clock;
     let due = clock.map_or(0, |clock| clock.ticks_at(std::time::Instant::now()));
     presentation.presented_of_due(due.min(presentation.duration_ticks()))
+}
+
+/// The end of a whole presentation as descriptions and ranges name it: by the time that sending
+/// takes, which is longer than its presentation by as much as samples are decoded ahead, and a
+/// quarter of a second. GStreamer ends a stream when that time has passed by the stream's
+/// timestamps (rtpjitterbuffer, estimated EOS), and would lose packets that are due then; BYE tells
+/// it the real end.
+pub(super) fn named_end_ticks(presentation: &Presentation) -> u64 {
+    presentation.presented_end_ticks().max(presentation.duration_ticks()) + TICKS_PER_SECOND / 4
 }
 
 /// Due time from which tracks other than the leading one are sent: with the title's start, all of

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files whose tracks are RTP streams of their own (MP4, Matroska): what clients receive is what
+//! the file has, frame by frame.
+//!
+//! Pictures are compared after decoding, because a client writes its NAL units in another form than
+//! a file has; sound as it is copied. One server serves all; the cases run side by side.
+//!
+//! VLC is no client here: Debian's has the SAT>IP plugin alone, which plays transport streams.
+//!
+//! Sources: RFC 2326 §10, RFC 6184, RFC 7798, RFC 3640.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::ffmpeg::{self, Frame, assert_frames, of_stream};
+use crate::harness::{PROGRAM, Place, Server};
+use crate::side_by_side::{self, Case};
+use crate::{client, gstreamer};
+
+/// Name, and options of ffmpeg that make its tracks from a picture and two sounds.
+const TITLES: &[(&str, &[&str])] = &[
+    // B-frames, an edit list for them, priming of sound, two languages.
+    ("avc.mp4", &["-c:v", "libx264", "-bf", "3", "-c:a", "aac", "-movflags", "faststart"]),
+    (
+        "fragments.mp4",
+        &[
+            "-c:v",
+            "libx264",
+            "-bf",
+            "2",
+            "-x264-params",
+            "slices=4",
+            "-c:a",
+            "aac",
+            "-movflags",
+            "frag_keyframe+empty_moov+default_base_moof",
+        ],
+    ),
+    ("hevc.mkv", &["-c:v", "libx265", "-x265-params", "log-level=error", "-c:a", "aac"]),
+];
+
+/// A title, and what is in it.
+struct Title {
+    name: &'static str,
+    /// Of each picture: its time in milliseconds, and its hash after decoding.
+    pictures: Vec<Picture>,
+    /// As they are copied, stream by stream.
+    sounds: Vec<Vec<Frame>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Picture {
+    time_ms: i64,
+    hash: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Udp,
+    Tcp,
+    Tunnel,
+}
+
+struct Play<'a> {
+    player: &'static Player,
+    way: Way,
+    title: &'a Title,
+    server: &'a Server,
+    folder: &'a Path,
+}
+
+struct Player {
+    name: &'static str,
+    plays: fn(&Play<'_>, &str) -> bool,
+}
+
+const PLAYERS: &[Player] = &[
+    Player { name: "ffmpeg", plays: ffmpeg_plays },
+    Player { name: "gstreamer", plays: gstreamer_plays },
+    Player { name: "mpv", plays: mpv_plays },
+];
+
+impl Play<'_> {
+    fn ffmpeg_transport(&self) -> &'static str {
+        match self.way {
+            Way::Udp => "udp",
+            Way::Tcp => "tcp",
+            Way::Tunnel => "http",
+        }
+    }
+
+    /// A file for what this case receives.
+    fn file(&self, end: &str) -> PathBuf {
+        self.folder.join(format!("{}{end}", self.name().replace(['/', ':'], "-")))
+    }
+}
+
+impl Case for Play<'_> {
+    /// As `tracks::ffmpeg/udp/avc.mp4`.
+    fn name(&self) -> String {
+        let way = format!("{:?}", self.way).to_lowercase();
+        format!("tracks::{}/{way}/{}", self.player.name, self.title.name)
+    }
+
+    fn plays(&self, name: &str) -> bool {
+        (self.player.plays)(self, name)
+    }
+}
+
+/// The decoded pictures of what ffmpeg reads; `None` where there is no ffmpeg.
+fn pictures(test: &str, before: &[&str], input: &OsStr) -> Option<Vec<Picture>> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-copyts"]).args(before);
+    command.arg("-i").arg(input).args(["-map", "0:v", "-fps_mode", "passthrough"]);
+    command.args(["-f", "framemd5", "-"]);
+    let text = client(test, &mut command)?.succeeded();
+    let text = String::from_utf8(text).expect("framemd5 writes text");
+    let base = text.lines().find_map(|line| line.strip_prefix("#tb 0: ")?.split_once('/'));
+    let (numerator, denominator) = base.unwrap_or_else(|| panic!("{test}: no time base"));
+    let (numerator, denominator): (i64, i64) =
+        (numerator.parse().expect("a number"), denominator.parse().expect("a number"));
+    let picture = |line: &str| {
+        let fields: Vec<_> = line.split(',').map(str::trim).collect();
+        let pts: i64 = fields[2].parse().expect("a time");
+        let time_ms = (pts * numerator * 2000 / denominator + 1).div_euclid(2);
+        Picture { time_ms, hash: fields[5].to_owned() }
+    };
+    Some(text.lines().filter(|line| !line.starts_with('#')).map(picture).collect())
+}
+
+/// Asserts that all pictures came, each at its time. Of the first ones ffmpeg may guess the times,
+/// because it tells times of decoding by those behind.
+#[track_caller]
+fn assert_pictures(received: &[Picture], sent: &[Picture]) {
+    let hashes = |pictures: &[Picture]| -> Vec<String> {
+        pictures.iter().map(|picture| picture.hash.clone()).collect()
+    };
+    let (found, expected) = (hashes(received), hashes(sent));
+    let same = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+    let counts = (found.len(), expected.len());
+    assert!(found == expected, "{counts:?} pictures, the same up to number {same}");
+    for (number, (one, other)) in received.iter().zip(sent).enumerate().skip(GUESSED) {
+        let apart = (one.time_ms - other.time_ms).abs();
+        assert!(apart <= 1, "picture {number} at {} ms, not {}", one.time_ms, other.time_ms);
+    }
+}
+
+fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
+    let url = case.server.rtsp_url(case.title.name);
+    let (url, options) = (OsStr::new(&url), ["-rtsp_transport", case.ffmpeg_transport()]);
+    let Some(received) = pictures(name, &options, url) else { return false };
+    assert_pictures(&received, &case.title.pictures);
+    let Some(frames) = ffmpeg::frames(name, &options, url, &["-map", "-0:v"]) else {
+        return false;
+    };
+    for (stream, sent) in case.title.sounds.iter().enumerate() {
+        let received = of_stream(&frames, stream).into_iter().map(Frame::without_times);
+        let received: Vec<_> = received.map(|frame| frame.in_stream(0)).collect();
+        assert_frames(&received, sent);
+    }
+    true
+}
+
+/// Pictures as a parser joins them, then the second sound as it is depacketised: `gst-launch-1.0`
+/// links one of several pads at a time reliably.
+fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
+    if matches!(case.way, Way::Tunnel) {
+        eprintln!("skip: {name}: the tunnel is the same connection as TCP to GStreamer's elements");
+        return false;
+    }
+    let codec = if case.title.name.starts_with("hevc") { "265" } else { "264" };
+    let (depay, parse) = (format!("rtph{codec}depay"), format!("h{codec}parse"));
+    if !gstreamer::has_elements(name, &["rtspsrc", &depay, &parse, "rtpmp4gdepay", "filesink"]) {
+        return false;
+    }
+    let caps = format!("video/x-h{codec},stream-format=byte-stream,alignment=au");
+    let picture = case.file(&format!(".h{codec}"));
+    let elements = [&depay, "!", &parse, "!", &caps];
+    let Some(()) = gstreamer_writes(case, name, (0, &elements), &picture) else { return false };
+    let Some(received) = pictures(name, &[], picture.as_os_str()) else { return false };
+    let hashes = |pictures: &[Picture]| -> Vec<_> {
+        pictures.iter().map(|picture| picture.hash.clone()).collect()
+    };
+    let (found, expected) = (hashes(&received), hashes(&case.title.pictures));
+    assert!(found == expected, "{} pictures, not {}", found.len(), expected.len());
+    let sound = case.file(".aac");
+    let Some(()) = gstreamer_writes(case, name, (2, &["rtpmp4gdepay"]), &sound) else {
+        return false;
+    };
+    let received = std::fs::read(sound).expect("GStreamer has made it").len() as u64;
+    let sent: u64 = case.title.sounds[1].iter().map(|frame| frame.bytes).sum();
+    assert_eq!(received, sent, "bytes of the second sound");
+    true
+}
+
+/// Writes what elements make of a track to a file; `None` where there is no GStreamer. The exit
+/// status is not judged, as in [`crate::matrix`].
+fn gstreamer_writes(
+    case: &Play<'_>,
+    name: &str,
+    (track, elements): (usize, &[&str]),
+    file: &Path,
+) -> Option<()> {
+    let protocols = if matches!(case.way, Way::Udp) { "udp" } else { "tcp" };
+    let mut command = Command::new("gst-launch-1.0");
+    command.args(["-q", "rtspsrc", "name=s"]).arg(format!("protocols={protocols}"));
+    command.arg(format!("location={}", case.server.rtsp_url(case.title.name)));
+    let payload = format!("application/x-rtp,payload={}", FIRST_PAYLOAD_TYPE + track);
+    command.args(["s.", "!", &payload, "!"]).args(elements);
+    command.args(["!", "filesink"]).arg(format!("location={}", file.display()));
+    client(name, &mut command).map(drop)
+}
+
+/// mpv selects one picture and one sound, and records what it receives.
+fn mpv_plays(case: &Play<'_>, name: &str) -> bool {
+    let record = case.file(".mkv");
+    let mut command = Command::new("mpv");
+    command.args(["--no-config", "--no-terminal", "--vo=null", "--ao=null", "--aid=2"]);
+    command.arg(format!("--rtsp-transport={}", case.ffmpeg_transport()));
+    command.arg(format!("--stream-record={}", record.display()));
+    command.arg(case.server.rtsp_url(case.title.name));
+    let Some(outcome) = client(name, &mut command) else { return false };
+    outcome.succeeded();
+    let Some(received) = pictures(name, &[], record.as_os_str()) else { return false };
+    let sent: Vec<_> = case.title.pictures.iter().map(|picture| &picture.hash).collect();
+    let found: Vec<_> = received.iter().map(|picture| &picture.hash).collect();
+    // ffmpeg's parser gives the first picture of a stream without file positions no time
+    // (libavcodec/parser.c, ff_fetch_timestamp), and mpv does not record those without.
+    let from_second_key_frame = &sent[GROUP_PICTURES..];
+    let is_whole = found.ends_with(from_second_key_frame);
+    assert!(is_whole, "{} pictures of {}", found.len(), sent.len());
+    let Some(frames) = ffmpeg::frames(name, &[], record.as_os_str(), &["-map", "-0:v"]) else {
+        return false;
+    };
+    let received = of_stream(&frames, 0).into_iter().map(Frame::without_times);
+    assert_frames(&received.collect::<Vec<_>>(), &case.title.sounds[1]);
+    true
+}
+
+fn make(test: &str, folder: &Path, (name, options): (&'static str, &[&str])) -> Option<Title> {
+    let path = folder.join(name);
+    let sound = |tone| format!("sine=frequency={tone}:sample_rate=44100:duration=6");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
+    command.arg("testsrc2=size=480x270:rate=25:duration=6");
+    for tone in [440, 880] {
+        command.args(["-f", "lavfi", "-i", &sound(tone)]);
+    }
+    command.args([
+        "-map",
+        "0",
+        "-map",
+        "1",
+        "-map",
+        "2",
+        "-preset",
+        "ultrafast",
+        "-g",
+        "50",
+        "-sc_threshold",
+        "0",
+    ]);
+    command.args(["-metadata:s:a:0", "language=deu", "-metadata:s:a:1", "language=eng"]);
+    command.args(options).arg(&path);
+    client(test, &mut command)?.succeeded();
+    let frames = ffmpeg::frames(test, &[], path.as_os_str(), &["-map", "-0:v"])?;
+    let sound = |stream| {
+        let frames = of_stream(&frames, stream).into_iter().map(Frame::without_times);
+        frames.map(|frame| frame.in_stream(0)).collect()
+    };
+    let pictures = pictures(test, &[], path.as_os_str())?;
+    Some(Title { name, pictures, sounds: (0..2).map(sound).collect() })
+}
+
+#[test]
+fn every_client_receives_every_track_over_every_transport() {
+    let test = "tracks::every_client_receives_every_track_over_every_transport";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let titles: Option<Vec<_>> =
+        TITLES.iter().map(|&title| make(test, folder.path(), title)).collect();
+    let Some(titles) = titles else { return };
+    let place = Place::new();
+    for title in &titles {
+        assert!(title.pictures.len() == 150, "{}: {} pictures", title.name, title.pictures.len());
+        place.put(title.name, &std::fs::read(folder.path().join(title.name)).expect("just made"));
+    }
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    for title in &titles {
+        let row = server.await_stream(title.name);
+        assert_eq!(row["tracks"].as_array().map(Vec::len), Some(3), "{row:#}");
+        assert_eq!(row["tracks"][1]["language"], "deu", "{row:#}");
+    }
+    let mut cases = Vec::new();
+    for player in PLAYERS {
+        for title in &titles {
+            for way in [Way::Udp, Way::Tcp, Way::Tunnel] {
+                cases.push(Play { player, way, title, server: &server, folder: folder.path() });
+            }
+        }
+    }
+    side_by_side::run(cases);
+    let log = server.stop();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// Payload type of the first track; the others follow.
+const FIRST_PAYLOAD_TYPE: usize = 96;
+/// Pictures from one key frame to the next.
+const GROUP_PICTURES: usize = 50;
+/// Pictures at the beginning whose times ffmpeg may guess.
+const GUESSED: usize = 4;
