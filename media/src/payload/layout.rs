@@ -31,6 +31,9 @@ pub const PIECES_MAX: usize = 16;
 /// Packets of a chapter: a second of 700 Mb/s.
 pub const PACKETS_MAX: u32 = 1 << 16;
 
+/// Rows among which a packet without bytes of the file is looked for.
+const KNOWN_ROWS: usize = 512;
+
 /// The longest time over which the packets of one unit are spread: that of a picture at 25 a
 /// second. Those of a picture that is shown for long must not arrive as late as it ends.
 const SPREAD_TICKS_MAX: u64 = crate::TICKS_PER_SECOND / 25;
@@ -48,12 +51,9 @@ pub enum Fragments {
     Av1,
     /// Fragment offset of MPEG audio in the last two header bytes.
     Offset,
-    /// AC-3: frame type in the two low bits of the first header byte, 1 in the first fragment (of
-    /// at least 5/8 of the frame, else 2) and 3 in the others.
-    Ac3 {
-        /// Bytes of the frame.
-        frame_bytes: u16,
-    },
+    /// AC-3: frame type in the two low bits of the first header byte: 2 in the first fragment,
+    /// which is less than 5/8 of the frame because all are of one size, and 3 in the others.
+    Ac3,
 }
 
 /// A range of the file.
@@ -182,9 +182,9 @@ impl Layout {
         // The first k with spread · k / packets ≥ passed, rounded down as in `ticks`.
         let passed = ticks - unit.due_ticks;
         let spread = u64::from(unit.spread_ticks);
-        let before = match spread {
-            0 => packets,
-            _ => (passed * packets).div_ceil(spread).min(packets),
+        let before = match passed >= spread {
+            true => packets,
+            false => (passed * packets).div_ceil(spread),
         };
         unit.first_packet + before as u32
     }
@@ -260,10 +260,10 @@ impl Layout {
         let head = row.head_at as usize..row.head_at as usize + usize::from(row.head_bytes);
         heads.extend_from_slice(&self.heads[head]);
         let skipped = index * u32::from(row.packet_file_bytes);
-        row.fragments.mark(&mut heads[from..], (index == 0, is_last), (skipped, row));
+        row.fragments.mark(&mut heads[from..], (index == 0, is_last), skipped);
     }
 
-    /// Adds the ranges of the file that `packets`, all of one row, carry; neighbours are joined.
+    /// Calls `piece` with each range of the file that `packets`, all of one row, carry.
     pub fn write_pieces(&self, packets: Range<u32>, mut piece: impl FnMut(FilePiece)) {
         let at = self.row_index(packets.start);
         let row = &self.rows[at];
@@ -288,6 +288,16 @@ impl Layout {
     /// All ranges of the file that the chapter's packets carry.
     pub fn pieces(&self) -> &[FilePiece] {
         &self.pieces
+    }
+
+    /// Offset of these header bytes where a packet lately had the same and nothing else: parameter
+    /// sets are sent again and again. The end of all where none had.
+    fn known_head(&self, head: &[u8]) -> u32 {
+        let recent = self.rows.iter().rev().take(KNOWN_ROWS).find(|row| {
+            let at = row.head_at as usize;
+            row.file_bytes == 0 && self.heads[at..at + usize::from(row.head_bytes)] == *head
+        });
+        recent.map_or(self.heads.len() as u32, |row| row.head_at)
     }
 
     fn unit_of(&self, packet: u32) -> (Unit, u32) {
@@ -322,8 +332,7 @@ impl Layout {
 
 impl Fragments {
     /// Sets what differs in the header bytes of one fragment, behind `skipped` bytes of its row.
-    fn mark(self, head: &mut [u8], (is_first, is_last): (bool, bool), at: (u32, &Row)) {
-        let (skipped, row) = at;
+    fn mark(self, head: &mut [u8], (is_first, is_last): (bool, bool), skipped: u32) {
         match self {
             Fragments::Alike => {}
             Fragments::StartEnd => {
@@ -336,15 +345,7 @@ impl Fragments {
                 let at = head.len() - 2;
                 head[at..].copy_from_slice(&offset);
             }
-            Fragments::Ac3 { frame_bytes } => {
-                let in_first = u32::from(row.packet_file_bytes) * 8;
-                let frame_type = match is_first {
-                    true if in_first >= u32::from(frame_bytes) * 5 => 1,
-                    true => 2,
-                    false => 3,
-                };
-                head[0] = head[0] & !3 | frame_type;
-            }
+            Fragments::Ac3 => head[0] = head[0] & !3 | if is_first { 2 } else { 3 },
         }
     }
 }
@@ -361,12 +362,18 @@ impl LayoutWriter {
     pub fn unit(&mut self, times: UnitTimes) {
         let layout = &mut self.layout;
         layout.units.pop_if(|last| last.first_packet == layout.packets);
-        let before = layout.units.last().map_or(0, |unit| unit.due_ticks);
+        let mut due_ticks = times.due_ticks;
+        if let Some(before) = layout.units.last_mut() {
+            // Never less than for a packet before.
+            due_ticks = due_ticks.max(before.due_ticks);
+            let apart = u32::try_from(due_ticks - before.due_ticks).unwrap_or(u32::MAX);
+            before.spread_ticks = before.spread_ticks.min(apart);
+        }
         let spread = times.duration_ticks.min(SPREAD_TICKS_MAX) as u32;
         layout.units.push(Unit {
             first_packet: layout.packets,
             timestamp: times.timestamp,
-            due_ticks: times.due_ticks.max(before),
+            due_ticks,
             spread_ticks: spread,
             is_start: times.is_start,
         });
@@ -402,7 +409,9 @@ impl LayoutWriter {
         let room = PAYLOAD_BYTES_MAX.saturating_sub(head.len()) as u32;
         let has_room = match fragments {
             Fragments::Alike => true,
-            Fragments::StartEnd | Fragments::Av1 | Fragments::Ac3 { .. } => !head.is_empty(),
+            Fragments::Av1 | Fragments::Ac3 => !head.is_empty(),
+            // A unit that is not cut has no fragments (RFC 6184 §5.8, RFC 7798 §4.4.3).
+            Fragments::StartEnd => !head.is_empty() && piece.bytes > room,
             // A fragment offset has 16 bits.
             Fragments::Offset => head.len() >= 2 && piece.bytes <= u32::from(u16::MAX),
         };
@@ -443,11 +452,16 @@ impl LayoutWriter {
             self.fault();
             return false;
         }
+        let head_at = match pieces.is_empty() {
+            true => layout.known_head(head),
+            false => layout.heads.len() as u32,
+        };
+        let is_known = (head_at as usize) < layout.heads.len();
         layout.rows.push(Row {
             first_packet: layout.packets,
             unit: layout.units.len() as u32 - 1,
             first_piece: layout.pieces.len() as u32,
-            head_at: layout.heads.len() as u32,
+            head_at,
             file_bytes,
             packet_file_bytes,
             head_bytes: head.len() as u16,
@@ -455,7 +469,9 @@ impl LayoutWriter {
             is_marked,
             wire_offset: layout.wire_bytes,
         });
-        layout.heads.extend_from_slice(head);
+        if !is_known {
+            layout.heads.extend_from_slice(head);
+        }
         layout.pieces.extend_from_slice(pieces);
         layout.packets += packets;
         layout.wire_bytes += u64::from(packets) * (rtp::HEADER_BYTES + head.len()) as u64;

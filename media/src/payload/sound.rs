@@ -73,18 +73,13 @@ impl FrameFormat {
     }
 
     fn fragments(self, piece: FilePiece, is_marked: bool, writer: &mut LayoutWriter) -> bool {
-        let Ok(frame_bytes) = u16::try_from(piece.bytes) else {
-            writer.fault();
-            return false;
-        };
         match self {
             FrameFormat::MpegAudio => {
                 writer.fragments(&[0; 4], piece, Fragments::Offset, is_marked)
             }
             FrameFormat::Ac3 => {
                 let packets = fragments(piece.bytes);
-                let fragments = Fragments::Ac3 { frame_bytes };
-                writer.fragments(&[0, packets], piece, fragments, is_marked)
+                writer.fragments(&[0, packets], piece, Fragments::Ac3, is_marked)
             }
             // Frame type 1: a fragment; the first one's header counts them.
             FrameFormat::Eac3 => {

@@ -84,6 +84,9 @@ pub const SAMPLES_MAX: u32 = 1 << 26;
 /// Most samples of a second: sound of 2.5 ms a frame has 400.
 pub const SAMPLES_PER_SECOND_MAX: u32 = 4096;
 
+/// Samples of a row: their sizes are added up to find one of them.
+const ROW_SAMPLES_MAX: u32 = 1024;
+
 /// Latest time of decoding, in units of any time scale.
 const TIME_MAX: u64 = 1 << 62;
 
@@ -364,7 +367,8 @@ impl SampleTableBuilder {
         self.check(&sample)?;
         let table = &mut self.table;
         let number = table.sizes.len() as u32;
-        if number == 0 || file_offset != self.row_end {
+        let is_long = table.rows.last().is_some_and(|row| number - row.first >= ROW_SAMPLES_MAX);
+        if number == 0 || file_offset != self.row_end || is_long {
             table.rows.push(Row { first: number, file_offset });
         }
         if decode != self.end && number > 0 {
