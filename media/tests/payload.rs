@@ -205,8 +205,8 @@ proptest! {
         }
         let mut times: Vec<_> = packets.iter().map(|packet| packet.timestamp).collect();
         times.dedup();
-        let expected: Vec<_> =
-            (0..samples.len() as u32).map(|n| 1000 * n + if n % 2 == 0 { 500 } else { 0 }).collect();
+        let time = |n: u32| 1000 * n + if n.is_multiple_of(2) { 500 } else { 0 };
+        let expected: Vec<_> = (0..samples.len() as u32).map(time).collect();
         // Neighbours whose times are equal would be one.
         prop_assert_eq!(times, expected);
     }

@@ -189,6 +189,17 @@ impl Layout {
         unit.first_packet + before as u32
     }
 
+    /// Number of packets due before `ticks`, or a few more: all of the row that would be cut there,
+    /// if the rest of it is due before `later`. A row is sent by one call, and each cut costs one.
+    pub fn packets_in_rows_before(&self, ticks: u64, later: u64) -> u32 {
+        let before = self.packets_before(ticks);
+        if before == 0 || before == self.packets {
+            return before;
+        }
+        let end = self.row_end(self.row_index(before - 1));
+        if end > before && self.ticks(end - 1) < later { end } else { before }
+    }
+
     /// First packet of the first unit from `packet` on with which play can start.
     pub fn start_from(&self, packet: u32) -> Option<u32> {
         let at = self.units.partition_point(|unit| unit.first_packet < packet);

@@ -294,6 +294,14 @@ impl Presentation {
         })
     }
 
+    /// Time by which the first sample of a track is presented before the title's start: sound that
+    /// prepares a decoder.
+    pub fn priming_ticks(&self) -> u64 {
+        let first = |track: &Track| track.presented_ticks(&track.samples.sample(0));
+        let earliest = self.tracks.iter().map(first).min().unwrap_or(0);
+        earliest.min(0).unsigned_abs()
+    }
+
     /// The place at which play begins to show `presented_ticks`: the due time of the last
     /// random-access point of the pictures that is presented then or before, and its presentation
     /// time. Without pictures any sample is such a point.

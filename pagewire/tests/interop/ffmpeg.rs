@@ -53,8 +53,12 @@ pub(crate) fn frames(
     command.args(["-hide_banner", "-loglevel", "warning"]).args(before).arg("-i").arg(input);
     command.args(["-map", "0", "-c", "copy"]).args(after).args(["-f", "framemd5", "-"]);
     let text = client(test, &mut command)?.succeeded();
-    let text = String::from_utf8(text).expect("framemd5 writes text");
-    Some(text.lines().filter(|line| !line.starts_with('#')).map(frame).collect())
+    Some(parse(&String::from_utf8(text).expect("framemd5 writes text")))
+}
+
+/// The frames in what the framemd5 muxer writes.
+pub(crate) fn parse(text: &str) -> Vec<Frame> {
+    text.lines().filter(|line| !line.starts_with('#')).map(frame).collect()
 }
 
 /// `STREAM, DTS, PTS, DURATION, BYTES, MD5`; side data of the container may follow and is left

@@ -110,12 +110,13 @@ impl Case for Play<'_> {
     }
 }
 
-/// The decoded pictures of what ffmpeg reads; `None` where there is no ffmpeg.
-fn pictures(test: &str, before: &[&str], input: &OsStr) -> Option<Vec<Picture>> {
+/// The decoded pictures of what ffmpeg reads, with options for further outputs; `None` where there
+/// is no ffmpeg.
+fn pictures(test: &str, before: &[&str], input: &OsStr, others: &[&OsStr]) -> Option<Vec<Picture>> {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-copyts"]).args(before);
     command.arg("-i").arg(input).args(["-map", "0:v", "-fps_mode", "passthrough"]);
-    command.args(["-f", "framemd5", "-"]);
+    command.args(["-f", "framemd5", "-"]).args(others);
     let text = client(test, &mut command)?.succeeded();
     let text = String::from_utf8(text).expect("framemd5 writes text");
     let base = text.lines().find_map(|line| line.strip_prefix("#tb 0: ")?.split_once('/'));
@@ -150,12 +151,14 @@ fn assert_pictures(received: &[Picture], sent: &[Picture]) {
 
 fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
     let url = case.server.rtsp_url(case.title.name);
-    let (url, options) = (OsStr::new(&url), ["-rtsp_transport", case.ffmpeg_transport()]);
-    let Some(received) = pictures(name, &options, url) else { return false };
+    let (url, sound) = (OsStr::new(&url), case.file(".md5"));
+    let options = ["-rtsp_transport", case.ffmpeg_transport()];
+    // Both by one play: it takes as long as the title.
+    let sounds = ["-map", "0:a", "-c", "copy", "-f", "framemd5"];
+    let sounds: Vec<_> = sounds.iter().map(OsStr::new).chain([sound.as_os_str()]).collect();
+    let Some(received) = pictures(name, &options, url, &sounds) else { return false };
     assert_pictures(&received, &case.title.pictures);
-    let Some(frames) = ffmpeg::frames(name, &options, url, &["-map", "-0:v"]) else {
-        return false;
-    };
+    let frames = ffmpeg::parse(&std::fs::read_to_string(&sound).expect("ffmpeg has made it"));
     for (stream, sent) in case.title.sounds.iter().enumerate() {
         let received = of_stream(&frames, stream).into_iter().map(Frame::without_times);
         let received: Vec<_> = received.map(|frame| frame.in_stream(0)).collect();
@@ -180,7 +183,7 @@ fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     let picture = case.file(&format!(".h{codec}"));
     let elements = [&depay, "!", &parse, "!", &caps];
     let Some(()) = gstreamer_writes(case, name, (0, &elements), &picture) else { return false };
-    let Some(received) = pictures(name, &[], picture.as_os_str()) else { return false };
+    let Some(received) = pictures(name, &[], picture.as_os_str(), &[]) else { return false };
     let hashes = |pictures: &[Picture]| -> Vec<_> {
         pictures.iter().map(|picture| picture.hash.clone()).collect()
     };
@@ -224,7 +227,7 @@ fn mpv_plays(case: &Play<'_>, name: &str) -> bool {
     command.arg(case.server.rtsp_url(case.title.name));
     let Some(outcome) = client(name, &mut command) else { return false };
     outcome.succeeded();
-    let Some(received) = pictures(name, &[], record.as_os_str()) else { return false };
+    let Some(received) = pictures(name, &[], record.as_os_str(), &[]) else { return false };
     let sent: Vec<_> = case.title.pictures.iter().map(|picture| &picture.hash).collect();
     let found: Vec<_> = received.iter().map(|picture| &picture.hash).collect();
     // ffmpeg's parser gives the first picture of a stream without file positions no time
@@ -271,7 +274,7 @@ fn make(test: &str, folder: &Path, (name, options): (&'static str, &[&str])) -> 
         let frames = of_stream(&frames, stream).into_iter().map(Frame::without_times);
         frames.map(|frame| frame.in_stream(0)).collect()
     };
-    let pictures = pictures(test, &[], path.as_os_str())?;
+    let pictures = pictures(test, &[], path.as_os_str(), &[])?;
     Some(Title { name, pictures, sounds: (0..2).map(sound).collect() })
 }
 

@@ -182,7 +182,14 @@ fn resolve(presentation: &Presentation, range: NptRange) -> Option<WantedTracks>
             if is_empty || start >= presentation.presented_end_ticks() {
                 return None;
             }
-            Some(presentation.entry(start))
+            // Clients that count from the first sample that they got (ffmpeg) ask for times that
+            // lie so much earlier, in milliseconds cut off.
+            let counted_from_first = match presentation.priming_ticks() {
+                0 => 0,
+                priming => priming.min(PRIMING_TICKS_MAX) + TICKS_PER_SECOND / 1000,
+            };
+            let wanted = if start == 0 { 0 } else { start + counted_from_first };
+            Some(presentation.entry(wanted))
         }
     };
     let limit = end.filter(|&end| end < presentation.presented_end_ticks());
@@ -190,3 +197,6 @@ fn resolve(presentation: &Presentation, range: NptRange) -> Option<WantedTracks>
         limit.map_or(u64::MAX, |end| presentation.due_of_presented(end as i64).max(1));
     Some(WantedTracks { entry, limit_ticks })
 }
+
+/// Priming of sound is less: two frames and a half of AAC at 44.1 kHz take 58 ms.
+const PRIMING_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
