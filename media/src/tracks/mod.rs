@@ -275,6 +275,15 @@ impl Presentation {
         first(chapter).min(end)..end
     }
 
+    /// The next chapter behind `chapter` in which a sample of a track is due; none at the end.
+    pub fn following_chapter(&self, track: usize, chapter: u32) -> Option<u32> {
+        let track = &self.tracks[track];
+        let next = self.first_due(track, (u64::from(chapter) + 1) * CHAPTER_TICKS);
+        let sample = (next < track.samples.len()).then(|| track.samples.sample(next))?;
+        // The last chapter holds all that is left.
+        Some(self.chapter_at(self.due_ticks(track, &sample))).filter(|&found| found > chapter)
+    }
+
     /// Due time of a sample of a track.
     pub fn due_ticks(&self, track: &Track, sample: &MediaSample) -> u64 {
         (track.decode_ticks(sample.decode) - self.due_origin).max(0) as u64

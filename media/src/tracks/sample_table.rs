@@ -67,6 +67,12 @@ pub enum SampleFault {
         /// Limit.
         limit: u32,
     },
+    /// Too many bytes within a second.
+    #[error("is of a second with more than the {limit} bytes that are streamed of one")]
+    TooFast {
+        /// Limit.
+        limit: u64,
+    },
     /// Its time of decoding is before that of the sample before it, or past all times.
     #[error("is decoded at {decode}, before the sample before it or beyond all times")]
     Time {
@@ -78,14 +84,18 @@ pub enum SampleFault {
 /// Largest sample: a second of 128 Mb/s, and more than a key frame of any profile.
 pub const SAMPLE_BYTES_MAX: u32 = 16 << 20;
 
-/// Most samples: over a hundred hours at 120 pictures a second.
-pub const SAMPLES_MAX: u32 = 1 << 26;
+/// Most samples: a hundred hours of sound, or more of pictures. A table of so many takes a gigabyte
+/// at worst, and the file's own tables half of that.
+pub const SAMPLES_MAX: u32 = 1 << 24;
 
 /// Most samples of a second: sound of 2.5 ms a frame has 400.
 pub const SAMPLES_PER_SECOND_MAX: u32 = 4096;
 
 /// Samples of a row: their sizes are added up to find one of them.
 const ROW_SAMPLES_MAX: u32 = 1024;
+
+/// Most bytes of a second: they are in memory together. 537 Mb/s.
+const SECOND_BYTES_MAX: u64 = 64 << 20;
 
 /// Latest time of decoding, in units of any time scale.
 const TIME_MAX: u64 = 1 << 62;
@@ -307,9 +317,10 @@ pub struct SampleTableBuilder {
     /// Time of decoding behind the last sample.
     end: u64,
     all_are_starts: bool,
-    /// The second of decoding that is counted, and its samples.
+    /// The second of decoding that is counted, with its samples and their bytes.
     second: u64,
     in_second: u32,
+    bytes_in_second: u64,
 }
 
 impl SampleTableBuilder {
@@ -334,6 +345,7 @@ impl SampleTableBuilder {
             all_are_starts: true,
             second: 0,
             in_second: 0,
+            bytes_in_second: 0,
         }
     }
 
@@ -406,19 +418,25 @@ impl SampleTableBuilder {
         if self.table.bytes + u64::from(bytes) > file_bytes {
             return Err(SampleFault::Overlap);
         }
-        if self.table.sizes.len() >= SAMPLES_MAX as usize {
-            return Err(SampleFault::TooMany { limit: SAMPLES_MAX });
+        // Samples without bytes must not make a table larger than their file.
+        let limit = u32::try_from(file_bytes).unwrap_or(u32::MAX).min(SAMPLES_MAX);
+        if self.table.sizes.len() >= limit as usize {
+            return Err(SampleFault::TooMany { limit });
         }
         if decode < self.last_decode() || decode.saturating_add(duration.into()) > TIME_MAX {
             return Err(SampleFault::Time { decode });
         }
         let second = decode / u64::from(self.table.timescale);
         if second != self.second {
-            (self.second, self.in_second) = (second, 0);
+            (self.second, self.in_second, self.bytes_in_second) = (second, 0, 0);
         }
         self.in_second += 1;
+        self.bytes_in_second += u64::from(bytes);
         if self.in_second > SAMPLES_PER_SECOND_MAX {
             return Err(SampleFault::TooDense { limit: SAMPLES_PER_SECOND_MAX });
+        }
+        if self.bytes_in_second > SECOND_BYTES_MAX {
+            return Err(SampleFault::TooFast { limit: SECOND_BYTES_MAX });
         }
         Ok(())
     }

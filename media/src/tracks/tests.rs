@@ -107,6 +107,9 @@ proptest! {
             for chapter in 0..whole.chapters() {
                 let numbers = whole.chapter_samples(index, chapter);
                 prop_assert_eq!(numbers.start, next);
+                let following = (chapter + 1..whole.chapters())
+                    .find(|&later| !whole.chapter_samples(index, later).is_empty());
+                prop_assert_eq!(whole.following_chapter(index, chapter), following);
                 for sample in track.samples.samples(numbers.clone()) {
                     let due = whole.due_ticks(track, &sample);
                     prop_assert_eq!(whole.chapter_at(due), chapter);

@@ -165,36 +165,40 @@ impl PacedTrack {
                     self.next = chapter.layout.unit_due(ticks);
                 }
                 self.current = Some(chapter);
-                if self.chapter + 1 < source.asset.presentation.chapters() {
-                    // Asked for a second ahead; a failure shows when it is needed.
-                    let _ = self.obtain(source, 1, readers);
-                }
+                // Asked for a second ahead; a failure shows when it is needed.
+                let _ = self.obtain(source, 1, readers);
             }
             let layout = &self.current.as_ref().expect("set above").layout;
             if self.next < layout.packets() {
                 self.is_over = layout.ticks(self.next) >= limit_ticks;
                 return Ok(true);
             }
-            let following = self.chapter + 1;
-            let begins = u64::from(following) * CHAPTER_TICKS;
-            if following >= source.asset.presentation.chapters() || begins >= limit_ticks {
-                self.is_over = true;
-            } else {
-                self.enter(following);
+            let following = self.following(source);
+            match following.filter(|&next| u64::from(next) * CHAPTER_TICKS < limit_ticks) {
+                Some(following) => self.enter(following),
+                None => self.is_over = true,
             }
         }
         Ok(true)
     }
 
-    /// Returns the chapter `ahead` of that in work if it is in memory; asks for it otherwise.
+    /// Returns the next chapter with packets; a long pause has none.
+    fn following(&self, source: &TrackSource) -> Option<u32> {
+        source.asset.presentation.following_chapter(self.index, self.chapter)
+    }
+
+    /// Returns the chapter in work (`ahead` 0) or the following one (1) if it is in memory; asks
+    /// for it otherwise.
     fn obtain(
         &mut self,
         source: &Arc<TrackSource>,
-        ahead: u32,
+        ahead: usize,
         readers: &PrefetchHandle,
     ) -> Result<Option<Arc<Chapter>>, String> {
-        let key = ChapterKey { track: self.index, chapter: self.chapter + ahead };
-        let mark = &self.marks[ahead as usize];
+        let chapter = if ahead == 0 { Some(self.chapter) } else { self.following(source) };
+        let Some(chapter) = chapter else { return Ok(None) };
+        let key = ChapterKey { track: self.index, chapter };
+        let mark = &self.marks[ahead];
         if let Some(answer) = mark.answer() {
             return answer.map(Some);
         }
@@ -218,6 +222,7 @@ impl PacedTrack {
         let layout = self.current.as_ref().map(|chapter| &chapter.layout);
         match layout {
             Some(layout) if self.next < layout.packets() => Some(layout.ticks(self.next)),
+            // The next begins then at the earliest.
             Some(_) => Some(begins + CHAPTER_TICKS),
             None => Some(self.begin_ticks.unwrap_or(begins)),
         }
@@ -453,17 +458,17 @@ impl PacedTracks {
         (wake, overslept): (Instant, Duration),
         tools: &mut Tools,
     ) -> Step {
-        let (mut is_missing, mut is_full) = (false, false);
+        let mut all_are_ready = true;
         for track in &mut self.tracks {
             match track.make_ready(&self.source, self.limit_ticks, &tools.readers) {
-                Ok(is_ready) => is_missing |= !is_ready,
+                Ok(is_ready) => all_are_ready &= is_ready,
                 Err(reason) => return self.broken(&reason),
             }
         }
         if self.tracks.iter().all(|track| track.is_over) {
             return Step::Ended(StreamEnd::Finished);
         }
-        if is_missing && self.clock.is_none() {
+        if !all_are_ready && self.clock.is_none() {
             return Step::Wait;
         }
         let clock = self.clock_at(now, tools);
@@ -472,6 +477,7 @@ impl PacedTracks {
         // After a stall a step sends at most a burst, or more when the processor was taken away.
         let cap = self.position() + ticks(tools.burst + lead + CATCH_UP * overslept) + 1;
         let horizon = clock.ticks_at(wake + lead).min(cap).min(self.limit_ticks);
+        let (mut is_missing, mut is_full) = (false, false);
         for track in &mut self.tracks {
             // A burst may reach into the next chapter.
             while !track.is_over && track.next_ticks().is_some_and(|due| due < horizon) {
@@ -507,7 +513,15 @@ impl PacedTracks {
         if clock.ticks_at(now) >= cap {
             return Step::Behind;
         }
-        self.tracks.iter_mut().for_each(|track| track.to.note_in_time());
+        for track in &mut self.tracks {
+            track.to.note_in_time();
+            // Behind the last packet of a chapter: the next one, or the end. A failure shows when
+            // the chapter is needed.
+            let _ = track.make_ready(&self.source, self.limit_ticks, &tools.readers);
+        }
+        if self.tracks.iter().all(|track| track.is_over) {
+            return Step::Ended(StreamEnd::Finished);
+        }
         let due = clock.moment_of(self.position());
         Step::Sent { due: due.checked_sub(lead).unwrap_or(due) }
     }
