@@ -295,6 +295,15 @@ impl Presentation {
         (ticks - self.due_origin).max(0) as u64
     }
 
+    /// Presentation time behind all samples that are due before `ticks`: where reordered pictures
+    /// are due, later ones may be among those.
+    pub fn presented_behind(&self, ticks: u64) -> i64 {
+        let reordered = self.tracks.iter().map(|track| {
+            scaled(track.samples.offset_max().into(), TICKS_PER_SECOND, track.samples.timescale())
+        });
+        self.presented_of_due(ticks).saturating_add(reordered.max().unwrap_or(0).max(0))
+    }
+
     /// Number of the first sample of a track that is due at `ticks` or later.
     pub fn first_due(&self, track: &Track, ticks: u64) -> usize {
         track.samples.partition_point(|decode| {

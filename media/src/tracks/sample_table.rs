@@ -165,6 +165,11 @@ impl SampleTable {
         self.presented_end
     }
 
+    /// The largest presentation offset.
+    pub fn offset_max(&self) -> i32 {
+        self.offsets.iter().map(|offset| offset.offset).max().unwrap_or(0)
+    }
+
     /// Number of random-access points.
     pub fn starts(&self) -> usize {
         self.starts.as_ref().map_or(self.sizes.len(), Vec::len)

@@ -445,10 +445,10 @@ impl PacedTracks {
         self.playing
     }
 
-    /// Returns the due time of the next packet of any track; of the end at the end.
+    /// Returns the due time of the next packet of any track; at the end of the play that of the end.
     pub(super) fn position(&self) -> u64 {
         let next = self.tracks.iter().filter_map(PacedTrack::next_ticks).min();
-        next.unwrap_or(self.source.asset.presentation.duration_ticks())
+        next.unwrap_or(self.source.asset.presentation.duration_ticks().min(self.limit_ticks))
     }
 
     /// Sends the packets due before `wake`. The step itself is late by `overslept`.

@@ -80,7 +80,7 @@ impl RtspConnection {
                 let has_sent = session.streams().iter().any(|s| s.link.progress().packets > 0);
                 let presented = entry.presented_ticks as i64;
                 if has_sent {
-                    let left = presentation.presented_of_due(control.resume_or_end(presentation));
+                    let left = presentation.presented_behind(control.resume_or_end(presentation));
                     control.shift_ticks += left - presented;
                 }
                 let place = TrackPlace {
