@@ -10,12 +10,16 @@
 //! Sources: RFC 2326 §10, RFC 6184, RFC 7798, RFC 3640.
 
 use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::ffmpeg::{self, Frame, assert_frames, of_stream};
+use crate::harness::answer::Answer;
+use crate::harness::rtsp::{Control, PortPair, session_of};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::side_by_side::{self, Case};
 use crate::{client, gstreamer};
@@ -309,6 +313,78 @@ fn every_client_receives_every_track_over_every_transport() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
+/// Of each stream in an answer to PLAY: sequence number and timestamp.
+fn streams(answer: &Answer) -> Vec<(u16, u32)> {
+    let info = answer.header("RTP-Info").unwrap_or_else(|| panic!("no RTP-Info: {answer:?}"));
+    let value = |stream: &str, name: &str| -> u32 {
+        let found = stream.split(';').find_map(|part| part.strip_prefix(name));
+        found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {info}"))
+    };
+    let both = |stream: &str| (value(stream, "seq=") as u16, value(stream, "rtptime="));
+    info.split(',').map(both).collect()
+}
+
+/// Tracks are set up one by one into one session and played together; sequence numbers and
+/// timestamps go on over a jump (RFC 2326 Appendix B), all by the same time.
+#[test]
+fn tracks_of_a_session_play_together() {
+    let test = "tracks::tracks_of_a_session_play_together";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    if make(test, folder.path(), TITLES[0]).is_none() {
+        return;
+    }
+    let film = folder.path().join("avc.mp4");
+    let server = Server::start(&[("film.mp4", &film), ("other.mp4", &film)]);
+    server.await_stream("film.mp4");
+    server.await_stream("other.mp4");
+    let mut control = Control::to(server.rtsp);
+    let ports = [PortPair::on(LOCAL), PortPair::on(LOCAL)];
+    let [first, second] = ports.each_ref().map(PortPair::transport);
+    let mut ask = |method: &str, name: &str, headers: &[&str]| control.ask(method, name, headers);
+    let status = |answer: Answer| answer.status;
+    assert_eq!(status(ask("SETUP", "film.mp4", &[&first])), 459, "it has three tracks");
+    assert_eq!(status(ask("SETUP", "film.mp4/track3", &[&first])), 404);
+    let answer = ask("SETUP", "film.mp4/track0", &[&first]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let session = format!("Session: {}", session_of(&answer));
+    let tcp = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1";
+    for (name, transport, expected) in [
+        ("film.mp4/track0", second.as_str(), 459),
+        ("other.mp4/track1", &second, 459),
+        ("film.mp4/track1", tcp, 461),
+        ("film.mp4/track1", &second, 200),
+    ] {
+        let answer = ask("SETUP", name, &[&session, transport]);
+        assert_eq!(answer.status, expected, "{name}: {answer:?}");
+    }
+    assert_eq!(status(ask("PLAY", "film.mp4/track1", &[&session])), 460);
+    let begun = ask("PLAY", "film.mp4", &[&session, "Range: npt=0-"]);
+    assert_eq!(begun.status, 200, "{begun:?}");
+    assert_eq!(streams(&begun).len(), 2);
+    assert_eq!(status(ask("SETUP", "film.mp4/track2", &[&session, &first])), 455, "it plays");
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(status(ask("PLAY", "film.mp4", &[&session, "Range: npt=60-"])), 457);
+    // A key frame every two seconds: the one before is played from.
+    let jumped = ask("PLAY", "film.mp4", &[&session, "Range: npt=3-"]);
+    assert_eq!(jumped.status, 200, "{jumped:?}");
+    let range = jumped.header("Range").unwrap_or_default();
+    assert!(range.starts_with("npt=2.000-"), "{range}");
+    let pairs = streams(&begun).into_iter().zip(streams(&jumped));
+    let passed: Vec<f64> = pairs
+        .zip([90_000.0, 44_100.0])
+        .map(|((before, after), rate)| {
+            let sent = after.0.wrapping_sub(before.0);
+            assert!((1..1000).contains(&sent), "{sent} packets were sent before the jump");
+            f64::from(after.1.wrapping_sub(before.1)) / rate
+        })
+        .collect();
+    assert!((passed[0] - passed[1]).abs() < 0.001, "the tracks stay in step: {passed:?}");
+    assert!((0.5..2.0).contains(&passed[0]), "as time goes by: {passed:?}");
+    assert_eq!(status(ask("TEARDOWN", "film.mp4", &[&session])), 200);
+    server.stop();
+}
+
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Payload type of the first track; the others follow.
 const FIRST_PAYLOAD_TYPE: usize = 96;
 /// Pictures from one key frame to the next.
