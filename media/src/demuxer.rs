@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demuxers of files with tracks, and the choice of one by a file's first bytes.
 
+use crate::frames::FrameDemuxer;
 use crate::mkv::{MkvDemuxer, is_mkv};
 use crate::mp4::{Mp4Demuxer, is_mp4};
 use crate::plan::RtpIdentity;
@@ -16,15 +17,21 @@ pub enum Demuxer {
     Mp4(Box<Mp4Demuxer>),
     /// Of Matroska and WebM.
     Mkv(Box<MkvDemuxer>),
+    /// Of frames of sound one behind the other.
+    Frames(Box<FrameDemuxer>),
 }
 
 impl Demuxer {
+    /// Bytes of a file's beginning by which its demuxer is chosen.
+    pub const BEGINNING_BYTES: usize = FrameDemuxer::BEGINNING_BYTES;
+
     /// The demuxer for a file of `file_bytes` that begins so; none for a file without tracks.
     pub fn of(beginning: &[u8], file_bytes: u64) -> Option<Demuxer> {
         match beginning {
             _ if is_mp4(beginning) => Some(Demuxer::Mp4(Box::new(Mp4Demuxer::new(file_bytes)))),
             _ if is_mkv(beginning) => Some(Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes)))),
-            _ => None,
+            _ => FrameDemuxer::of(beginning, file_bytes)
+                .map(|demuxer| Demuxer::Frames(Box::new(demuxer))),
         }
     }
 
@@ -40,6 +47,7 @@ impl Demuxer {
         match self {
             Demuxer::Mp4(demuxer) => demuxer.advance(file, samples),
             Demuxer::Mkv(demuxer) => demuxer.advance(file, samples),
+            Demuxer::Frames(demuxer) => demuxer.advance(file, samples),
         }
     }
 
@@ -51,6 +59,7 @@ impl Demuxer {
         match self {
             Demuxer::Mp4(demuxer) => demuxer.finish(identity),
             Demuxer::Mkv(demuxer) => demuxer.finish(identity),
+            Demuxer::Frames(demuxer) => demuxer.finish(identity),
         }
     }
 }

@@ -19,6 +19,7 @@ struct Readme;
 mod asset_plan;
 mod demuxer;
 mod error;
+pub mod frames;
 pub mod mkv;
 pub mod mp4;
 pub mod payload;

@@ -68,11 +68,19 @@ impl Container {
             Container::Mp4 => 0,
             Container::FragmentedMp4 => 1,
             Container::Matroska => 2,
+            Container::MpegAudio => 3,
+            Container::Adts => 4,
         }
     }
 
     fn numbered(number: u64) -> Option<Container> {
-        let all = [Container::Mp4, Container::FragmentedMp4, Container::Matroska];
+        let all = [
+            Container::Mp4,
+            Container::FragmentedMp4,
+            Container::Matroska,
+            Container::MpegAudio,
+            Container::Adts,
+        ];
         all.into_iter().find(|container| container.number() == number)
     }
 }

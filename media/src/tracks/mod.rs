@@ -48,6 +48,10 @@ pub enum Container {
     FragmentedMp4,
     /// Matroska or WebM.
     Matroska,
+    /// Frames of MPEG audio (`.mp3`).
+    MpegAudio,
+    /// Frames of AAC with ADTS headers (`.aac`).
+    Adts,
 }
 
 impl Container {
@@ -57,6 +61,8 @@ impl Container {
             Container::Mp4 => "MP4",
             Container::FragmentedMp4 => "fragmented MP4",
             Container::Matroska => "Matroska",
+            Container::MpegAudio => "MPEG audio",
+            Container::Adts => "ADTS",
         }
     }
 }

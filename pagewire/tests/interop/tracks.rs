@@ -313,6 +313,40 @@ fn every_client_receives_every_track_over_every_transport() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
+/// Files of frames, as internet radio has them: every frame comes, of ADTS without its header.
+#[test]
+fn files_of_sound_come_frame_by_frame() {
+    let test = "tracks::files_of_sound_come_frame_by_frame";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let titles = [("radio.mp3", "libmp3lame", 0), ("radio.aac", "aac", ADTS_HEADER_BYTES)];
+    let place = Place::new();
+    let mut sent = Vec::new();
+    for (name, encoder, _) in titles {
+        let path = folder.path().join(name);
+        let mut command = Command::new("ffmpeg");
+        command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
+        command.args(["sine=sample_rate=44100:duration=4", "-c:a", encoder]).arg(&path);
+        let Some(outcome) = client(test, &mut command) else { return };
+        outcome.succeeded();
+        let Some(frames) = ffmpeg::frames(test, &[], path.as_os_str(), &[]) else { return };
+        sent.push(frames);
+        place.put(name, &std::fs::read(&path).expect("just made"));
+    }
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    for ((name, _, header_bytes), sent) in titles.into_iter().zip(sent) {
+        server.await_stream(name);
+        let url = server.rtsp_url(name);
+        let options = ["-rtsp_transport", "udp"];
+        let Some(received) = ffmpeg::frames(test, &options, OsStr::new(&url), &[]) else { return };
+        let received: Vec<_> = received.iter().map(|frame| frame.bytes + header_bytes).collect();
+        let sent: Vec<_> = sent.iter().map(|frame| frame.bytes).collect();
+        assert!(sent.len() > 100 && received == sent, "{name}: {received:?}, not {sent:?}");
+    }
+    server.stop();
+}
+
+const ADTS_HEADER_BYTES: u64 = 7;
+
 /// Of each stream in an answer to PLAY: sequence number and timestamp.
 fn streams(answer: &Answer) -> Vec<(u16, u32)> {
     let info = answer.header("RTP-Info").unwrap_or_else(|| panic!("no RTP-Info: {answer:?}"));

@@ -10,7 +10,7 @@
 /// True when the index offers the file as a stream before any request. Every file of such a format
 /// plays on request, whatever its name.
 pub(crate) fn is_streamed(name: &str) -> bool {
-    [TRANSPORT_STREAM, MP4, MATROSKA].iter().any(|ends| has_end(name, ends))
+    [TRANSPORT_STREAM, MP4, MATROSKA, FRAMES].iter().any(|ends| has_end(name, ends))
 }
 
 /// True when the name is that of a transport stream.
@@ -28,7 +28,7 @@ pub(crate) fn download_only(name: &str) -> Option<String> {
 /// status line: many players show only that.
 pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> String {
     // A file of a streamed format keeps its own reason, whatever its extension.
-    let is_known = ["transport stream", "MP4", "fragmented MP4", "Matroska"]
+    let is_known = ["transport stream", "MP4", "fragmented MP4", "Matroska", "MPEG audio", "ADTS"]
         .iter()
         .any(|f| reason.starts_with(f));
     if let Some(format) = download_only(name).filter(|_| !is_known) {
@@ -46,6 +46,8 @@ fn has_end(name: &str, ends: &[&str]) -> bool {
 
 const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
 const MP4: &[&str] = &["mp4", "m4v", "m4a", "m4b", "mov", "qt", "3gp", "f4v"];
+/// Frames of sound one behind the other.
+const FRAMES: &[&str] = &["mp3", "mp2", "aac"];
 const MATROSKA: &[&str] = &["mkv", "mka", "webm"];
 /// Media formats that are not streamed: extensions, name, and a reason that fits a status line.
 const MEDIA: &[(&[&str], &str, &str)] = &[
@@ -55,12 +57,10 @@ const MEDIA: &[(&[&str], &str, &str)] = &[
     (&["flv"], "Flash video", NOT_YET),
     (&["wmv", "wma", "asf"], "Windows Media", NOT_YET),
     (&["mxf"], "MXF", NOT_YET),
-    (&["mp3", "mp2"], "MPEG sound", NOT_YET),
-    (&["aac"], "AAC", NOT_YET),
     (&["ac3", "eac3"], "Dolby sound", NOT_YET),
     (&["flac"], "FLAC", NOT_YET),
     (&["ogg", "oga", "ogv", "opus"], "Ogg", NOT_YET),
-    (&["wav"], "WAV", NOT_YET),
+    (&["wav"], "WAV", "its samples have the other order of bytes than RTP's"),
 ];
 /// The reason of a format for which there is no packet plan.
 const NOT_YET: &str = "download only for now";

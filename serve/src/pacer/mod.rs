@@ -20,6 +20,7 @@ mod gather;
 pub(crate) mod media_target;
 mod paced_session;
 mod paced_stream;
+mod paced_track;
 mod paced_tracks;
 mod wheel;
 
@@ -37,7 +38,8 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use departures::PacingChoice;
 pub(crate) use paced_session::PacedSession;
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
-pub(crate) use paced_tracks::{PacedTrack, PacedTracks, TrackPlace, TrackStart};
+pub(crate) use paced_track::PacedTrack;
+pub(crate) use paced_tracks::{PacedTracks, TrackPlace, TrackStart};
 
 use crate::error::{Error, Setting};
 use crate::library::asset::Source;

@@ -18,18 +18,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use media::payload::{PACKET_BYTES_MAX, RtpValues};
-use media::tracks::CHAPTER_TICKS;
-use paths::{INTERLEAVED_PACKETS_MAX, SendError, SendStats};
+use media::payload::PACKET_BYTES_MAX;
+use paths::SendError;
 
-use super::departures::Departures;
-use super::media_target::{BACKLOG_MAX, MediaTarget};
+use super::media_target::BACKLOG_MAX;
 use super::paced_stream::{Step, StreamEnd, ticks};
+use super::paced_track::PacedTrack;
 use super::{CATCH_UP, Tools};
-use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
-use crate::prefetch::{ChapterMark, ChapterRequest, PrefetchHandle};
-use crate::rtsp::icmp_faults;
-use crate::rtsp::stream_session::{Link, MediaClock, Sent};
+use crate::library::track_asset::TrackSource;
+use crate::rtsp::stream_session::MediaClock;
 
 /// State of a session on its pacer.
 pub(crate) struct PacedTracks {
@@ -51,33 +48,6 @@ pub(crate) struct PacedTracks {
     pub(crate) wake: super::wheel::Tick,
 }
 
-/// A track of a session.
-pub(crate) struct PacedTrack {
-    /// Index of the track in the presentation.
-    index: usize,
-    to: MediaTarget,
-    link: Arc<Link>,
-    pub(super) departures: Option<Departures>,
-    payload_type: u8,
-    ssrc: u32,
-    /// Sequence number of the next packet.
-    sequence: u16,
-    /// Timestamp of the title's start.
-    timestamp: u32,
-    chapter: u32,
-    /// The chapter in work; unset until it is in memory.
-    current: Option<Arc<Chapter>>,
-    /// The chapter before, to which ICMP may refer.
-    before: Option<Arc<Chapter>>,
-    /// Due time at which the track begins in its chapter, until that is there.
-    begin_ticks: Option<u64>,
-    /// Next packet in the chapter.
-    next: u32,
-    /// Answer to the request for the chapter in work, and to that for the next.
-    marks: [Arc<ChapterMark>; 2],
-    is_over: bool,
-}
-
 /// Beginning of a play.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrackStart {
@@ -96,289 +66,6 @@ pub(crate) struct TrackPlace {
     pub(crate) other_ticks: u64,
     /// What is added to presentation time so that timestamps continue over jumps, in ticks.
     pub(crate) shift_ticks: i64,
-}
-
-impl PacedTrack {
-    pub(crate) fn new(
-        source: &TrackSource,
-        (index, payload_type): (usize, u8),
-        to: MediaTarget,
-        link: Arc<Link>,
-    ) -> PacedTrack {
-        let identity = source.asset.presentation.tracks()[index].identity;
-        link.start_at(identity.first_sequence.into());
-        PacedTrack {
-            index,
-            to,
-            link,
-            departures: None,
-            payload_type,
-            ssrc: identity.ssrc,
-            sequence: identity.first_sequence,
-            timestamp: identity.first_timestamp,
-            chapter: 0,
-            current: None,
-            before: None,
-            begin_ticks: Some(0),
-            next: 0,
-            marks: Default::default(),
-            is_over: false,
-        }
-    }
-
-    /// Prepares the target's departures.
-    pub(super) fn prepare(&mut self, pacing: &super::PacingChoice) {
-        if let MediaTarget::Datagrams(to) = &mut self.to {
-            self.departures = pacing.prepare(to);
-        }
-    }
-
-    /// Goes to the first unit that is due at `ticks` or later.
-    fn seek(&mut self, source: &TrackSource, ticks: u64) {
-        let presentation = &source.asset.presentation;
-        self.is_over = ticks >= presentation.duration_ticks();
-        (self.chapter, self.next) = (presentation.chapter_at(ticks), 0);
-        (self.current, self.before) = (None, None);
-        self.marks = Default::default();
-        self.begin_ticks = Some(ticks);
-    }
-
-    fn enter(&mut self, chapter: u32) {
-        self.before = self.current.take();
-        (self.chapter, self.next) = (chapter, 0);
-        self.marks.rotate_left(1);
-        self.marks[1] = Arc::default();
-    }
-
-    /// Makes the next packet available: goes on to the following chapters as far as they are there.
-    /// Returns false when one is missing; the error is why it cannot be had.
-    fn make_ready(
-        &mut self,
-        source: &Arc<TrackSource>,
-        limit_ticks: u64,
-        readers: &PrefetchHandle,
-    ) -> Result<bool, String> {
-        while !self.is_over {
-            if self.current.is_none() {
-                let Some(chapter) = self.obtain(source, 0, readers)? else { return Ok(false) };
-                if let Some(ticks) = self.begin_ticks.take() {
-                    self.next = chapter.layout.unit_due(ticks);
-                }
-                self.current = Some(chapter);
-                // Asked for a second ahead; a failure shows when it is needed.
-                let _ = self.obtain(source, 1, readers);
-            }
-            let layout = &self.current.as_ref().expect("set above").layout;
-            if self.next < layout.packets() {
-                self.is_over = layout.ticks(self.next) >= limit_ticks;
-                return Ok(true);
-            }
-            let following = self.following(source);
-            match following.filter(|&next| u64::from(next) * CHAPTER_TICKS < limit_ticks) {
-                Some(following) => self.enter(following),
-                None => self.is_over = true,
-            }
-        }
-        Ok(true)
-    }
-
-    /// Returns the next chapter with packets; a long pause has none.
-    fn following(&self, source: &TrackSource) -> Option<u32> {
-        source.asset.presentation.following_chapter(self.index, self.chapter)
-    }
-
-    /// Returns the chapter in work (`ahead` 0) or the following one (1) if it is in memory; asks
-    /// for it otherwise.
-    fn obtain(
-        &mut self,
-        source: &Arc<TrackSource>,
-        ahead: usize,
-        readers: &PrefetchHandle,
-    ) -> Result<Option<Arc<Chapter>>, String> {
-        let chapter = if ahead == 0 { Some(self.chapter) } else { self.following(source) };
-        let Some(chapter) = chapter else { return Ok(None) };
-        let key = ChapterKey { track: self.index, chapter };
-        let mark = &self.marks[ahead];
-        if let Some(answer) = mark.answer() {
-            return answer.map(Some);
-        }
-        if let Some(chapter) = source.fresh(key) {
-            mark.set(Ok(chapter.clone()));
-            return Ok(Some(chapter));
-        }
-        if mark.ask() {
-            let request = ChapterRequest { source: source.clone(), key, mark: mark.clone() };
-            readers.ask_chapter(request);
-        }
-        Ok(None)
-    }
-
-    /// Due time of the next packet, or of its chapter while that is not there; `None` at the end.
-    fn next_ticks(&self) -> Option<u64> {
-        if self.is_over {
-            return None;
-        }
-        let begins = u64::from(self.chapter) * CHAPTER_TICKS;
-        let layout = self.current.as_ref().map(|chapter| &chapter.layout);
-        match layout {
-            Some(layout) if self.next < layout.packets() => Some(layout.ticks(self.next)),
-            // The next begins then at the earliest.
-            Some(_) => Some(begins + CHAPTER_TICKS),
-            None => Some(self.begin_ticks.unwrap_or(begins)),
-        }
-    }
-
-    fn values(&self) -> RtpValues {
-        RtpValues {
-            payload_type: self.payload_type,
-            ssrc: self.ssrc,
-            sequence: self.sequence.wrapping_sub(self.next as u16),
-            timestamp: self.timestamp,
-        }
-    }
-
-    fn lead(&self, burst: Duration) -> Duration {
-        self.departures.as_ref().map_or(Duration::ZERO, |departures| departures.lead(burst))
-    }
-
-    /// Sends the packets of the chapter in work that are due before `horizon`; returns false when
-    /// the target takes no more now.
-    fn send_due(
-        &mut self,
-        source: &TrackSource,
-        horizon: u64,
-        clock: MediaClock,
-        tools: &mut Tools,
-    ) -> Result<bool, SendError> {
-        let Some(chapter) = self.current.clone() else { return Ok(true) };
-        let layout = &chapter.layout;
-        // The end of a row that is due within a burst leaves with the rest of it, by one call.
-        let later = horizon.saturating_add(ticks(tools.burst));
-        let end = layout.packets_in_rows_before(horizon, later);
-        let reading = self.departures.as_ref().map(Departures::reading);
-        let most = self.packets_a_call(end.saturating_sub(self.next));
-        let mut progress = Sent::default();
-        let mut outcome = Ok(true);
-        while self.next < end {
-            let row = layout.row(self.next, (end - self.next).min(most));
-            let due = clock.moment_of(layout.ticks(self.next));
-            let late = Instant::now().saturating_duration_since(due);
-            let at = reading.map(|reading| reading.departure(due));
-            let packets = self.next..self.next + row.packets;
-            let (mut tally, was_blocked) = (SendStats::default(), self.to.is_blocked());
-            let values = self.values();
-            let run = (layout, packets, &values);
-            let sent = match &mut self.to {
-                MediaTarget::Datagrams(to) => {
-                    let (path, batch) = tools.track_batch(source, run, at);
-                    path.send(&batch, to, &mut tally)
-                }
-                MediaTarget::Stream(to) => {
-                    let (path, batch) = tools.framed_track_batch(source, run, to.channel);
-                    let mut output = to.output.lock();
-                    let sent = path.send(&batch, &mut output, &mut tally);
-                    to.is_blocked |= sent == Err(SendError::Blocked) || output.rest_bytes() > 0;
-                    sent
-                }
-            };
-            let count = *sent.as_ref().unwrap_or(&0);
-            match was_blocked {
-                // The reader was late, not this server.
-                true => tools.counters().record_late_reader(&tally, count.into()),
-                false => tools.counters().record(&tally, late, count.into()),
-            }
-            match sent {
-                Ok(0) | Err(SendError::Blocked) => {
-                    outcome = Ok(false);
-                    break;
-                }
-                Ok(_) => {
-                    let octets = layout.payload_bytes(self.next..self.next + count);
-                    self.next += count;
-                    self.sequence = self.sequence.wrapping_add(count as u16);
-                    let late = if was_blocked { Duration::ZERO } else { late };
-                    progress.add(count.into(), octets, late);
-                }
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
-        }
-        if progress.packets > 0 {
-            self.link.count(self.sequence.into(), progress);
-        }
-        self.ask_missed(tools);
-        outcome
-    }
-
-    /// Returns the most packets of one send call of a burst of so many.
-    fn packets_a_call(&self, burst_packets: u32) -> u32 {
-        let shared = self.departures.as_ref().map(|d| d.packets(burst_packets.into()));
-        match self.to {
-            MediaTarget::Stream(_) => INTERLEAVED_PACKETS_MAX as u32,
-            MediaTarget::Datagrams(_) => shared
-                .map_or(BATCH_PACKETS_MAX, |packets| packets.min(BATCH_PACKETS_MAX.into()) as u32),
-        }
-    }
-
-    fn ask_missed(&mut self, tools: &mut Tools) {
-        if let MediaTarget::Datagrams(to) = &mut self.to {
-            if let Some(fall) = to.take_segment_limit_lowered() {
-                let (name, from, to) = (to.name(), fall.from, fall.to);
-                let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
-                tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
-            }
-            if self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask()) {
-                tools.counters().departures_missed += to.take_missed_departures();
-            }
-        }
-    }
-
-    /// Records ICMP reports about the track's packets; counts and ignores the rest.
-    fn judge_reports(&mut self, tools: &mut Tools) {
-        let MediaTarget::Datagrams(to) = &mut self.to else { return };
-        let reports = to.take_reports();
-        if reports.is_empty() {
-            return;
-        }
-        let (is_cut, name) = (to.is_cut_on_the_way(), to.name().to_owned());
-        let mut ignored = 0;
-        for report in &reports {
-            match icmp_faults::kind(report.fault, PACKET_BYTES_MAX as u64, is_cut) {
-                Some(kind) if self.has_sent(report.quote()) => {
-                    self.link.report_fault(kind, Instant::now());
-                }
-                _ => ignored += 1,
-            }
-        }
-        let counters = tools.counters();
-        counters.icmp_verified += reports.len() as u64 - ignored;
-        counters.icmp_ignored += ignored;
-        if ignored > 0 {
-            tools.say_ignored(&name);
-        }
-    }
-
-    /// True when `quote` begins like a packet that was sent in this chapter or the one before.
-    fn has_sent(&self, quote: &[u8]) -> bool {
-        let Some(quoted) = quote.first_chunk::<{ paths::QUOTE_BYTES }>() else { return false };
-        let back =
-            u32::from(self.sequence.wrapping_sub(u16::from_be_bytes([quoted[2], quoted[3]])));
-        let Some(current) = &self.current else { return false };
-        let values = self.values();
-        let mut head = Vec::new();
-        if let Some(packet) = self.next.checked_sub(back).filter(|_| back > 0) {
-            current.layout.write_head(packet, &values, &mut head);
-        } else if let Some(before) = &self.before
-            && let Some(packet) = (before.layout.packets() + self.next).checked_sub(back)
-            && packet < before.layout.packets()
-        {
-            let sequence = values.sequence.wrapping_sub(before.layout.packets() as u16);
-            before.layout.write_head(packet, &RtpValues { sequence, ..values }, &mut head);
-        }
-        head.starts_with(quoted)
-    }
 }
 
 impl PacedTracks {
@@ -445,7 +132,8 @@ impl PacedTracks {
         self.playing
     }
 
-    /// Returns the due time of the next packet of any track; at the end of the play that of the end.
+    /// Returns the due time of the next packet of any track; at the end of the play that of the
+    /// end.
     pub(super) fn position(&self) -> u64 {
         let next = self.tracks.iter().filter_map(PacedTrack::next_ticks).min();
         next.unwrap_or(self.source.asset.presentation.duration_ticks().min(self.limit_ticks))
@@ -606,6 +294,3 @@ fn packets_per_s(source: &TrackSource, track: usize) -> u64 {
     let bytes = source.asset.presentation.track_bits_per_second(track) / 8;
     bytes / PACKET_BYTES_MAX as u64 + 1
 }
-
-/// Most packets of a call: a GSO batch is limited to 64 KiB.
-const BATCH_PACKETS_MAX: u32 = (u16::MAX as usize / PACKET_BYTES_MAX) as u32;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of frames made by hand, whole and broken.
+
+use super::*;
+
+/// A frame of layer III: MPEG-1, 128 kb/s, 44.1 kHz, 417 bytes.
+fn mp3_frame(fill: u8) -> Vec<u8> {
+    let mut frame = vec![fill; 417];
+    frame[..4].copy_from_slice(&[0xff, 0xfb, 0x90, 0x00]);
+    frame
+}
+
+/// An ADTS frame of AAC-LC, 44.1 kHz, stereo, of so many bytes.
+fn adts_frame(bytes: usize, fill: u8) -> Vec<u8> {
+    let mut frame = vec![fill; bytes];
+    let size = [(bytes >> 11) as u8 | 0x80, (bytes >> 3) as u8, (bytes << 5) as u8 | 0x1f, 0xfc];
+    frame[..3].copy_from_slice(&[0xff, 0xf1, 0x50]);
+    frame[3..7].copy_from_slice(&size);
+    frame
+}
+
+fn demux(file: &[u8]) -> Option<Result<Presentation, Refusal>> {
+    let beginning = &file[..file.len().min(FrameDemuxer::BEGINNING_BYTES)];
+    let mut demuxer = FrameDemuxer::of(beginning, file.len() as u64)?;
+    while !demuxer.advance(file, 3).unwrap() {}
+    let identity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+    Some(demuxer.finish(|| identity))
+}
+
+fn places(presentation: &Presentation) -> Vec<(u64, u32)> {
+    let samples = &presentation.tracks()[0].samples;
+    samples.samples(0..samples.len()).map(|sample| (sample.file_offset, sample.bytes)).collect()
+}
+
+#[test]
+fn headers_tell_size_and_duration() {
+    let parsed = |header: [u8; 4]| {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&header);
+        mpeg_audio::parse(&bytes).map(|frame| (frame.bytes, frame.rate_hz, frame.duration))
+    };
+    assert_eq!(parsed([0xff, 0xfb, 0x90, 0x00]), Some((417, 44_100, 1152)));
+    assert_eq!(parsed([0xff, 0xfb, 0x92, 0x00]), Some((418, 44_100, 1152)), "padded");
+    assert_eq!(parsed([0xff, 0xf3, 0x84, 0x00]), Some((192, 24_000, 576)), "MPEG-2");
+    assert_eq!(parsed([0xff, 0xe3, 0x88, 0x00]), Some((576, 8_000, 576)), "MPEG-2.5");
+    assert_eq!(parsed([0xff, 0xfd, 0xa4, 0x00]), Some((576, 48_000, 1152)), "layer II");
+    assert_eq!(parsed([0xff, 0xff, 0x14, 0x00]), Some((32, 48_000, 384)), "layer I");
+    for other in [[0xff, 0xfb, 0x00, 0], [0xff, 0xfb, 0xf0, 0], [0xff, 0xfb, 0x9c, 0]] {
+        assert_eq!(parsed(other), None, "free format, bad rate, reserved frequency");
+    }
+}
+
+#[test]
+fn tags_and_tables_of_contents_are_stepped_over() {
+    let mut tag = b"ID3\x04\0\0\0\0\x01\x00".to_vec();
+    tag.resize(10 + 128, 7);
+    let mut info = mp3_frame(0);
+    info[36..40].copy_from_slice(b"Info");
+    let mut end = b"TAG".to_vec();
+    end.resize(128, b' ');
+    let file = [tag, info, mp3_frame(1), mp3_frame(2), mp3_frame(3), end].concat();
+    let presentation = demux(&file).unwrap().unwrap();
+    assert_eq!(presentation.container(), Container::MpegAudio);
+    let first = 138 + 417;
+    assert_eq!(places(&presentation), [(first, 417), (first + 417, 417), (first + 834, 417)]);
+}
+
+#[test]
+fn frames_of_adts_are_sent_without_their_headers() {
+    let file = [adts_frame(300, 1), adts_frame(20, 2), adts_frame(8000, 3)].concat();
+    let presentation = demux(&file).unwrap().unwrap();
+    assert_eq!(presentation.container(), Container::Adts);
+    assert_eq!(places(&presentation), [(7, 293), (307, 13), (327, 7993)]);
+    assert_eq!(presentation.codecs(), "mp4a.40.2");
+}
+
+#[test]
+fn frames_are_found_again_behind_a_hole() {
+    let hole = vec![0xff; 1000];
+    let file = [mp3_frame(1), mp3_frame(1), hole, mp3_frame(2), mp3_frame(3)].concat();
+    let presentation = demux(&file).unwrap().unwrap();
+    assert_eq!(places(&presentation), [(0, 417), (417, 417), (1834, 417), (2251, 417)]);
+    let cut = &file[..file.len() - 5];
+    assert_eq!(places(&demux(cut).unwrap().unwrap()).len(), 3, "the last is cut off");
+}
+
+#[test]
+fn what_is_no_sound_is_not_taken() {
+    assert!(demux(b"").is_none() && demux(b"short").is_none());
+    assert!(demux(&[0xff; 5000]).is_none());
+    assert!(demux(&[0x47; 5000]).is_none());
+    assert!(demux(&mp3_frame(1)).is_none(), "one frame alone may be chance");
+    // A tag that promises more than the file has.
+    let tag = b"ID3\x04\0\0\x7f\x7f\x7f\x7f";
+    assert!(demux(tag).unwrap().is_err());
+    let noise = [mp3_frame(1), mp3_frame(2), vec![0; 60_000], mp3_frame(3), mp3_frame(4)].concat();
+    let refused = demux(&noise).unwrap().unwrap_err().to_string();
+    assert!(refused.contains("more bytes between the frames than in them"), "{refused}");
+}
