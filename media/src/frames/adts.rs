@@ -26,7 +26,7 @@ pub(super) fn parse(header: &[u8; HEADER_BYTES]) -> Option<Frame> {
         return None;
     }
     let specific = [(profile + 1) << 3 | rate >> 1, (rate & 1) << 7 | channels << 3];
-    let codec = records::aac(&specific).ok()?;
+    let codec = records::aac(&specific, channels).ok()?;
     let rate_hz = codec.clock_rate_hz();
     Some(Frame { bytes, skipped, rate_hz, duration: 1024, codec })
 }

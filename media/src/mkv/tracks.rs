@@ -128,7 +128,7 @@ impl<'a> Entry<'a> {
             "V_MPEG4/ISO/AVC" => records::avc(self.private),
             "V_MPEGH/ISO/HEVC" => records::hevc(self.private),
             "V_AV1" => records::av1(self.private),
-            "A_AAC" => records::aac(self.private),
+            "A_AAC" => records::aac(self.private, channels),
             "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => rated(Codec::MpegAudio),
             "A_OPUS" if channels <= 2 => Ok(Codec::Opus { channels }),
             "A_OPUS" => Err("RFC 7587 carries one or two channels"),
@@ -153,7 +153,8 @@ impl MkvTrack {
         };
         let units = |ns: u64| (u128::from(ns) * u128::from(timescale) / 1_000_000_000) as i64;
         let frame_units = match &codec {
-            Codec::Aac(_) => Some(1024),
+            // Of low delay a frame is half as long or shorter.
+            Codec::Aac(config) if !matches!(config.object_type, 23 | 39) => Some(1024),
             Codec::MpegAudio if timescale >= 32_000 => Some(1152),
             Codec::MpegAudio => Some(576),
             Codec::Ac3 { .. } => Some(1536),

@@ -10,12 +10,11 @@
 //! annex F (dac3, dec3).
 //! Does not read parameter sets, or samples.
 
-use mp4_atom::{Ac3SpecificBox, Atom, Av1c, Dops, Ec3SpecificBox, Esds, Hvcc};
+use mp4_atom::{Ac3SpecificBox, Atom, Dops, Ec3SpecificBox, Esds};
 
-use super::aac;
 use super::boxes::{FileBox, FourCode, Input, broken, spelled};
 use crate::DemuxError;
-use crate::tracks::{Av1Config, Codec, H264Config, H265Config};
+use crate::tracks::{Codec, records};
 
 const DESCRIPTIONS_BYTES_MAX: u64 = 1 << 20;
 
@@ -78,9 +77,9 @@ pub(super) fn descriptions(
 /// The reason why the track is left out.
 fn codec(code: FourCode, body: &[u8]) -> Result<Codec, String> {
     match &code {
-        b"avc1" | b"avc3" => h264(picture_box(body, b"avcC")?),
-        b"hvc1" | b"hev1" => h265(picture_box(body, b"hvcC")?),
-        b"av01" => av1(picture_box(body, b"av1C")?),
+        b"avc1" | b"avc3" => records::avc(picture_box(body, b"avcC")?).map_err(remux),
+        b"hvc1" | b"hev1" => records::hevc(picture_box(body, b"hvcC")?).map_err(remux),
+        b"av01" => records::av1(picture_box(body, b"av1C")?).map_err(remux),
         b"mp4a" => mpeg4_sound(&Sound::of(body)?),
         // The second is QuickTime's name for layer III, by its number in WAVE files.
         b".mp3" | b"ms\0\x55" => Ok(Codec::MpegAudio),
@@ -142,79 +141,12 @@ fn decoded<T: Atom>(body: &[u8]) -> Result<T, String> {
     })
 }
 
+/// A fault with its cure.
+fn remux(fault: impl std::fmt::Display) -> String {
+    format!("{fault}; {REMUX}")
+}
+
 const REMUX: &str = "remux it (ffmpeg -i IN -map 0 -c copy OUT.mp4)";
-
-/// The bytes of a NAL unit's length. Three are allowed by no decoder interface and by no payload
-/// format here.
-fn length_bytes(minus_one: u8) -> Result<u8, String> {
-    match minus_one & 3 {
-        2 => Err(format!("NAL units with lengths of 3 bytes; {REMUX}")),
-        other => Ok(other + 1),
-    }
-}
-
-/// ISO/IEC 14496-15 §5.3.3.1.2. Not left to mp4-atom, which refuses a record whose last fields, of
-/// no use here, are cut off; old writers did that.
-fn h264(record: &[u8]) -> Result<Codec, String> {
-    let config = || {
-        let (&[1, profile, constraints, level, length, count], mut rest) =
-            record.split_first_chunk::<6>()?
-        else {
-            return None;
-        };
-        let mut sets = |count: u8| {
-            let mut sets = Vec::new();
-            for _ in 0..count {
-                let (bytes, behind) = rest.split_first_chunk::<2>()?;
-                let (set, behind) = behind.split_at_checked(u16::from_be_bytes(*bytes).into())?;
-                sets.push(set.to_vec());
-                rest = behind;
-            }
-            let count = rest.split_off_first().copied().unwrap_or(0);
-            Some((sets, count))
-        };
-        let (sequence_sets, count) = sets(count & 0x1f)?;
-        let (picture_sets, _) = sets(count)?;
-        let profile = [profile, constraints, level];
-        Some((length, H264Config { length_bytes: 4, profile, sequence_sets, picture_sets }))
-    };
-    let (length, config) =
-        config().ok_or_else(|| format!("a broken avcC box in its sample description; {REMUX}"))?;
-    Ok(Codec::H264(H264Config { length_bytes: length_bytes(length)?, ..config }))
-}
-
-fn h265(record: &[u8]) -> Result<Codec, String> {
-    let config: Hvcc = decoded(record)?;
-    let profile = record[1..].first_chunk().ok_or_else(|| missing(b"hvcC"))?;
-    let sets = |kind: u8| {
-        let of_kind = config.arrays.iter().filter(|array| array.nal_unit_type == kind);
-        of_kind.flat_map(|array| array.nalus.iter().cloned()).collect()
-    };
-    Ok(Codec::H265(H265Config {
-        length_bytes: length_bytes(config.length_size_minus_one)?,
-        profile: *profile,
-        // Types of NAL units: ITU-T H.265 table 7-1.
-        video_sets: sets(32),
-        sequence_sets: sets(33),
-        picture_sets: sets(34),
-    }))
-}
-
-fn av1(record: &[u8]) -> Result<Codec, String> {
-    let config: Av1c = decoded(record)?;
-    let bit_depth = match (config.high_bitdepth, config.twelve_bit) {
-        (false, _) => 8,
-        (true, false) => 10,
-        (true, true) => 12,
-    };
-    Ok(Codec::Av1(Av1Config {
-        profile: config.seq_profile,
-        level: config.seq_level_idx_0,
-        is_high_tier: config.seq_tier_0,
-        bit_depth,
-        units: config.config_obus,
-    }))
-}
 
 /// An entry of sound.
 struct Sound<'a> {
@@ -275,9 +207,7 @@ fn mpeg4_sound(sound: &Sound<'_>) -> Result<Codec, String> {
         // MPEG-4, and MPEG-2 AAC in its three profiles.
         0x40 | 0x66..=0x68 => {
             let specific = config.dec_specific.map(|specific| specific.raw).unwrap_or_default();
-            let config = aac::config(specific, sound.channels)
-                .ok_or_else(|| format!("AAC without a known AudioSpecificConfig; {REMUX}"))?;
-            Ok(Codec::Aac(config))
+            records::aac(&specific, sound.channels).map_err(|fault| remux(format!("AAC: {fault}")))
         }
         0x69 | 0x6b => Ok(Codec::MpegAudio),
         0xa5 => Ok(Codec::Ac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),

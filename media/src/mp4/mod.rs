@@ -15,7 +15,6 @@
 //! those named in the parts (codecs); QuickTime File Format.
 //! Does not lay packets out, or correct what a file says.
 
-mod aac;
 mod boxes;
 mod edits;
 mod entries;

@@ -18,18 +18,13 @@ pub(crate) fn avc(record: &[u8]) -> Result<Codec, &'static str> {
     };
     let length_bytes = length_bytes(*lengths)?;
     let mut sets = Sets(rest);
-    let sequence_sets = sets.take(usize::from(count & 0x1f));
-    let picture_sets = sequence_sets.as_ref().and_then(|_| {
-        let count = sets.byte()?;
-        sets.take(usize::from(count))
-    });
     let cut_off = "the parameter sets of its configuration record (avcC) are cut off";
-    Ok(Codec::H264(H264Config {
-        length_bytes,
-        profile: [*profile, *constraints, *level],
-        sequence_sets: sequence_sets.ok_or(cut_off)?,
-        picture_sets: picture_sets.ok_or(cut_off)?,
-    }))
+    let sequence_sets = sets.take(usize::from(count & 0x1f)).ok_or(cut_off)?;
+    // Old writers leave out what follows.
+    let count = sets.byte().unwrap_or(0);
+    let picture_sets = sets.take(usize::from(count)).ok_or(cut_off)?;
+    let profile = [*profile, *constraints, *level];
+    Ok(Codec::H264(H264Config { length_bytes, profile, sequence_sets, picture_sets }))
 }
 
 /// Reads an HEVCDecoderConfigurationRecord.
@@ -83,35 +78,25 @@ pub(crate) fn av1(record: &[u8]) -> Result<Codec, &'static str> {
     }))
 }
 
-/// Reads an AudioSpecificConfig.
-pub(crate) fn aac(specific: &[u8]) -> Result<Codec, &'static str> {
-    let cut_off = "its AudioSpecificConfig is cut off";
+/// Reads an AudioSpecificConfig; `channels` are those that the container tells, for a configuration
+/// that describes its own by a list of elements.
+pub(crate) fn aac(specific: &[u8], channels: u8) -> Result<Codec, &'static str> {
+    let unknown = "no AudioSpecificConfig that is known";
     let mut bits = Bits { bytes: specific, at: 0 };
-    let mut object_type = bits.object_type().ok_or(cut_off)?;
-    let rate_hz = bits.rate().ok_or(cut_off)?.ok_or("its sampling frequency is reserved")?;
-    let channels = bits.take(4).ok_or(cut_off)?;
-    let named = object_type;
-    if matches!(named, 5 | 29) {
-        // The rate after spectral band replication; the frames have the rate of the core.
-        bits.rate().ok_or(cut_off)?.ok_or("its sampling frequency is reserved")?;
-        object_type = bits.object_type().ok_or(cut_off)?;
-    }
-    if !matches!(object_type, 1..=4) {
-        return Err(
-            "only AAC Main, LC, SSR and LTP, with or without SBR and PS, have frames that \
-                    RFC 3640 carries as they are",
-        );
-    }
-    let channels = match channels {
-        // Written in a programme configuration element: two is what most have.
-        0 => 2,
-        7 => 8,
-        11 => 7,
-        12 | 14 => 8,
+    let object_type = bits.object_type().ok_or(unknown)?;
+    // Of the core codec, before spectral band replication (RFC 3640 §4.1).
+    let rate_hz = bits.rate_hz().filter(|&rate_hz| rate_hz > 0).ok_or(unknown)?;
+    let channels = match bits.take(4).ok_or(unknown)? {
+        0 => channels,
         count @ 1..=6 => count as u8,
-        _ => return Err("its channel configuration is reserved"),
+        7 | 12 | 14 => 8,
+        11 => 7,
+        13 => 24,
+        _ => 0,
     };
-    let object_type = named as u8;
+    if !OBJECT_TYPES.contains(&object_type) || channels == 0 {
+        return Err(unknown);
+    }
     Ok(Codec::Aac(AacConfig { specific: specific.to_vec(), object_type, rate_hz, channels }))
 }
 
@@ -170,21 +155,24 @@ impl Bits<'_> {
         Some(value)
     }
 
-    fn object_type(&mut self) -> Option<u32> {
-        match self.take(5)? {
-            31 => Some(32 + self.take(6)?),
-            object_type => Some(object_type),
-        }
-    }
-
-    /// The sampling frequency; none inside where its index is reserved or it is zero.
-    fn rate(&mut self) -> Option<Option<u32>> {
-        Some(match self.take(4)? {
-            15 => Some(self.take(24)?).filter(|&rate_hz| rate_hz > 0),
-            index => RATES_HZ.get(index as usize).copied(),
+    fn object_type(&mut self) -> Option<u8> {
+        Some(match self.take(5)? {
+            31 => 32 + self.take(6)? as u8,
+            object_type => object_type as u8,
         })
     }
+
+    fn rate_hz(&mut self) -> Option<u32> {
+        match self.take(4)? {
+            15 => self.take(24),
+            index => RATES_HZ.get(index as usize).copied(),
+        }
+    }
 }
+
+/// Object types whose frames RFC 3640 sends as AAC-hbr: Main, LC, SSR, LTP, HE-AAC and its second
+/// version, scalable, error resilient ones, low delay ones, and USAC (ISO/IEC 14496-3 table 1.17).
+const OBJECT_TYPES: [u8; 12] = [1, 2, 3, 4, 5, 6, 17, 19, 23, 29, 39, 42];
 
 /// Sampling frequencies by index (ISO/IEC 14496-3 table 1.18).
 const RATES_HZ: [u32; 13] = [
@@ -204,9 +192,10 @@ mod tests {
         assert_eq!((config.length_bytes, config.profile), (4, [0x64, 0, 0x1f]));
         assert_eq!(config.sequence_sets, [[0x67, 1, 2]]);
         assert_eq!(config.picture_sets, [[0x68, 3]]);
-        for end in 0..16 {
+        for end in (0..11).chain(12..16) {
             assert!(avc(&record[..end]).is_err(), "{end}");
         }
+        assert!(avc(&record[..11]).is_ok(), "without picture parameter sets");
         let mut head = [0; 23];
         (head[0], head[1], head[12], head[21], head[22]) = (1, 1, 93, 0x0f, 2);
         let sets = [[0x20, 0, 1, 0, 2, 0x40, 1], [0x21, 0, 1, 0, 2, 0x42, 1]].concat();
@@ -224,20 +213,31 @@ mod tests {
         assert_eq!(codec.name(), "av01.0.04M.08");
     }
 
+    fn found(specific: &[u8]) -> Option<(u8, u32, u8)> {
+        match aac(specific, 6) {
+            Ok(Codec::Aac(config)) => Some((config.object_type, config.rate_hz, config.channels)),
+            _ => None,
+        }
+    }
+
     #[test]
     fn audio_configurations_have_the_rate_of_their_core() {
-        let parts = |specific: &[u8]| match aac(specific) {
-            Ok(Codec::Aac(config)) => Ok((config.object_type, config.rate_hz, config.channels)),
-            Ok(_) => unreachable!("AAC"),
-            Err(reason) => Err(reason),
-        };
-        assert_eq!(parts(&[0x12, 0x10]), Ok((2, 44_100, 2)));
-        // HE-AAC: SBR to 48 kHz over a core of 24 kHz.
-        assert_eq!(parts(&[0x2b, 0x11, 0x88, 0x00]), Ok((5, 24_000, 2)));
-        // A frequency of 24 bits.
-        assert_eq!(parts(&[0x17, 0x80, 0x5d, 0xc0, 0x10]), Ok((2, 48_000, 2)));
-        assert!(parts(&[0x12]).unwrap_err().contains("cut off"));
-        assert!(parts(&[0x16, 0x90]).unwrap_err().contains("reserved"));
-        assert!(parts(&[0xf9, 0x46, 0x40]).is_err(), "USAC");
+        assert_eq!(found(&[0x12, 0x10]), Some((2, 44_100, 2)));
+        // HE-AAC: 24 kHz, doubled to 48 kHz by the decoder.
+        assert_eq!(found(&[0x2b, 0x11, 0x88, 0x00]), Some((5, 24_000, 2)));
+        assert_eq!(found(&[0xeb, 0x09, 0x88, 0x00]), Some((29, 24_000, 1)));
+        // A rate of its own, 24 bits.
+        assert_eq!(found(&[0x17, 0x80, 0x5d, 0xc0, 0x10]), Some((2, 48_000, 2)));
+        // USAC, by the escaped object type 42.
+        assert_eq!(found(&[0xf9, 0x46, 0x40]), Some((42, 48_000, 2)));
+        assert_eq!(found(&[0x11, 0x80]), Some((2, 48_000, 6)), "the channels of the container");
+    }
+
+    #[test]
+    fn other_configurations_are_no_aac() {
+        for specific in [&[][..], &[0x12], &[0x16, 0x80], &[0x17, 0x80, 0, 0, 0x10]] {
+            assert_eq!(found(specific), None, "{specific:?}");
+        }
+        assert_eq!(found(&[0xf9, 0x02, 0x40]), None, "layer III of object type 40");
     }
 }
