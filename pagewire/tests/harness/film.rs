@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The asset the tests serve: a minute of H.264 and AAC in a transport stream, made by ffmpeg.
 //!
-//! Made once by each test program, in about three seconds. A key frame every 2 s with PAT and PMT
-//! before it, so wherever play starts a decoder has what it needs.
+//! Made once by the first test program that needs it, in about three seconds. A key frame every 2 s
+//! with PAT and PMT before it, so wherever play starts a decoder has what it needs.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -80,9 +82,6 @@ fn make(seconds: u64) -> Result<Film, String> {
         }
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Two test programs may be at it at once; both make the same.
-    let unfinished = folder.join(format!("film-{}.ts", std::process::id()));
-    let path = folder.join("film.ts");
     let picture = format!("testsrc2=size=480x270:rate={FRAMES_PER_SECOND}:duration={seconds}");
     let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
     let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
@@ -94,11 +93,24 @@ fn make(seconds: u64) -> Result<Film, String> {
         .args(["-g", &group, "-keyint_min", &group])
         .args(["-b:v", "1200k", "-maxrate", "1500k", "-bufsize", "1500k"])
         .args(["-c:a", "aac", "-b:a", "96k", "-mpegts_flags", "+pat_pmt_at_frames"])
-        .args(["-f", "mpegts"])
-        .arg(&unfinished);
-    watchdog::run(&mut command, LIMIT)?.succeeded();
-    fs::rename(&unfinished, &path).expect("both names are in one folder");
-    let bytes = fs::read(&path).expect("it was just made");
+        .args(["-f", "mpegts"]);
+    // Two test programs may be at it at once, and on a busy machine ffmpeg makes two films of one
+    // command. The first that has the name is that of all, also of later runs.
+    let mut hash = DefaultHasher::new();
+    format!("{command:?}").hash(&mut hash);
+    let folder = folder.join(format!("film-{:016x}", hash.finish()));
+    fs::create_dir_all(&folder).expect("room for a folder");
+    let path = folder.join("film.ts");
+    if !path.exists() {
+        let unfinished = folder.join(format!("film-{}.ts", std::process::id()));
+        command.arg(&unfinished);
+        watchdog::run(&mut command, LIMIT)?.succeeded();
+        match fs::hard_link(&unfinished, &path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{error}"),
+            _ => fs::remove_file(&unfinished).expect("it was just made"),
+        }
+    }
+    let bytes = fs::read(&path).expect("it has its name");
     Ok(Film { path, bytes })
 }
 

@@ -212,13 +212,21 @@ fn gstreamer_writes(
     file: &Path,
 ) -> Option<()> {
     let protocols = if matches!(case.way, Way::Udp) { "udp" } else { "tcp" };
-    let mut command = Command::new("gst-launch-1.0");
-    command.args(["-q", "rtspsrc", "name=s"]).arg(format!("protocols={protocols}"));
-    command.arg(format!("location={}", case.server.rtsp_url(case.title.name)));
-    let payload = format!("application/x-rtp,payload={}", FIRST_PAYLOAD_TYPE + track);
-    command.args(["s.", "!", &payload, "!"]).args(elements);
-    command.args(["!", "filesink"]).arg(format!("location={}", file.display()));
-    client(name, &mut command).map(drop)
+    // Where packets of other tracks come before this one's pad is linked, rtspsrc gives up at once
+    // (not-linked) and nothing is written: that is gst-launch's doing, so it is tried again.
+    for _ in 0..GSTREAMER_TRIES {
+        let mut command = Command::new("gst-launch-1.0");
+        command.args(["-q", "rtspsrc", "name=s"]).arg(format!("protocols={protocols}"));
+        command.arg(format!("location={}", case.server.rtsp_url(case.title.name)));
+        let payload = format!("application/x-rtp,payload={}", FIRST_PAYLOAD_TYPE + track);
+        command.args(["s.", "!", &payload, "!"]).args(elements);
+        command.args(["!", "filesink"]).arg(format!("location={}", file.display()));
+        client(name, &mut command)?;
+        if std::fs::metadata(file).is_ok_and(|written| written.len() > 0) {
+            break;
+        }
+    }
+    Some(())
 }
 
 /// mpv selects one picture and one sound, and records what it receives.
@@ -421,6 +429,7 @@ fn tracks_of_a_session_play_together() {
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Payload type of the first track; the others follow.
 const FIRST_PAYLOAD_TYPE: usize = 96;
+const GSTREAMER_TRIES: usize = 5;
 /// Pictures from one key frame to the next.
 const GROUP_PICTURES: usize = 50;
 /// Pictures at the beginning whose times ffmpeg may guess.

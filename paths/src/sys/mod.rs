@@ -22,6 +22,7 @@ mod file;
 mod file_map;
 mod flights;
 mod lock;
+mod locked_memory;
 mod messages;
 mod multishot;
 mod netlink;

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use crate::error::Errno;
 use crate::send_stats::SendStats;
 use crate::sys::area::Area;
+use crate::sys::locked_memory::once_memory_is_back;
 use crate::sys::{last_errno, set_record};
 
 /// True when the kernel has XDP sockets. A missing right gives another errno.
@@ -78,7 +79,9 @@ pub(super) fn register(
     match set(socket, libc::XDP_UMEM_REG, &registration, stats) {
         Err(errno) if errno.code() == libc::ENOBUFS => {
             raise_locked_memory(stats);
-            set(socket, libc::XDP_UMEM_REG, &registration, stats)
+            once_memory_is_back(libc::ENOBUFS, || {
+                set(socket, libc::XDP_UMEM_REG, &registration, stats)
+            })
         }
         done => done,
     }

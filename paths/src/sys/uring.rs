@@ -46,6 +46,7 @@ use crate::error::Errno;
 use crate::host::Uring;
 use crate::send_stats::SendStats;
 use crate::sys::flights::{FLIGHTS_MAX, Flights};
+use crate::sys::locked_memory::once_memory_is_back;
 use crate::sys::pool::Pool;
 use crate::sys::send::{Gather, RANGES_MAX};
 
@@ -74,7 +75,8 @@ const COPIED: i32 = i32::MIN;
 pub(super) fn set_up(operations: u32, completions: u32) -> Result<IoUring, Errno> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_submit_all().setup_coop_taskrun();
-    Ok(builder.setup_cqsize(completions).build(operations)?)
+    builder.setup_cqsize(completions);
+    once_memory_is_back(libc::ENOMEM, || Ok(builder.build(operations)?))
 }
 
 /// Asks the kernel which operations it offers this process.
