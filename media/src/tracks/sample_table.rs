@@ -406,8 +406,6 @@ impl SampleTableBuilder {
         table.bytes += u64::from(bytes);
         self.row_end = file_offset + u64::from(bytes);
         self.end = decode + u64::from(duration);
-        let presented_end = self.end as i64 + i64::from(offset);
-        table.presented_end = table.presented_end.max(presented_end);
         Ok(())
     }
 
@@ -474,6 +472,12 @@ impl SampleTableBuilder {
         if self.all_are_starts {
             self.table.starts = None;
         }
+        // Now that each sample lasts until the next.
+        let end = |sample: MediaSample| {
+            (sample.decode + u64::from(sample.duration)) as i64 + i64::from(sample.offset)
+        };
+        let samples = self.table.samples(0..self.table.len());
+        self.table.presented_end = samples.map(end).max().unwrap_or(0);
         (self.table.starts() > 0).then_some(self.table)
     }
 }

@@ -180,6 +180,20 @@ fn samples_before_the_title_have_timestamps_before_its_start() {
 }
 
 #[test]
+fn a_sample_lasts_until_the_next_whatever_it_claims() {
+    let sample = |decode, duration| MediaSample {
+        file_offset: 0,
+        bytes: 1,
+        decode,
+        offset: 0,
+        duration,
+        is_start: true,
+    };
+    let table = table(1000, &[sample(0, u32::MAX), sample(5, 3)]).unwrap();
+    assert_eq!((table.sample(0).duration, table.end(), table.presented_end()), (5, 8, 8));
+}
+
+#[test]
 fn samples_that_cannot_be_sent_are_refused() {
     let mut builder = SampleTableBuilder::new(1000, 10_000);
     let good = MediaSample {
