@@ -181,7 +181,7 @@ impl Presentation {
         for track in &tracks {
             let samples = &track.samples;
             let timescale = i128::from(samples.timescale());
-            let is_far = |time: i128| time.abs() / timescale > i128::from(SECONDS_MAX);
+            let is_far = |time: i128| time > timescale * i128::from(SECONDS_MAX);
             if is_far(i128::from(samples.end()) + i128::from(track.shift).abs()) {
                 return Err(Refusal::TooLong { limit_s: SECONDS_MAX });
             }

@@ -179,6 +179,28 @@ fn samples_before_the_title_have_timestamps_before_its_start() {
     assert_eq!(track.rtp_units(track.presented(&track.samples.sample(1))), 0);
 }
 
+/// A part of a second beyond the limit once passed the check and failed an assertion behind it.
+#[test]
+fn times_beyond_the_limit_are_refused_to_the_unit() {
+    let limit = SECONDS_MAX * 1000;
+    let of_end = |end: u64| {
+        let sample = MediaSample {
+            file_offset: 0,
+            bytes: 1,
+            decode: end - 1,
+            offset: 0,
+            duration: 1,
+            is_start: true,
+        };
+        let track = track(h264(), table(1000, &[sample]).unwrap(), 0);
+        Presentation::assemble(Container::Mp4, FILE_BYTES, vec![track], Vec::new())
+    };
+    assert!(of_end(limit).is_ok());
+    for end in [limit + 1, limit + 999, limit + 1000] {
+        assert_eq!(of_end(end), Err(Refusal::TooLong { limit_s: SECONDS_MAX }));
+    }
+}
+
 #[test]
 fn a_sample_lasts_until_the_next_whatever_it_claims() {
     let sample = |decode, duration| MediaSample {
