@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! AAC: access units with a header each (mode AAC-hbr), several to a packet.
 //!
-//! Laid out from the sample table alone; the file is not read. A packet holds at most
-//! [`PACKET_TICKS_MAX`] of sound, so that it never waits long for its last unit's time.
+//! Laid out from the sample table alone; the file is not read.
 //!
 //! Sources: RFC 3640 §3.2 (payload), §3.3.6 (AAC-hbr).
 //! Does not interleave.
 
-use super::TimedSample;
-use super::layout::{Fragments, LayoutWriter, PAYLOAD_BYTES_MAX, PIECES_MAX};
-use crate::TICKS_PER_SECOND;
+use super::layout::{Fragments, LayoutWriter, PAYLOAD_BYTES_MAX};
+use super::{TimedSample, shared};
 
 /// Lays out the packets of a chapter's samples.
 pub(super) fn lay_out(samples: &[TimedSample], writer: &mut LayoutWriter) {
     let mut rest = samples;
     while let Some(first) = rest.first() {
-        let count = shared(rest);
+        let count = shared(rest, 2, 2);
         let (now, later) = rest.split_at(count);
         rest = later;
         writer.unit(first.times);
@@ -38,19 +36,5 @@ pub(super) fn lay_out(samples: &[TimedSample], writer: &mut LayoutWriter) {
     }
 }
 
-/// Number of the first samples that share a packet.
-fn shared(samples: &[TimedSample]) -> usize {
-    let begins = samples[0].times.due_ticks;
-    let mut bytes = 2;
-    let fits = |one: &&TimedSample| {
-        bytes += 2 + one.sample.bytes as usize;
-        let ends = one.times.due_ticks + one.times.duration_ticks;
-        bytes <= PAYLOAD_BYTES_MAX && ends - begins <= PACKET_TICKS_MAX
-    };
-    samples.iter().take(PIECES_MAX).take_while(fits).count().max(1)
-}
-
-/// Sound in a packet: a tenth of a second.
-const PACKET_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 /// Sizes have 13 bits.
 const AU_BYTES_MAX: usize = (1 << 13) - 1;

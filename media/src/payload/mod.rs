@@ -29,6 +29,7 @@ pub use layout::{
 use crate::TICKS_PER_SECOND;
 use crate::read_at::ReadAt;
 use crate::tracks::{Codec, H264Config, MediaSample, Presentation, TrackMedia};
+use layout::PIECES_MAX;
 use nal::NalFormat;
 use sound::FrameFormat;
 
@@ -43,6 +44,22 @@ impl TimedSample {
         FilePiece { file_offset: self.sample.file_offset, bytes: self.sample.bytes }
     }
 }
+
+/// Number of the first samples of sound that share a packet: as many as fit behind `head_bytes`,
+/// each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one.
+fn shared(samples: &[TimedSample], head_bytes: usize, each_bytes: usize) -> usize {
+    let begins = samples[0].times.due_ticks;
+    let mut bytes = head_bytes;
+    let fits = |one: &&TimedSample| {
+        bytes += each_bytes + one.sample.bytes as usize;
+        let ends = one.times.due_ticks + one.times.duration_ticks;
+        bytes <= PAYLOAD_BYTES_MAX && ends - begins <= SHARED_TICKS_MAX
+    };
+    samples.iter().take(PIECES_MAX).take_while(fits).count().max(1)
+}
+
+/// Sound in a packet, a tenth of a second: it never waits long for its last frame's time.
+const SHARED_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 
 /// Lays out the packets of track number `track` in a chapter. Parts of samples that are broken are
 /// left out and counted ([`Layout::faults`]).
@@ -71,13 +88,16 @@ pub fn lay_out(
         about.samples.samples(numbers).filter(|sample| sample.bytes > 0).map(timed).collect();
     let mut writer = LayoutWriter::default();
     match &about.codec {
-        Codec::H264(config) => nals(&NalFormat::h264(config), &samples, file, &mut writer)?,
-        Codec::H265(config) => nals(&NalFormat::h265(config), &samples, file, &mut writer)?,
+        Codec::H264(config) => {
+            let format = NalFormat::h264(config);
+            pictures(&samples, &mut writer, |sample, out| format.lay_out(sample, file, out))?;
+        }
+        Codec::H265(config) => {
+            let format = NalFormat::h265(config);
+            pictures(&samples, &mut writer, |sample, out| format.lay_out(sample, file, out))?;
+        }
         Codec::Av1(config) => {
-            for TimedSample { sample, times } in &samples {
-                writer.unit(*times);
-                av1::lay_out(config, sample, file, &mut writer)?;
-            }
+            pictures(&samples, &mut writer, |sample, out| av1::lay_out(config, sample, file, out))?;
         }
         Codec::Aac(_) => aac::lay_out(&samples, &mut writer),
         Codec::MpegAudio => FrameFormat::MpegAudio.lay_out(&samples, &mut writer),
@@ -88,15 +108,15 @@ pub fn lay_out(
     Ok(writer.finish())
 }
 
-fn nals(
-    format: &NalFormat<'_>,
+/// Lays out samples of pictures, each a unit of its own.
+fn pictures(
     samples: &[TimedSample],
-    file: &(impl ReadAt + ?Sized),
     writer: &mut LayoutWriter,
+    lay_out: impl Fn(&MediaSample, &mut LayoutWriter) -> io::Result<()>,
 ) -> io::Result<()> {
     for TimedSample { sample, times } in samples {
         writer.unit(*times);
-        format.lay_out(sample, file, writer)?;
+        lay_out(sample, writer)?;
     }
     Ok(())
 }

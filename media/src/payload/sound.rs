@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPEG audio, AC-3, Enhanced AC-3 and Opus: whole frames behind a header of a few bytes.
 //!
-//! Laid out from the sample table alone; the file is not read. Frames that fit share a packet, at
-//! most [`PACKET_TICKS_MAX`] of sound; a frame larger than a packet is a row of fragments.
+//! Laid out from the sample table alone; the file is not read. Frames that fit share a packet; a
+//! frame larger than a packet is a row of fragments.
 //!
 //! Sources: RFC 2250 §3.5 (MPEG audio), RFC 4184 §4.1 (AC-3), RFC 4598 §4.1 (E-AC-3), RFC 7587 §4.2
 //! (Opus: one frame a packet, no header).
 //! Does not look into frames.
 
-use super::TimedSample;
-use super::layout::{FilePiece, Fragments, LayoutWriter, PAYLOAD_BYTES_MAX, PIECES_MAX};
-use crate::TICKS_PER_SECOND;
+use super::layout::{FilePiece, Fragments, LayoutWriter, PAYLOAD_BYTES_MAX};
+use super::{TimedSample, shared};
 
 /// A format of whole frames.
 #[derive(Clone, Copy)]
@@ -45,14 +44,7 @@ impl FrameFormat {
         if matches!(self, FrameFormat::Opus) {
             return 1;
         }
-        let begins = samples[0].times.due_ticks;
-        let mut bytes = HEAD_BYTES;
-        let fits = |one: &&TimedSample| {
-            bytes += one.sample.bytes as usize;
-            let ends = one.times.due_ticks + one.times.duration_ticks;
-            bytes <= PAYLOAD_BYTES_MAX && ends - begins <= PACKET_TICKS_MAX
-        };
-        samples.iter().take(PIECES_MAX).take_while(fits).count().max(1)
+        shared(samples, HEAD_BYTES, 0)
     }
 
     /// Header of a packet of whole frames.
@@ -102,5 +94,3 @@ fn fragments(bytes: u32) -> u8 {
 
 /// Bytes of the longest header.
 const HEAD_BYTES: usize = 4;
-/// Sound in a packet: a tenth of a second.
-const PACKET_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;

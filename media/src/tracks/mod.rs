@@ -247,15 +247,17 @@ impl Presentation {
 
     /// Average bitrate of all tracks without any headers; at least 1.
     pub fn bits_per_second(&self) -> u64 {
-        let bits = u128::from(self.sample_bytes()) * 8 * u128::from(TICKS_PER_SECOND);
-        u64::try_from(bits / u128::from(self.duration_ticks)).unwrap_or(u64::MAX).max(1)
+        self.bitrate(self.sample_bytes())
     }
 
     /// Average bitrate of a track without any headers; at least 1.
     pub fn track_bits_per_second(&self, track: usize) -> u64 {
-        let bits = u128::from(self.tracks[track].samples.bytes()) * 8;
-        let rate = bits * u128::from(TICKS_PER_SECOND) / u128::from(self.duration_ticks);
-        u64::try_from(rate).unwrap_or(u64::MAX).max(1)
+        self.bitrate(self.tracks[track].samples.bytes())
+    }
+
+    fn bitrate(&self, bytes: u64) -> u64 {
+        let bits = u128::from(bytes) * 8 * u128::from(TICKS_PER_SECOND);
+        u64::try_from(bits / u128::from(self.duration_ticks)).unwrap_or(u64::MAX).max(1)
     }
 
     /// Chapters of the presentation: seconds of due time. The packets of a chapter are laid out at
