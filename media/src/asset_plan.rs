@@ -5,7 +5,7 @@ use crate::plan::{PacketPlan, PlanKey};
 use crate::tracks::Presentation;
 use crate::{PlanFault, tracks};
 
-/// What a scan of a file finds, and a store keeps.
+/// Plan of a file, as a scan makes it and a store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssetPlan {
     /// The file is sent as it is, a transport stream in one RTP stream.

@@ -21,7 +21,7 @@ use crate::plan::PlanKey;
 const BODY_OFFSET: usize = Envelope::MAGIC_BYTES + 4;
 const CRC_BYTES: usize = 4;
 
-/// What tells stored plans of one kind and version from all others.
+/// Magic and format number of stored plans of one kind.
 pub(crate) struct Envelope {
     pub(crate) magic: [u8; Envelope::MAGIC_BYTES],
     /// To be raised with every change of the format, and of what a scan finds.

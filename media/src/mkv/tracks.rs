@@ -28,7 +28,7 @@ pub(super) struct MkvTrack {
     frame_units: Option<i64>,
     /// Time of the next frame, if it follows the last without a gap.
     next: i64,
-    /// What is to be taken off times of presentation, in units.
+    /// Delay that is taken off times of presentation, in units.
     delay: i64,
     reorder: Reorder<Frame>,
     /// The frame before, until the time of its end is known.

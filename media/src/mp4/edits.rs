@@ -12,7 +12,7 @@ use mp4_atom::Elst;
 
 use crate::tracks::SampleTable;
 
-/// What an edit list does to a track.
+/// Effect of an edit list on a track.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Edit {
     /// Empty time before the track, in units of the movie's time scale.

@@ -21,7 +21,7 @@ const TRACKS_READ_MAX: usize = 256;
 
 const REFERENCES_BYTES_MAX: u64 = 64 << 10;
 
-/// What `moov` tells.
+/// Tracks and time scale of `moov`.
 #[derive(Debug)]
 pub(super) struct Movie {
     /// Units of a second of edit lists; at least 1.

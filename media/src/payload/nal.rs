@@ -16,7 +16,7 @@ use super::layout::{FilePiece, Fragments, LayoutWriter, PAYLOAD_BYTES_MAX, PIECE
 use crate::read_at::ReadAt;
 use crate::tracks::{H264Config, H265Config, MediaSample};
 
-/// What differs between the two.
+/// Length prefix, header and parameter sets of one of the two codecs.
 pub(super) struct NalFormat<'a> {
     length_bytes: u8,
     is_h265: bool,

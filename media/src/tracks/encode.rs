@@ -256,6 +256,6 @@ fn read_samples(body: &mut PlanReader<'_>, file_bytes: u64) -> Option<SampleTabl
     table.finish()
 }
 
-/// What the first sample is compared with.
+/// Values with which the first sample is compared.
 const FIRST: MediaSample =
     MediaSample { file_offset: 0, bytes: 0, decode: 0, offset: 0, duration: 0, is_start: false };

@@ -85,7 +85,7 @@ pub struct Track {
     pub language: Option<[u8; 3]>,
     /// Its samples, in decoding order; at least one.
     pub samples: SampleTable,
-    /// What the edit list adds to media time, in units of the time scale.
+    /// Shift of media time by the edit list, in units of the time scale.
     pub shift: i64,
     /// SSRC and first values of its RTP stream.
     pub identity: RtpIdentity,

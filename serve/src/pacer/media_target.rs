@@ -72,6 +72,15 @@ impl MediaTarget {
     }
 }
 
+/// Logs that fewer packets fit a call to a destination than before, once each time.
+pub(super) fn log_lowered_segment_limit(to: &mut Destination) {
+    if let Some(fall) = to.take_segment_limit_lowered() {
+        let (name, from, to) = (to.name(), fall.from, fall.to);
+        let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
+        tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
+    }
+}
+
 /// Returns the packets that a reader misses whose backlog begins at the first of `packets`: those
 /// before the first place to start that is not yet due. `None` while the backlog is bounded, and
 /// while a recording has no such place yet.

@@ -20,7 +20,7 @@ use media::TICKS_PER_SECOND;
 use paths::{Departure, INTERLEAVED_PACKETS_MAX, SendError, SendStats};
 
 use super::departures::Departures;
-use super::media_target::MediaTarget;
+use super::media_target::{MediaTarget, log_lowered_segment_limit};
 use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
@@ -411,11 +411,7 @@ impl PacedStream {
             // Another session has just dropped the image; the next step sends from the file.
             None => Err(SendError::Blocked),
         };
-        if let Some(fall) = to.take_segment_limit_lowered() {
-            let (name, from, to) = (to.name(), fall.from, fall.to);
-            let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
-            tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
-        }
+        log_lowered_segment_limit(to);
         sent
     }
 

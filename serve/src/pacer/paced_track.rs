@@ -17,7 +17,7 @@ use paths::{INTERLEAVED_PACKETS_MAX, SendError, SendStats};
 
 use super::Tools;
 use super::departures::Departures;
-use super::media_target::MediaTarget;
+use super::media_target::{MediaTarget, log_lowered_segment_limit};
 use super::paced_stream::ticks;
 use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
 use crate::prefetch::{ChapterMark, ChapterRequest, PrefetchHandle};
@@ -277,11 +277,7 @@ impl PacedTrack {
 
     fn ask_missed(&mut self, tools: &mut Tools) {
         if let MediaTarget::Datagrams(to) = &mut self.to {
-            if let Some(fall) = to.take_segment_limit_lowered() {
-                let (name, from, to) = (to.name(), fall.from, fall.to);
-                let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
-                tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
-            }
+            log_lowered_segment_limit(to);
             if self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask()) {
                 tools.counters().departures_missed += to.take_missed_departures();
             }
