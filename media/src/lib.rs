@@ -29,6 +29,7 @@ pub mod segments;
 pub mod store;
 mod stored;
 pub mod tracks;
+pub mod trick;
 pub mod ts;
 
 pub use asset_plan::AssetPlan;
@@ -44,6 +45,7 @@ pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
 pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
+pub use trick::{Scale, TrickPlan, TrickTimeline};
 pub use ts::{
     Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Splice, SpliceCounts,
     SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,

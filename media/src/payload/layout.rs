@@ -268,8 +268,10 @@ impl Layout {
         };
         heads.extend_from_slice(&header.write());
         let from = heads.len();
-        let head = row.head_at as usize..row.head_at as usize + usize::from(row.head_bytes);
-        heads.extend_from_slice(&self.heads[head]);
+        // Packets without bytes of the file have bytes of their own each.
+        let own = if row.file_bytes == 0 { index as usize } else { 0 };
+        let head = row.head_at as usize + own * usize::from(row.head_bytes);
+        heads.extend_from_slice(&self.heads[head..head + usize::from(row.head_bytes)]);
         let skipped = index * u32::from(row.packet_file_bytes);
         row.fragments.mark(&mut heads[from..], (index == 0, is_last), skipped);
     }
@@ -388,6 +390,37 @@ impl LayoutWriter {
             spread_ticks: spread,
             is_start: times.is_start,
         });
+    }
+
+    /// Adds packets that carry `bytes` and nothing of the file, `each` of them a packet: what was
+    /// made when the chapter was laid out. Counts a fault instead where `bytes` are not a multiple
+    /// of `each`, or a packet would be larger than it may be.
+    ///
+    /// Returns true if they were added.
+    pub fn rows(&mut self, bytes: &[u8], each: usize) -> bool {
+        let fits = (1..=PAYLOAD_BYTES_MAX).contains(&each) && bytes.len().is_multiple_of(each);
+        let packets = if fits { bytes.len() / each } else { 0 };
+        let layout = &mut self.layout;
+        if packets == 0 || packets > (PACKETS_MAX - layout.packets) as usize {
+            self.fault();
+            return false;
+        }
+        layout.rows.push(Row {
+            first_packet: layout.packets,
+            unit: layout.units.len() as u32 - 1,
+            first_piece: layout.pieces.len() as u32,
+            head_at: layout.heads.len() as u32,
+            file_bytes: 0,
+            packet_file_bytes: 0,
+            head_bytes: each as u16,
+            fragments: Fragments::Alike,
+            is_marked: false,
+            wire_offset: layout.wire_bytes,
+        });
+        layout.heads.extend_from_slice(bytes);
+        layout.packets += packets as u32;
+        layout.wire_bytes += (packets * rtp::HEADER_BYTES + bytes.len()) as u64;
+        true
     }
 
     /// Adds one packet: `head` behind the RTP header, then `pieces` of the file. Counts a fault

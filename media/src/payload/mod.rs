@@ -19,6 +19,7 @@ use std::io;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use wire::mp2t;
 use wire::sdp::RtpFormat;
 
 pub use layout::{
@@ -104,6 +105,8 @@ pub fn lay_out(
         Codec::Ac3 { .. } => FrameFormat::Ac3.lay_out(&samples, &mut writer),
         Codec::Eac3 { .. } => FrameFormat::Eac3.lay_out(&samples, &mut writer),
         Codec::Opus { .. } => FrameFormat::Opus.lay_out(&samples, &mut writer),
+        // Its samples are ranges in which a picture lies: `trick` knows which.
+        Codec::Mp2t => samples.iter().for_each(|_| writer.fault()),
     }
     Ok(writer.finish())
 }
@@ -181,6 +184,7 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
         Codec::Eac3 { channels, .. } => {
             RtpFormat { encoding: "eac3", channels: Some(*channels), ..base }
         }
+        Codec::Mp2t => RtpFormat { encoding: "MP2T", payload_type: mp2t::PAYLOAD_TYPE, ..base },
     }
 }
 

@@ -194,6 +194,16 @@ impl PacketPlan {
         self.extents.partition_point(|extent| extent.first_packet <= packet) - 1
     }
 
+    /// File offset of transport stream packet `ts_packet`, and how many follow it at the plan's
+    /// stride, itself included, `limit` at most; none past the end.
+    pub fn ts_run(&self, ts_packet: u64, limit: u64) -> Option<(u64, u64)> {
+        let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
+        let extent = &self.extents[after.checked_sub(1)?];
+        let within = ts_packet - extent.first_ts_packet;
+        let left = extent.ts_packets.checked_sub(within).filter(|&left| left > 0)?;
+        Some((extent.file_offset + within * self.stride, left.min(limit)))
+    }
+
     /// Index of the first transport stream packet of `packet`.
     pub fn first_ts_packet(&self, packet: u64) -> u64 {
         let extent = self.extent_of(packet);

@@ -51,6 +51,9 @@ pub enum Codec {
         /// Channels, the low-frequency one included.
         channels: u8,
     },
+    /// Pictures of a transport stream, sent as one (MP2T, RFC 2250 §2): of trick play alone, not a
+    /// track of a file.
+    Mp2t,
 }
 
 /// Parameters of an H.264 track.
@@ -113,7 +116,7 @@ impl Codec {
     /// Pictures or sound.
     pub const fn media(&self) -> TrackMedia {
         match self {
-            Codec::H264(_) | Codec::H265(_) | Codec::Av1(_) => TrackMedia::Video,
+            Codec::H264(_) | Codec::H265(_) | Codec::Av1(_) | Codec::Mp2t => TrackMedia::Video,
             Codec::Aac(_)
             | Codec::MpegAudio
             | Codec::Opus { .. }
@@ -125,7 +128,9 @@ impl Codec {
     /// RTP clock rate, in hertz, which its payload format fixes.
     pub const fn clock_rate_hz(&self) -> u32 {
         match self {
-            Codec::H264(_) | Codec::H265(_) | Codec::Av1(_) | Codec::MpegAudio => 90_000,
+            Codec::H264(_) | Codec::H265(_) | Codec::Av1(_) | Codec::MpegAudio | Codec::Mp2t => {
+                90_000
+            }
             Codec::Aac(config) => config.rate_hz,
             Codec::Opus { .. } => 48_000,
             Codec::Ac3 { rate_hz, .. } | Codec::Eac3 { rate_hz, .. } => *rate_hz,
@@ -150,6 +155,7 @@ impl Codec {
             Codec::Opus { .. } => "opus".to_owned(),
             Codec::Ac3 { .. } => "ac-3".to_owned(),
             Codec::Eac3 { .. } => "ec-3".to_owned(),
+            Codec::Mp2t => "mp2t".to_owned(),
         }
     }
 }

@@ -70,6 +70,7 @@ impl Container {
             Container::Matroska => 2,
             Container::MpegAudio => 3,
             Container::Adts => 4,
+            Container::TransportStream => 5,
         }
     }
 
@@ -152,6 +153,8 @@ fn write_codec(codec: &Codec, out: &mut PlanWriter) {
             out.number((*rate_hz).into());
             out.number((*channels).into());
         }
+        // Read as no codec: what is made for trick play is not stored.
+        Codec::Mp2t => out.number(0),
     }
 }
 

@@ -52,6 +52,9 @@ pub enum Container {
     MpegAudio,
     /// Frames of AAC with ADTS headers (`.aac`).
     Adts,
+    /// MPEG-2 transport stream: of trick play alone, its plan for normal play is
+    /// [`crate::PacketPlan`].
+    TransportStream,
 }
 
 impl Container {
@@ -63,6 +66,7 @@ impl Container {
             Container::Matroska => "Matroska",
             Container::MpegAudio => "MPEG audio",
             Container::Adts => "ADTS",
+            Container::TransportStream => "MPEG transport stream",
         }
     }
 }

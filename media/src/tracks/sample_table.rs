@@ -248,8 +248,8 @@ impl SampleTable {
         self.presented_end += i64::from(units);
     }
 
-    /// Number of the sample of a random-access point.
-    fn start(&self, index: usize) -> usize {
+    /// Number of the sample of a random-access point. Panics if there is no such point.
+    pub fn start(&self, index: usize) -> usize {
         self.starts.as_ref().map_or(index, |starts| starts[index] as usize)
     }
 }

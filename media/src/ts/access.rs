@@ -36,10 +36,8 @@ enum EntryRule {
     Indicated,
 }
 
-/// The elementary stream whose access units are looked at: the first video of the programme, else
-/// its first sound, else its first stream.
-fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
-    let coding = |stream_type| match stream_type {
+fn rule(stream_type: u8) -> EntryRule {
+    match stream_type {
         0x01 | 0x02 => EntryRule::Mpeg2,
         0x10 => EntryRule::Mpeg4,
         0x1b => EntryRule::H264,
@@ -47,18 +45,25 @@ fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
         // MPEG sound; Dolby and DTS as assigned by ATSC A/53 part 3 and Blu-ray.
         0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x80..=0x87 | 0xa1 | 0xa2 => EntryRule::Audio,
         _ => EntryRule::Indicated,
-    };
-    let is_video = |stream_type| {
-        // Also H.264 and H.265 extensions, JPEG 2000, H.266, EVC, AVS and VC-1.
-        matches!(stream_type, 0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea)
-            || !matches!(coding(stream_type), EntryRule::Audio | EntryRule::Indicated)
-    };
+    }
+}
+
+/// True for the stream types of pictures.
+pub(crate) fn is_video(stream_type: u8) -> bool {
+    // Also H.264 and H.265 extensions, JPEG 2000, H.266, EVC, AVS and VC-1.
+    matches!(stream_type, 0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea)
+        || !matches!(rule(stream_type), EntryRule::Audio | EntryRule::Indicated)
+}
+
+/// The elementary stream whose access units are looked at: the first video of the programme, else
+/// its first sound, else its first stream.
+fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
     let streams = || map.streams.iter().map(|&(pid, stream_type)| (pid, stream_type));
     streams()
         .find(|&(_, stream_type)| is_video(stream_type))
-        .or_else(|| streams().find(|&(_, stream_type)| coding(stream_type) == EntryRule::Audio))
+        .or_else(|| streams().find(|&(_, stream_type)| rule(stream_type) == EntryRule::Audio))
         .or_else(|| streams().next())
-        .map(|(pid, stream_type)| (pid, coding(stream_type)))
+        .map(|(pid, stream_type)| (pid, rule(stream_type)))
 }
 
 /// Search of one access unit for a start code that decides.

@@ -6,7 +6,8 @@
 //! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
 //! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
 //! reads the tracks' headers with `bits`, `codecs` names them, `extract` makes a stream of some of
-//! them, `splice` joins several end to end; `monitor` watches one that arrives.
+//! them, `splice` joins several end to end, `pictures` sends some pictures at other times; `rewrite`
+//! writes fields of packets for both; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -20,13 +21,16 @@ mod extract;
 mod format;
 mod lead;
 mod monitor;
+mod pictures;
 mod psi;
+mod rewrite;
 mod scan;
 mod splice;
 mod survey;
 mod sync;
 mod tables;
 
+pub(crate) use access::is_video;
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use extract::{ContinuityCounters, Extract};
@@ -34,6 +38,7 @@ pub use format::{Coding, TrackFormat};
 pub use lead::EntryPoints;
 pub(crate) use lead::{EntryContext, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
+pub(crate) use pictures::{TrickPicture, lay_out as lay_out_pictures};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use splice::{Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};

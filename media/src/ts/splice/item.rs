@@ -9,8 +9,8 @@
 //! Sources: ISO/IEC 13818-1 §2.4.4.9 (map), §2.6.16 (CA descriptor), table 2-34 (stream types).
 //! Does not look at payloads behind the PES header.
 
-use super::rewrite::PesTimes;
 use crate::ts::format::{Coding, tags};
+use crate::ts::rewrite::PesTimes;
 use crate::ts::survey::Programme;
 use crate::ts::{NULL_PID, PCR_MODULUS, TsHeader, TsPacket};
 use crate::{SpliceRefusal, TS_PACKET_BYTES};

@@ -3,8 +3,8 @@
 //!
 //! Players stop, or lose seconds, where PIDs, counters or clocks jump. So the stream that leaves
 //! has fixed PIDs, counters that run on, one clock, and tables of its own. `item` describes a file
-//! to join, `playing` takes its packets, `time_base` moves its clock, `rewrite` writes fields,
-//! `announce` makes tables, `slots` the packets of a constant rate.
+//! to join, `playing` takes its packets, `time_base` moves its clock, `announce` makes tables,
+//! `slots` the packets of a constant rate; [`super::rewrite`] writes fields.
 //!
 //! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, pictures 0x100 to 0x10f, sound 0x110 to 0x11f, others
 //! 0x120 to 0x12f. The clock is always on 0x100: in the packets of the pictures if the file has it
@@ -28,7 +28,6 @@
 mod announce;
 mod item;
 mod playing;
-mod rewrite;
 mod slots;
 mod time_base;
 
@@ -37,10 +36,10 @@ pub use item::SpliceItem;
 use announce::Announce;
 use item::{FIRST_PID, OUTPUTS};
 use playing::PlayingItem;
-use rewrite::{PesTimes, TIME_MODULUS, clock_packet, put_pcr};
 use slots::{DELAY_TICKS, RATES, Slots};
 use time_base::difference;
 
+use super::rewrite::{PesTimes, TIME_MODULUS, clock_packet, put_pcr};
 use super::{PCR_MODULUS, SYNC_BYTE, TsHeader, TsPacket};
 use crate::{
     SpliceRefusal, SpliceSettingsFault, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES,

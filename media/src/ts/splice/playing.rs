@@ -10,9 +10,9 @@
 //! Does not repair losses of the file: it counts them.
 
 use super::item::{FIRST_PID, SpliceItem};
-use super::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
 use super::time_base::{TimeBase, difference};
 use super::{OutputStream, QueuedPacket, SpliceCounts};
+use crate::ts::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
 use crate::ts::{Adaptation, PCR_MODULUS, PIDS, TsPacket};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the fields of a packet that change when it is joined.
+//! Writes the fields of a packet that change when it is joined to others, or sent at another time.
 //!
 //! The adaptation field is written anew within its length: it keeps random_access_indicator and
 //! elementary_stream_priority_indicator; discontinuity_indicator is cleared because the output has
@@ -62,6 +62,26 @@ impl PesTimes {
         match self {
             PesTimes::Some(presented, decoded) => Some(decoded.unwrap_or(presented)),
             PesTimes::None | PesTimes::Unreadable => None,
+        }
+    }
+
+    /// Lets the PES packet in which the timestamps were found be presented, and decoded, at
+    /// `presented`.
+    pub(super) fn set(self, presented: u64, payload: &mut [u8]) {
+        let PesTimes::Some(_, decoded) = self else { return };
+        let has_more = payload[7] & 0x3f != 0;
+        match decoded {
+            // Equal times are written once (§2.7.5), and what has no flag is stuffing.
+            Some(_) if !has_more => {
+                payload[7] = 0x80;
+                put_timestamp(&mut payload[9..14], 0x20, presented);
+                payload[14..19].fill(0xff);
+            }
+            Some(_) => {
+                put_timestamp(&mut payload[9..14], 0x30, presented);
+                put_timestamp(&mut payload[14..19], 0x10, presented);
+            }
+            None => put_timestamp(&mut payload[9..14], 0x20, presented),
         }
     }
 
@@ -162,6 +182,24 @@ mod tests {
         assert_eq!(found, unit(&[(0x30, 25), (0x10, 5)]));
         let mut found = unit(&[(0x20, 7)]);
         PesTimes::find(&found).shift(TIME_MODULUS - 8, &mut found);
+        assert_eq!(found, unit(&[(0x20, TIME_MODULUS - 1)]));
+    }
+
+    #[test]
+    fn one_time_takes_the_place_of_two_that_are_equal() {
+        let mut found = unit(&[(0x30, 10), (0x10, 7)]);
+        PesTimes::find(&found).set(99, &mut found);
+        assert_eq!(PesTimes::find(&found), PesTimes::Some(99, None));
+        assert_eq!((found[8], &found[14..19]), (10, &[0xff; 5][..]), "the header has its length");
+        // With a rate behind the times: their places stay.
+        let mut found = unit(&[(0x30, 10), (0x10, 7)]);
+        (found[7], found[8]) = (0xd0, 13);
+        found.extend([0x80, 0, 1]);
+        PesTimes::find(&found).set(99, &mut found);
+        assert_eq!(PesTimes::find(&found), PesTimes::Some(99, Some(99)));
+        assert_eq!(found[19..], [0x80, 0, 1]);
+        let mut found = unit(&[(0x20, 10)]);
+        PesTimes::find(&found).set(TIME_MODULUS - 1, &mut found);
         assert_eq!(found, unit(&[(0x20, TIME_MODULUS - 1)]));
     }
 

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pictures of a transport stream by themselves, each sent at a time of its own: what a decoder
+//! needs for fast forward and for play backwards.
+//!
+//! A picture is the access unit of a place where play can start ([`EntryPoint`]): the payload of its
+//! packets up to the next unit of the same PID. It is sent with the tables that precede it in the
+//! file, or with the file's first, behind a clock reference. Its packets are made anew: presentation
+//! time and clock are those of the new timeline, and its payload is spread over a multiple of 16
+//! packets, so that continuity counters are a function of the picture alone and run on from any
+//! picture to any other. Null packets fill the last RTP packet. Between pictures the clock goes on
+//! in packets of their own, 40 ms apart.
+//!
+//! Costs reading and two copies of the picture's bytes, once for all sessions; at most 15 packets
+//! of 188 bytes beyond what the payload takes. Memory: the picture, at most [`PICTURE_BYTES_MAX`].
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3.2 to §2.4.3.7; ETSI TS 101 154 §4.1.5 (clock references every 40
+//! ms); RFC 2250 §2.
+//! Does not send sound, and does not choose pictures ([`crate::trick`]).
+
+use std::io;
+
+use wire::mp2t;
+
+use super::access::is_video;
+use super::rewrite::{PesTimes, TIME_MODULUS, clock_packet};
+use super::tables::TableReader;
+use super::{NULL_PID, SYNC_BYTE, TsHeader, TsPacket};
+use crate::payload::{LayoutWriter, UnitTimes};
+use crate::plan::{EntryPoint, PacketPlan};
+use crate::{ReadAt, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
+
+/// A picture, and when it is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TrickPicture {
+    /// Its number among those of the timeline: tables count on from picture to picture.
+    pub(crate) number: u64,
+    /// Where it lies.
+    pub(crate) entry: EntryPoint,
+    /// Its time, from the beginning of the timeline.
+    pub(crate) ticks: u64,
+    /// Times of its packets.
+    pub(crate) times: UnitTimes,
+}
+
+/// Largest picture that is sent: beyond a key frame of any profile that a transport stream carries.
+const PICTURE_BYTES_MAX: usize = 4 << 20;
+
+/// Transport stream packets between tables and picture, or before the first tables of a file: more
+/// are not read.
+const LEAD_PACKETS_MAX: u64 = 1 << 14;
+
+/// Packets of tables that are sent with a picture.
+const TABLE_PACKETS_MAX: usize = 16;
+
+/// Presentation time of a picture behind its clock reference: all of it arrives before.
+const PRESENTED_AFTER: u64 = 200 * TICKS_PER_SECOND / 1000;
+
+/// Distance of clock references.
+const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25;
+
+/// Packets after which a continuity counter has its first value again.
+const COUNTER_PACKETS: usize = 16;
+
+/// Bytes of payload in a packet without an adaptation field.
+const BODY_BYTES: usize = TS_PACKET_BYTES - super::HEADER_BYTES;
+
+/// Transport stream packets of one RTP packet.
+const PER_PACKET: usize = mp2t::TS_PACKETS_PER_PAYLOAD;
+
+type PacketBytes = [u8; TS_PACKET_BYTES];
+
+/// Lays out a picture and the clock references up to the next. One that cannot be found in the file,
+/// or is scrambled, is left out and counted ([`crate::payload::Layout::faults`]).
+///
+/// # Errors
+/// `file` cannot be read.
+pub(crate) fn lay_out(
+    plan: &PacketPlan,
+    picture: &TrickPicture,
+    file: &(impl ReadAt + ?Sized),
+    out: &mut LayoutWriter,
+) -> io::Result<()> {
+    let Some(found) = FoundPicture::find(plan, picture.entry, file)? else {
+        // A file may begin in the middle of its first picture.
+        if picture.entry.access_unit > 0 {
+            out.fault();
+        }
+        return Ok(());
+    };
+    out.unit(picture.times);
+    let packets = found.packets(picture);
+    out.rows(&packets, PER_PACKET * TS_PACKET_BYTES);
+    let mut passed = CLOCK_TICKS;
+    while passed < picture.times.duration_ticks {
+        out.unit(UnitTimes {
+            due_ticks: picture.times.due_ticks + passed,
+            duration_ticks: 0,
+            timestamp: picture.times.timestamp.wrapping_add((passed / TICKS_PER_TIMESTAMP) as u32),
+            is_start: false,
+        });
+        out.rows(&found.clock(picture.ticks + passed), TS_PACKET_BYTES);
+        passed += CLOCK_TICKS;
+    }
+    Ok(())
+}
+
+/// A picture as the file has it.
+struct FoundPicture {
+    /// Packets of the association table and of the programme's map.
+    tables: Vec<PacketBytes>,
+    pid: u16,
+    pcr_pid: u16,
+    /// The PES packet.
+    payload: Vec<u8>,
+}
+
+impl FoundPicture {
+    fn find(
+        plan: &PacketPlan,
+        entry: EntryPoint,
+        file: &(impl ReadAt + ?Sized),
+    ) -> io::Result<Option<FoundPicture>> {
+        let mut found = FoundTables::default();
+        let lead = entry.access_unit.saturating_sub(LEAD_PACKETS_MAX).max(entry.ts_packet);
+        let mut packets = PacketReader::new(plan, lead, file);
+        while packets.next < entry.access_unit && !found.is_whole() {
+            let Some(bytes) = packets.read()? else { return Ok(None) };
+            found.take(&bytes);
+        }
+        if !found.is_whole() {
+            found = FoundTables::default();
+            let mut packets = PacketReader::new(plan, 0, file);
+            while !found.is_whole() && packets.next < LEAD_PACKETS_MAX {
+                let Some(bytes) = packets.read()? else { return Ok(None) };
+                found.take(&bytes);
+            }
+        }
+        let Some(map) = found.reader.map() else { return Ok(None) };
+        let pcr_pid = map.pcr_pid;
+        let is_picture = |pid| map.streams.iter().any(|&(own, kind)| own == pid && is_video(kind));
+        let access_unit = match entry.access_unit {
+            // The file's beginning: the unit itself lies somewhere behind.
+            0 => first_unit(PacketReader::new(plan, 0, file), is_picture)?,
+            known => Some(known),
+        };
+        let Some(access_unit) = access_unit else { return Ok(None) };
+        packets.seek(access_unit);
+        let Some((pid, payload)) = unit(&mut packets)? else { return Ok(None) };
+        let has_times = matches!(PesTimes::find(&payload), PesTimes::Some(..));
+        let tables = found.packets;
+        Ok((is_picture(pid) && has_times).then_some(FoundPicture { tables, pid, pcr_pid, payload }))
+    }
+
+    /// The transport stream packets of the picture, a multiple of those of an RTP packet.
+    fn packets(&self, picture: &TrickPicture) -> Vec<u8> {
+        let mut out = self.clock(picture.ticks);
+        // As many packets of tables were sent with each picture before.
+        let mut counters = Counters { before: picture.number, packets: &self.tables };
+        for (index, packet) in self.tables.iter().enumerate() {
+            let mut packet = *packet;
+            packet[3] = packet[3] & 0xf0 | counters.of(index);
+            out.extend_from_slice(&packet);
+        }
+        let mut payload = self.payload.clone();
+        let presented = (picture.ticks + PRESENTED_AFTER) / TICKS_PER_TIMESTAMP % TIME_MODULUS;
+        PesTimes::find(&payload).set(presented, &mut payload);
+        spread(self.pid, &payload, &mut out);
+        while !(out.len() / TS_PACKET_BYTES).is_multiple_of(PER_PACKET) {
+            out.extend_from_slice(&null_packet());
+        }
+        out
+    }
+
+    /// The clock reference of a time.
+    fn clock(&self, ticks: u64) -> Vec<u8> {
+        // Such a packet does not count (§2.4.3.3): it has the counter of the last that did.
+        let counter = if self.pcr_pid == self.pid { COUNTER_PACKETS as u8 - 1 } else { 0 };
+        clock_packet(self.pcr_pid, counter, ticks % super::PCR_MODULUS).to_vec()
+    }
+}
+
+/// Continuity counters of tables.
+struct Counters<'a> {
+    /// Pictures before.
+    before: u64,
+    packets: &'a [PacketBytes],
+}
+
+impl Counters<'_> {
+    fn of(&mut self, index: usize) -> u8 {
+        let pid = |bytes: &PacketBytes| TsHeader::read(bytes).pid();
+        let own = pid(&self.packets[index]);
+        let same = |packets: &[PacketBytes]| packets.iter().filter(|p| pid(p) == own).count();
+        let each = same(self.packets) as u64;
+        (self.before.wrapping_mul(each) as usize + same(&self.packets[..index])) as u8 & 15
+    }
+}
+
+/// Writes `payload` as packets of `pid`, a multiple of 16 of them, the first with a random access
+/// indicator.
+fn spread(pid: u16, payload: &[u8], out: &mut Vec<u8>) {
+    // The indicator takes two bytes of the first packet.
+    let least = (payload.len() + 2).div_ceil(BODY_BYTES);
+    let count = least.next_multiple_of(COUNTER_PACKETS);
+    let mut rest = payload;
+    for index in 0..count {
+        let is_first = index == 0;
+        let room = if is_first { BODY_BYTES - 2 } else { BODY_BYTES };
+        let (body, after) = rest.split_at(rest.len().div_ceil(count - index).min(room));
+        rest = after;
+        let start = if is_first { 0x40 } else { 0 };
+        let [high, low] = pid.to_be_bytes();
+        let stuffing = BODY_BYTES - body.len();
+        let control = if stuffing > 0 { 0x30 } else { 0x10 };
+        out.extend([SYNC_BYTE as u8, start | high, low, control | (index % COUNTER_PACKETS) as u8]);
+        if stuffing > 0 {
+            out.push((stuffing - 1) as u8);
+        }
+        if stuffing > 1 {
+            out.push(if is_first { 0x40 } else { 0 });
+            out.extend(std::iter::repeat_n(0xff, stuffing - 2));
+        }
+        out.extend_from_slice(body);
+    }
+}
+
+fn null_packet() -> PacketBytes {
+    let mut bytes = [0xff; TS_PACKET_BYTES];
+    let [high, low] = NULL_PID.to_be_bytes();
+    bytes[..4].copy_from_slice(&[SYNC_BYTE as u8, high, low, 0x10]);
+    bytes
+}
+
+/// The first packet with which a unit of such a PID starts that play can start with, as its
+/// multiplexer says.
+fn first_unit<F: ReadAt + ?Sized>(
+    mut packets: PacketReader<'_, F>,
+    is_picture: impl Fn(u16) -> bool,
+) -> io::Result<Option<u64>> {
+    while packets.next < LEAD_PACKETS_MAX
+        && let Some(bytes) = packets.read()?
+    {
+        let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+        let header = packet.header;
+        if header.starts_unit() && is_picture(header.pid()) && packet.adaptation().random_access {
+            return Ok(Some(packets.next - 1));
+        }
+    }
+    Ok(None)
+}
+
+/// The PID of the next packet, which starts a unit, and the unit's payload; none where there is no
+/// such unit.
+fn unit<F: ReadAt + ?Sized>(
+    packets: &mut PacketReader<'_, F>,
+) -> io::Result<Option<(u16, Vec<u8>)>> {
+    let mut payload = Vec::new();
+    let mut unit = None;
+    while let Some(bytes) = packets.read()? {
+        let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+        let header = packet.header;
+        match unit {
+            None if header.starts_unit() => unit = Some(header.pid()),
+            None => return Ok(None),
+            Some(pid) if header.pid() != pid => continue,
+            Some(_) if header.starts_unit() => break,
+            Some(_) => {}
+        }
+        if header.is_scrambled() || header.is_damaged() {
+            return Ok(None);
+        }
+        payload.extend_from_slice(packet.payload());
+        if payload.len() > PICTURE_BYTES_MAX {
+            return Ok(None);
+        }
+    }
+    // 16 packets have a byte each at least.
+    Ok(unit.map(|pid| (pid, payload)).filter(|(_, payload)| payload.len() >= COUNTER_PACKETS))
+}
+
+/// The tables met so far.
+#[derive(Default)]
+struct FoundTables {
+    reader: TableReader,
+    packets: Vec<PacketBytes>,
+    seen: u64,
+}
+
+impl FoundTables {
+    /// True when a decoder that has read these packets knows the programme.
+    fn is_whole(&self) -> bool {
+        self.reader.complete_from().is_some()
+    }
+
+    fn take(&mut self, bytes: &PacketBytes) {
+        let packet = TsPacket { header: TsHeader::read(bytes), bytes };
+        self.seen += 1;
+        let is_table = self.reader.pids().any(|pid| pid == packet.header.pid());
+        if !is_table || packet.header.is_damaged() || self.packets.len() == TABLE_PACKETS_MAX {
+            return;
+        }
+        self.packets.push(*bytes);
+        self.reader.feed(self.seen, &packet);
+    }
+}
+
+/// Reads the transport stream packets of a plan one after the other.
+struct PacketReader<'a, F: ?Sized> {
+    plan: &'a PacketPlan,
+    file: &'a F,
+    /// Index of the next packet.
+    next: u64,
+    /// Packets read, at the plan's stride, of which the first is `next`.
+    block: Vec<u8>,
+    at: usize,
+}
+
+impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
+    fn new(plan: &'a PacketPlan, next: u64, file: &'a F) -> Self {
+        PacketReader { plan, file, next, block: Vec::new(), at: 0 }
+    }
+
+    fn seek(&mut self, next: u64) {
+        if next != self.next {
+            (self.next, self.at) = (next, 0);
+            self.block.clear();
+        }
+    }
+
+    /// The next packet; none at the end of the file.
+    fn read(&mut self) -> io::Result<Option<PacketBytes>> {
+        if self.at >= self.block.len() {
+            let Some((offset, packets)) = self.plan.ts_run(self.next, BLOCK_PACKETS) else {
+                return Ok(None);
+            };
+            // Of the last of them only the packet is there for certain.
+            let bytes = (packets - 1) * self.plan.stride() + TS_PACKET_BYTES as u64;
+            self.block.resize(bytes as usize, 0);
+            self.at = 0;
+            self.file.read_exact_at(&mut self.block, offset)?;
+        }
+        let packet = self.block[self.at..].first_chunk().copied();
+        self.at += self.plan.stride() as usize;
+        self.next += 1;
+        Ok(packet)
+    }
+}
+
+/// Packets read by one call.
+const BLOCK_PACKETS: u64 = 348;
