@@ -45,7 +45,7 @@ pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
 pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
-pub use trick::{Scale, TrickPlan, TrickTimeline};
+pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
     Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Splice, SpliceCounts,
     SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,

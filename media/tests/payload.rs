@@ -28,7 +28,9 @@ struct Packet {
 /// returned with it; all are due within a second.
 fn presentation(codec: Codec, samples: &[(Vec<u8>, bool)]) -> (Presentation, Vec<u8>) {
     let bytes: Vec<u8> = samples.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
-    let mut table = SampleTableBuilder::new(90_000, bytes.len() as u64);
+    // Samples without bytes are as few as the file has bytes.
+    let file_bytes = (bytes.len() + samples.len()) as u64;
+    let mut table = SampleTableBuilder::new(90_000, file_bytes);
     let mut file_offset = 0;
     for (number, (sample, is_start)) in samples.iter().enumerate() {
         let sample = MediaSample {
@@ -45,7 +47,6 @@ fn presentation(codec: Codec, samples: &[(Vec<u8>, bool)]) -> (Presentation, Vec
     let identity = RtpIdentity { ssrc: 7, first_sequence: 0, first_timestamp: 0 };
     let samples = table.finish().unwrap();
     let track = Track { id: 1, codec, language: None, samples, shift: 0, identity };
-    let file_bytes = bytes.len() as u64;
     let whole = Presentation::assemble(Container::Mp4, file_bytes, vec![track], Vec::new());
     (whole.unwrap(), bytes)
 }

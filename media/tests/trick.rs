@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trick play of transport streams made by ffmpeg: the stream of pictures that is sent is decoded by
-//! ffmpeg, and its packets are watched by [`Monitor`].
+//! Trick play of transport streams made by ffmpeg: the stream of pictures that is sent is decoded
+//! by ffmpeg, and its packets are watched by [`Monitor`].
 //!
-//! Every picture that comes out is one of the file's key frames, in the right order and at the right
-//! time; counters run on and clock references come in time. Skipped, with the reason printed, where
-//! ffmpeg or an encoder is missing.
+//! Every picture that comes out is one of the file's key frames, in the right order and at the
+//! right time; counters run on and clock references come in time. Skipped, with the reason printed,
+//! where ffmpeg or an encoder is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use media::payload::RtpValues;
 use media::ts::Monitor;
 use media::{
-    PacketPlan, RtpIdentity, Scale, Scanner, TICKS_PER_SECOND, TS_PACKET_BYTES, TrickPlan,
+    PacketPlan, PlayScale, RtpIdentity, Scanner, TICKS_PER_SECOND, TS_PACKET_BYTES, TrickPlan,
 };
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
@@ -110,7 +110,7 @@ fn stream(trick: &TrickPlan, plan: &PacketPlan, file: &[u8]) -> (Vec<u8>, Vec<Du
 fn check(path: &Path, wanted: f64) {
     let file = fs::read(path).unwrap();
     let plan = plan(&file);
-    let trick = TrickPlan::of_stream(&plan, Scale::nearest(wanted)).unwrap();
+    let trick = TrickPlan::of_stream(&plan, PlayScale::nearest(wanted)).unwrap();
     let (sent, due) = stream(&trick, &plan, &file);
     let mut monitor = Monitor::default();
     for (packet, due) in sent.chunks_exact(TS_PACKET_BYTES).zip(&due) {
@@ -179,7 +179,7 @@ fn a_damaged_file_has_no_pictures_and_no_panic() {
     let Some(path) = film("trick-damaged.ts", "libx264", H264) else { return };
     let good = fs::read(&path).unwrap();
     let plan = plan(&good);
-    let trick = TrickPlan::of_stream(&plan, Scale::nearest(-4.0)).unwrap();
+    let trick = TrickPlan::of_stream(&plan, PlayScale::nearest(-4.0)).unwrap();
     for (what, byte) in [("zeros", 0), ("sync bytes", 0x47), ("ones", 0xff)] {
         // The file has changed behind the plan.
         let bad = vec![byte; good.len()];

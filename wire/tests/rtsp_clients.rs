@@ -79,7 +79,10 @@ fn vlc() {
          Session: 0123456789abcdef\r\nScale: 2.0\r\nRange: npt=30.125-\r\nx-playNow: \r\n\r\n",
     );
     let range = Some(NptRange { start: NptStart::At(Duration::from_millis(30_125)), end: None });
-    assert_eq!(play, Command::Play(PlayRequest { range, scale: Some(2.0), speed: None }));
+    assert_eq!(
+        play,
+        Command::Play(PlayRequest { range, scale: Some(2.0), ..PlayRequest::default() })
+    );
     let alive = "GET_PARAMETER rtsp://127.0.0.1:8554/its/path.ts/ RTSP/1.0\r\nCSeq: 6\r\n\
          User-Agent: LibVLC/3.0.20\r\nSession: 0123456789abcdef\r\n\r\n";
     assert_eq!(command(alive), Command::GetParameter);
@@ -105,7 +108,10 @@ fn gstreamer() {
          Session: 0123456789abcdef;timeout=60\r\n\r\n",
     );
     let range = Some(NptRange { start: NptStart::Now, end: None });
-    assert_eq!(resume, Command::Play(PlayRequest { range, scale: None, speed: Some(1.0) }));
+    assert_eq!(
+        resume,
+        Command::Play(PlayRequest { range, speed: Some(1.0), ..PlayRequest::default() })
+    );
 }
 
 #[test]
@@ -165,9 +171,9 @@ fn rfc_2326_examples_that_are_refused() {
          Content-Type: text/parameters\r\nSession: 12345678\r\nContent-Length: 26\r\n\r\n\
          packets_received\r\njitter\r\n"; // §10.8
     assert_eq!(refusal(get, "Allow"), (451, None));
-    let smpte = "PLAY rtsp://audio.example.com/twister.en RTSP/1.0\r\nCSeq: 833\r\n\
-         Session: 12345678\r\nRange: smpte=0:10:20-;time=19970123T153600Z\r\n\r\n"; // §10.5
-    assert_eq!(refusal(smpte, "Allow"), (501, None));
+    let bytes = "PLAY rtsp://audio.example.com/twister.en RTSP/1.0\r\nCSeq: 833\r\n\
+         Session: 12345678\r\nRange: bytes=0-\r\n\r\n"; // §12.29
+    assert_eq!(refusal(bytes, "Allow"), (501, None));
     let (code, allow) = refusal(
         "RECORD rtsp://example.com/meeting/audio.en RTSP/1.0\r\nCSeq: 954\r\n\
          Session: 12345678\r\nConference: 128.16.64.19/32492374\r\n\r\n", // §10.11
@@ -309,8 +315,9 @@ fn a_rate_that_is_not_played_is_answered_with_the_one_that_is() {
     let Ok(Command::Play(play)) = &request.command else { panic!("{request:?}") };
     assert_eq!((play.scale, play.speed), (Some(-3.5), Some(2.5)));
     let info = RtpInfo { url: "rtsp://h/a.ts/stream", sequence: 1, timestamp: 2 };
-    let response = Response::play(&request, "1", play, Duration::ZERO, None, &[info]);
-    assert_eq!((response.value("Scale"), response.value("Speed")), (Some("1.0"), Some("1.0")));
+    let played = PlayRequest { scale: Some(-4.0), speed: Some(1.0), ..*play };
+    let response = Response::play(&request, "1", &played, Duration::ZERO, None, &[info]);
+    assert_eq!((response.value("Scale"), response.value("Speed")), (Some("-4.0"), Some("1.0")));
     let text = String::from_utf8(response.encode()).unwrap();
     assert!(text.contains("\r\nRTP-Info: url=rtsp://h/a.ts/stream;seq=1;rtptime=2\r\n"), "{text}");
     // An independent reading of RTP-Info and Range.

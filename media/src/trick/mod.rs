@@ -3,11 +3,11 @@
 //! presentation of their own.
 //!
 //! Pictures at random-access points alone are sent: they need no other. A [`TrickPlan`] chooses
-//! them for one [`Scale`], in the order in which they are shown, and gives each the time at which it
-//! is shown on a timeline that runs as fast as a clock on the wall ([`TrickTimeline`]). What comes
-//! out is a [`Presentation`] with one track, so everything that plays tracks plays it; sequence
-//! numbers and timestamps run on (RFC 2326 §12.34). Pictures are at least a tenth of a second apart,
-//! and further where they would take more than twice the bitrate of the title.
+//! them for one [`PlayScale`], in the order in which they are shown, and gives each the time at
+//! which it is shown on a timeline that runs as fast as a clock on the wall ([`TrickTimeline`]).
+//! What comes out is a [`Presentation`] with one track, so everything that plays tracks plays it;
+//! sequence numbers and timestamps run on (RFC 2326 §12.34). Pictures are at least a tenth of a
+//! second apart, and further where they would take more than twice the bitrate of the title.
 //!
 //! Costs a look-up for each random-access point, once a file and scale, and 32 bytes of memory for
 //! each picture.
@@ -19,7 +19,7 @@ mod timeline;
 
 use std::io;
 
-pub use timeline::{Scale, TrickTimeline};
+pub use timeline::{PlayScale, TrickTimeline};
 
 use crate::payload::{self, Layout, LayoutWriter, UnitTimes};
 use crate::plan::PacketPlan;
@@ -52,7 +52,7 @@ struct Candidate {
 
 impl TrickPlan {
     /// Chooses the pictures of a file with tracks; none where it has no pictures.
-    pub fn of_tracks(presentation: &Presentation, scale: Scale) -> Option<TrickPlan> {
+    pub fn of_tracks(presentation: &Presentation, scale: PlayScale) -> Option<TrickPlan> {
         let track = presentation.leading_track();
         if track.codec.media() != TrackMedia::Video {
             return None;
@@ -91,7 +91,7 @@ impl TrickPlan {
 
     /// Chooses the pictures of a transport stream; none where it has no pictures, or one place to
     /// start alone.
-    pub fn of_stream(plan: &PacketPlan, scale: Scale) -> Option<TrickPlan> {
+    pub fn of_stream(plan: &PacketPlan, scale: PlayScale) -> Option<TrickPlan> {
         let has_pictures = plan.streams().iter().any(|stream| is_video(stream.stream_type));
         let entries = plan.entries();
         if !has_pictures || entries.len() < 2 {
@@ -172,7 +172,7 @@ impl TrickPlan {
 /// shown, none sooner behind another than `apart` or [`APART_TICKS`].
 fn choose(
     count: usize,
-    scale: Scale,
+    scale: PlayScale,
     candidate: impl Fn(usize) -> Candidate,
     apart: impl Fn(&Candidate) -> u64,
 ) -> Vec<Candidate> {

@@ -65,7 +65,7 @@ fn scale_is_the_nearest_that_is_played() {
         (f64::NAN, 1),
         (f64::INFINITY, 16),
     ] {
-        assert_eq!(Scale::nearest(wanted).value(), f64::from(found), "{wanted}");
+        assert_eq!(PlayScale::nearest(wanted).value(), f64::from(found), "{wanted}");
     }
 }
 
@@ -73,14 +73,14 @@ fn scale_is_the_nearest_that_is_played() {
 fn forwards_pictures_are_shown_sooner_and_backwards_the_last_is_first() {
     // 60 s, a random-access point each second.
     let title = title(1500, 25, (40_000, 8_000));
-    let plan = TrickPlan::of_tracks(&title, Scale::nearest(4.0)).unwrap();
+    let plan = TrickPlan::of_tracks(&title, PlayScale::nearest(4.0)).unwrap();
     let all = times(&plan);
     assert_eq!(all.len(), 60);
     for (index, &(file, shown)) in all.iter().enumerate() {
         assert_eq!((file, shown), (index as f64, index as f64 / 4.0));
     }
     assert_eq!(plan.presentation().duration_ticks(), 15 * TICKS);
-    let plan = TrickPlan::of_tracks(&title, Scale::nearest(-2.0)).unwrap();
+    let plan = TrickPlan::of_tracks(&title, PlayScale::nearest(-2.0)).unwrap();
     let all = times(&plan);
     assert_eq!(all.len(), 60);
     assert_eq!((all[0], all[59]), ((59.0, 0.5), (0.0, 30.0)));
@@ -92,14 +92,15 @@ fn forwards_pictures_are_shown_sooner_and_backwards_the_last_is_first() {
 #[test]
 fn pictures_are_a_tenth_of_a_second_apart_and_keep_to_twice_the_bitrate() {
     // Small pictures at each second place: 16 times as fast they would be 200 a second.
-    let plan = TrickPlan::of_tracks(&title(3000, 2, (5_000, 4_000)), Scale::nearest(16.0)).unwrap();
+    let plan =
+        TrickPlan::of_tracks(&title(3000, 2, (5_000, 4_000)), PlayScale::nearest(16.0)).unwrap();
     let all = times(&plan);
     assert!(all.windows(2).all(|pair| pair[1].1 - pair[0].1 >= 0.1 - 1e-9), "{all:?}");
     assert!(all.len() > 60, "{}", all.len());
     // 8 Mb/s, of which key frames of 500 kB each second: as they are 32 Mb/s at 8 times.
     let title = title(3000, 25, (500_000, 20_000));
     let rate = title.bits_per_second() as f64;
-    let plan = TrickPlan::of_tracks(&title, Scale::nearest(8.0)).unwrap();
+    let plan = TrickPlan::of_tracks(&title, PlayScale::nearest(8.0)).unwrap();
     let found = plan.presentation().bits_per_second() as f64;
     assert!(found <= 2.05 * rate, "{found} beside {rate}");
     assert!(found > rate, "{found} beside {rate}: more could be shown");
@@ -121,13 +122,13 @@ fn sound_has_no_trick_play() {
     let codec = Codec::Opus { channels: 2 };
     let track = Track { id: 1, codec, language: None, samples, shift: 0, identity: IDENTITY };
     let sound = Presentation::assemble(Container::Mp4, 1000, vec![track], Vec::new()).unwrap();
-    assert_eq!(TrickPlan::of_tracks(&sound, Scale::nearest(2.0)), None);
+    assert_eq!(TrickPlan::of_tracks(&sound, PlayScale::nearest(2.0)), None);
 }
 
 proptest! {
     #[test]
     fn places_are_found_again(scale in -20.0..20.0, end in 1_u64..1 << 45, at in 0_u64..1 << 45) {
-        let scale = Scale::nearest(scale);
+        let scale = PlayScale::nearest(scale);
         let timeline = TrickTimeline::new(scale, end);
         let at = at.min(end);
         let found = timeline.file_ticks(timeline.ticks(at));
@@ -143,7 +144,7 @@ proptest! {
         scale in -20.0..20.0,
     ) {
         let title = title(pictures, group, (bytes, bytes / 9 + 1));
-        let plan = TrickPlan::of_tracks(&title, Scale::nearest(scale)).unwrap();
+        let plan = TrickPlan::of_tracks(&title, PlayScale::nearest(scale)).unwrap();
         let all = times(&plan);
         prop_assert!(!all.is_empty());
         prop_assert!(all.is_sorted_by(|one, next| one.1 + 0.099 < next.1));

@@ -8,19 +8,19 @@ use std::fmt;
 /// A viewing rate (RFC 2326 §12.34): 1, 2, 4, 8 or 16 times as fast as it was taken, or as fast
 /// backwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Scale(i8);
+pub struct PlayScale(i8);
 
-impl Scale {
+impl PlayScale {
     /// Normal play.
-    pub const ONE: Scale = Scale(1);
+    pub const ONE: PlayScale = PlayScale(1);
 
     /// The rate nearest to the one asked for, by their ratio; forwards for 0 and for what is no
     /// number.
-    pub fn nearest(wanted: f64) -> Scale {
+    pub fn nearest(wanted: f64) -> PlayScale {
         let doublings = wanted.abs().log2().round().clamp(0.0, f64::from(DOUBLINGS_MAX));
         // No number is cast to zero.
         let factor = 1_i8 << doublings as u32;
-        Scale(if wanted < 0.0 { -factor } else { factor })
+        PlayScale(if wanted < 0.0 { -factor } else { factor })
     }
 
     /// True for normal play.
@@ -44,7 +44,7 @@ impl Scale {
     }
 }
 
-impl fmt::Display for Scale {
+impl fmt::Display for PlayScale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
@@ -56,19 +56,19 @@ const DOUBLINGS_MAX: u32 = 4;
 /// Times in a file, and those at which its pictures are shown at a scale. All in ticks of 27 MHz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrickTimeline {
-    scale: Scale,
+    scale: PlayScale,
     /// End of the file.
     file_end_ticks: u64,
 }
 
 impl TrickTimeline {
     /// The timeline of a file that ends at `file_end_ticks`.
-    pub const fn new(scale: Scale, file_end_ticks: u64) -> TrickTimeline {
+    pub const fn new(scale: PlayScale, file_end_ticks: u64) -> TrickTimeline {
         TrickTimeline { scale, file_end_ticks }
     }
 
     /// Its viewing rate.
-    pub const fn scale(&self) -> Scale {
+    pub const fn scale(&self) -> PlayScale {
         self.scale
     }
 

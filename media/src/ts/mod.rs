@@ -6,8 +6,8 @@
 //! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
 //! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
 //! reads the tracks' headers with `bits`, `codecs` names them, `extract` makes a stream of some of
-//! them, `splice` joins several end to end, `pictures` sends some pictures at other times; `rewrite`
-//! writes fields of packets for both; `monitor` watches one that arrives.
+//! them, `splice` joins several end to end, `pictures` sends some pictures at other times and
+//! `rewrite` writes fields of packets for both; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.

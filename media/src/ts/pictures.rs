@@ -2,13 +2,13 @@
 //! Pictures of a transport stream by themselves, each sent at a time of its own: what a decoder
 //! needs for fast forward and for play backwards.
 //!
-//! A picture is the access unit of a place where play can start ([`EntryPoint`]): the payload of its
-//! packets up to the next unit of the same PID. It is sent with the tables that precede it in the
-//! file, or with the file's first, behind a clock reference. Its packets are made anew: presentation
-//! time and clock are those of the new timeline, and its payload is spread over a multiple of 16
-//! packets, so that continuity counters are a function of the picture alone and run on from any
-//! picture to any other. Null packets fill the last RTP packet. Between pictures the clock goes on
-//! in packets of their own, 40 ms apart.
+//! A picture is the access unit of a place where play can start ([`EntryPoint`]): the payload of
+//! its packets up to the next unit of the same PID. It is sent with the tables that precede it in
+//! the file, or with the file's first, behind a clock reference. Its packets are made anew:
+//! presentation time and clock are those of the new timeline, and its payload is spread over a
+//! multiple of 16 packets, so that continuity counters are a function of the picture alone and run
+//! on from any picture to any other. Null packets fill the last RTP packet. Between pictures the
+//! clock goes on in packets of their own, 40 ms apart.
 //!
 //! Costs reading and two copies of the picture's bytes, once for all sessions; at most 15 packets
 //! of 188 bytes beyond what the payload takes. Memory: the picture, at most [`PICTURE_BYTES_MAX`].
@@ -69,8 +69,8 @@ const PER_PACKET: usize = mp2t::TS_PACKETS_PER_PAYLOAD;
 
 type PacketBytes = [u8; TS_PACKET_BYTES];
 
-/// Lays out a picture and the clock references up to the next. One that cannot be found in the file,
-/// or is scrambled, is left out and counted ([`crate::payload::Layout::faults`]).
+/// Lays out a picture and the clock references up to the next. One that cannot be found in the
+/// file, or is scrambled, is left out and counted ([`crate::payload::Layout::faults`]).
 ///
 /// # Errors
 /// `file` cannot be read.

@@ -27,6 +27,7 @@ mod seeks;
 mod side_by_side;
 mod socket;
 mod tracks;
+mod trick;
 mod vlc;
 
 use std::fs;

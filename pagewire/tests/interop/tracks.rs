@@ -56,9 +56,9 @@ struct Title {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Picture {
-    time_ms: i64,
-    hash: String,
+pub(crate) struct Picture {
+    pub(crate) time_ms: i64,
+    pub(crate) hash: String,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +116,12 @@ impl Case for Play<'_> {
 
 /// The decoded pictures of what ffmpeg reads, with options for further outputs; `None` where there
 /// is no ffmpeg.
-fn pictures(test: &str, before: &[&str], input: &OsStr, others: &[&OsStr]) -> Option<Vec<Picture>> {
+pub(crate) fn pictures(
+    test: &str,
+    before: &[&str],
+    input: &OsStr,
+    others: &[&OsStr],
+) -> Option<Vec<Picture>> {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-copyts"]).args(before);
     command.arg("-i").arg(input).args(["-map", "0:v", "-fps_mode", "passthrough"]);

@@ -17,7 +17,7 @@ use paths::MappedFile;
 
 use crate::channel::window::{ChannelWindow, WindowPlace};
 use crate::library::growing_file::Growth;
-use crate::library::track_asset::TrackAsset;
+use crate::library::track_asset::{TrackAsset, TrickSources};
 use crate::prefetch::{Residency, SendForm};
 use crate::wire_image::{ImageLayout, WireImage};
 
@@ -116,7 +116,9 @@ pub(crate) struct Asset {
 /// The open files of an asset.
 pub(crate) struct Source {
     pub(crate) asset: Arc<Asset>,
-    pub(crate) media: MappedFile,
+    pub(crate) media: Arc<MappedFile>,
+    /// Its pictures at other rates.
+    pub(crate) tricks: TrickSources,
     packets_image: ImageSlot,
     frames_image: ImageSlot,
     file_residence: Residency,
@@ -236,7 +238,8 @@ impl Asset {
             packets_image: ImageSlot::new(packets, asked),
             frames_image: ImageSlot::new(packets, asked),
             asset: self.clone(),
-            media,
+            media: Arc::new(media),
+            tricks: TrickSources::default(),
         })
     }
 }

@@ -7,7 +7,11 @@
 //! has just made resident. Costs the layouts' memory, at most [`LAYOUTS_BYTES_MAX`] an asset beside
 //! those that sessions are sending: about 9 MB an hour of pictures at 25 a second and of AAC.
 //!
-//! Sources: `media::tracks`, `media::payload`; madvise(2).
+//! The pictures that trick play shows of a file are such an asset, too, whether the file has tracks
+//! or is a transport stream ([`TrackSource::trick`], [`Source::trick`]); all sessions at one scale
+//! share them.
+//!
+//! Sources: `media::tracks`, `media::payload`, `media::trick`; madvise(2).
 //! Does not choose when a chapter is asked for ([`crate::pacer`]) or read on threads of its own
 //! ([`crate::prefetch`]).
 
@@ -20,7 +24,10 @@ use std::time::Instant;
 use media::payload::{Layout, lay_out};
 use media::plan::PlanKey;
 use media::tracks::Presentation;
+use media::{PlayScale, TrickPlan, TrickTimeline};
 use paths::MappedFile;
+
+use super::asset::Source;
 
 /// A file with a presentation.
 pub(crate) struct TrackAsset {
@@ -29,12 +36,46 @@ pub(crate) struct TrackAsset {
     pub(crate) key: PlanKey,
     pub(crate) presentation: Presentation,
     source: Mutex<Weak<TrackSource>>,
+    /// Set for the pictures of trick play.
+    trick: Option<TrickAsset>,
+}
+
+/// Pictures of a file at one scale.
+struct TrickAsset {
+    plan: TrickPlan,
+    /// The transport stream of which they are; unset for those of a file with tracks.
+    stream: Option<Arc<Source>>,
+    /// Index of their track in the file.
+    track: usize,
+}
+
+/// Sources of trick play by their scale, as long as sessions hold them.
+#[derive(Default)]
+pub(crate) struct TrickSources(Mutex<HashMap<PlayScale, Weak<TrackSource>>>);
+
+impl TrickSources {
+    /// Returns the source of a scale, made by `make` where no session has one. Making one looks at
+    /// every random-access point of the file.
+    fn get(
+        &self,
+        scale: PlayScale,
+        make: impl FnOnce() -> Option<Arc<TrackSource>>,
+    ) -> Option<Arc<TrackSource>> {
+        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = sources.get(&scale).and_then(Weak::upgrade) {
+            return Some(source);
+        }
+        let source = make()?;
+        sources.insert(scale, Arc::downgrade(&source));
+        Some(source)
+    }
 }
 
 /// The open file of such an asset, and the chapters laid out so far.
 pub(crate) struct TrackSource {
     pub(crate) asset: Arc<TrackAsset>,
-    pub(crate) media: MappedFile,
+    pub(crate) media: Arc<MappedFile>,
+    tricks: TrickSources,
     chapters: Mutex<Chapters>,
     began: Instant,
     /// Parts of samples that could not be laid out.
@@ -65,7 +106,37 @@ pub(crate) struct Chapter {
 
 impl TrackAsset {
     pub(crate) fn new(name: String, key: PlanKey, presentation: Presentation) -> TrackAsset {
-        TrackAsset { name, key, presentation, source: Mutex::default() }
+        TrackAsset { name, key, presentation, source: Mutex::default(), trick: None }
+    }
+
+    /// Returns the time in the file and the times of what is sent; the same in normal play.
+    pub(crate) fn timeline(&self) -> TrickTimeline {
+        match &self.trick {
+            Some(trick) => trick.plan.timeline(),
+            None => TrickTimeline::new(PlayScale::ONE, self.presentation.presented_end_ticks()),
+        }
+    }
+
+    /// True for the pictures of trick play: one track alone is sent.
+    pub(crate) fn is_trick(&self) -> bool {
+        self.trick.is_some()
+    }
+
+    /// Returns the index, in the file, of the track by whose random-access points play starts.
+    pub(crate) fn leading_index(&self) -> usize {
+        match &self.trick {
+            Some(trick) => trick.track,
+            None => self.presentation.leading_index(),
+        }
+    }
+
+    /// Returns the index of a track of the file among those that are sent; `None` for one that is
+    /// not.
+    pub(crate) fn index_of(&self, track: usize) -> Option<usize> {
+        match &self.trick {
+            Some(trick) => (track == trick.track).then_some(0),
+            None => Some(track),
+        }
     }
 
     /// Returns the title for viewers: the file's name without folders.
@@ -82,19 +153,35 @@ impl TrackAsset {
         if let Some(source) = slot.upgrade() {
             return Ok(source);
         }
-        let source = Arc::new(TrackSource {
-            asset: self.clone(),
-            media: open()?,
-            chapters: Mutex::default(),
-            began: Instant::now(),
-            faults: AtomicU64::new(0),
-        });
+        let source = TrackSource::new(self.clone(), Arc::new(open()?));
         *slot = Arc::downgrade(&source);
         Ok(source)
     }
 }
 
 impl TrackSource {
+    fn new(asset: Arc<TrackAsset>, media: Arc<MappedFile>) -> Arc<TrackSource> {
+        Arc::new(TrackSource {
+            asset,
+            media,
+            tricks: TrickSources::default(),
+            chapters: Mutex::default(),
+            began: Instant::now(),
+            faults: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the pictures of this file at a scale; `None` where it has none.
+    pub(crate) fn trick(&self, scale: PlayScale) -> Option<Arc<TrackSource>> {
+        self.tricks.get(scale, || {
+            let plan = TrickPlan::of_tracks(&self.asset.presentation, scale)?;
+            let track = self.asset.presentation.leading_index();
+            let trick = TrickAsset { plan, stream: None, track };
+            let named = (self.asset.name.clone(), self.asset.key.clone());
+            Some(trick.open(named, self.media.clone()))
+        })
+    }
+
     /// Returns a chapter whose pages were made resident within the last second or two.
     pub(crate) fn fresh(&self, key: ChapterKey) -> Option<Arc<Chapter>> {
         let chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +193,6 @@ impl TrackSource {
     /// Makes the pages of a chapter resident, lays it out if no one has, and returns it; the error
     /// is in words. Blocks on the disk.
     pub(crate) fn make_ready(&self, key: ChapterKey) -> Result<Arc<Chapter>, String> {
-        let presentation = &self.asset.presentation;
         for range in self.file_ranges(key) {
             self.media.prefetch(range).map_err(|error| error.to_string())?;
         }
@@ -118,7 +204,8 @@ impl TrackSource {
             chapter.resident_at.store(self.now(), Ordering::Relaxed);
             return Ok(chapter);
         }
-        let layout = lay_out(presentation, key.track, key.chapter, self.media.file())
+        let layout = self
+            .lay_out(key)
             .map_err(|error| format!("laying out second {}: {error}", key.chapter))?;
         self.note_faults(key, layout.faults());
         let chapter = Arc::new(Chapter { layout, resident_at: AtomicU32::new(self.now()) });
@@ -126,9 +213,24 @@ impl TrackSource {
         Ok(chapter)
     }
 
+    fn lay_out(&self, key: ChapterKey) -> std::io::Result<Layout> {
+        let file = self.media.file();
+        match &self.asset.trick {
+            Some(TrickAsset { plan, stream, .. }) => {
+                let stream = stream.as_ref().map(|source| &source.asset.plan);
+                plan.lay_out(stream, key.chapter, file)
+            }
+            None => lay_out(&self.asset.presentation, key.track, key.chapter, file),
+        }
+    }
+
     /// Returns the file ranges of a chapter's samples, neighbours and near ones joined: the bytes
     /// between are mostly those of other tracks of the same second.
     fn file_ranges(&self, key: ChapterKey) -> Vec<Range<u64>> {
+        // A picture of a transport stream is made anew: all its bytes are in the layout.
+        if self.asset.trick.as_ref().is_some_and(|trick| trick.stream.is_some()) {
+            return Vec::new();
+        }
         let presentation = &self.asset.presentation;
         let samples = &presentation.tracks()[key.track].samples;
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -176,6 +278,30 @@ impl TrackSource {
 
     fn now(&self) -> u32 {
         u32::try_from(self.began.elapsed().as_secs() + 1).unwrap_or(u32::MAX)
+    }
+}
+
+impl Source {
+    /// Returns the pictures of this transport stream at a scale; `None` where it has none, and for
+    /// a recording or a channel, whose end is not known.
+    pub(crate) fn trick(self: &Arc<Source>, scale: PlayScale) -> Option<Arc<TrackSource>> {
+        if self.asset.continues() {
+            return None;
+        }
+        self.tricks.get(scale, || {
+            let plan = TrickPlan::of_stream(&self.asset.plan, scale)?;
+            let trick = TrickAsset { plan, stream: Some(self.clone()), track: 0 };
+            let named = (self.asset.name.clone(), self.asset.key.clone());
+            Some(trick.open(named, self.media.clone()))
+        })
+    }
+}
+
+impl TrickAsset {
+    fn open(self, (name, key): (String, PlanKey), media: Arc<MappedFile>) -> Arc<TrackSource> {
+        let presentation = self.plan.presentation().clone();
+        let asset = TrackAsset { trick: Some(self), ..TrackAsset::new(name, key, presentation) };
+        TrackSource::new(Arc::new(asset), media)
     }
 }
 

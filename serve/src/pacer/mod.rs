@@ -46,7 +46,7 @@ use crate::library::asset::Source;
 use crate::meter::{PacerCounters, PacerMeter};
 use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
-use crate::rtsp::stream_session::Shift;
+use crate::rtsp::stream_session::{Shift, Speed};
 use gather::Gather;
 use paced_stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
@@ -69,6 +69,7 @@ pub(crate) enum PacerCommand {
         source: Arc<Source>,
         play: u64,
         shift: Shift,
+        speed: Speed,
         from: u64,
         end: u64,
     },
@@ -192,9 +193,15 @@ impl Pacers {
 }
 
 impl Handle {
-    pub(crate) fn play(&self, source: Arc<Source>, play: u64, shift: Shift, packets: Range<u64>) {
+    pub(crate) fn play(
+        &self,
+        source: Arc<Source>,
+        play: u64,
+        (shift, speed): (Shift, Speed),
+        packets: Range<u64>,
+    ) {
         let (number, Range { start: from, end }) = (self.number, packets);
-        self.send(PacerCommand::Play { number, source, play, shift, from, end });
+        self.send(PacerCommand::Play { number, source, play, shift, speed, from, end });
     }
 
     pub(crate) fn play_tracks(&self, play: u64, start: TrackStart) {
@@ -343,14 +350,16 @@ impl Thread {
                     self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
                 }
             }
-            PacerCommand::Play { number, source, play, shift, from, end } => {
+            PacerCommand::Play { number, source, play, shift, speed, from, end } => {
+                self.change(number, |session| session.for_stream(&source));
                 if let Some(PacedSession::Stream(stream)) = self.streams.get_mut(&number) {
                     stream.play = play;
-                    stream.play_from(source, from..end, shift);
+                    stream.play_from(source, from..end, (shift, speed));
                     self.serve(number, true);
                 }
             }
             PacerCommand::PlayTracks { number, play, start } => {
+                self.change(number, |session| session.for_tracks(&start));
                 if let Some(PacedSession::Tracks(tracks)) = self.streams.get_mut(&number) {
                     tracks.play = play;
                     tracks.play_from(start);
@@ -371,6 +380,16 @@ impl Thread {
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
             PacerCommand::Stop => unreachable!("handled by run"),
+        }
+    }
+
+    /// Changes a session to what `changed` makes of it.
+    fn change(&mut self, number: u64, changed: impl FnOnce(PacedSession) -> PacedSession) {
+        if let Some(session) = self.streams.remove(&number) {
+            self.packets_per_s -= session.packets_per_s();
+            let session = changed(session);
+            self.packets_per_s += session.packets_per_s();
+            self.streams.insert(number, session);
         }
     }
 

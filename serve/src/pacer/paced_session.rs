@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! paced_session: a session on a pacer thread, of either kind of asset.
 //!
-//! Costs a branch a step.
+//! A session of a transport stream changes its kind when it begins to show pictures at another rate
+//! (their source is one of tracks), and when it goes on normally. Costs a branch a step.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::media_target::MediaTarget;
 use super::paced_stream::Step;
 use super::wheel::Tick;
-use super::{PacedStream, PacedTracks, PacingChoice, Tools};
+use super::{PacedStream, PacedTrack, PacedTracks, PacingChoice, Tools, TrackStart};
+use crate::library::asset::Source;
 
 /// A session on its pacer.
 pub(crate) enum PacedSession {
@@ -29,6 +32,35 @@ impl PacedSession {
             }
             PacedSession::Tracks(tracks) => tracks.last_track().prepare(pacing),
         }
+    }
+
+    /// Makes it a session that can play this start.
+    pub(super) fn for_tracks(self, start: &TrackStart) -> PacedSession {
+        let mut stream = match self {
+            PacedSession::Stream(stream) => *stream,
+            tracks @ PacedSession::Tracks(_) => return tracks,
+        };
+        stream.halt();
+        let (source, sequence) = (&start.source, start.sequence);
+        let PacedStream { to, link, departures, sent_until, wake, .. } = stream;
+        let track = PacedTrack::of_stream(source, sequence, to, link, departures);
+        let mut tracks = PacedTracks::new(source.clone(), track);
+        (tracks.sent_until, tracks.wake) = (sent_until, wake);
+        PacedSession::Tracks(Box::new(tracks))
+    }
+
+    /// Makes it a session that can play a transport stream.
+    pub(super) fn for_stream(self, source: &Arc<Source>) -> PacedSession {
+        let mut tracks = match self {
+            PacedSession::Tracks(tracks) => *tracks,
+            stream @ PacedSession::Stream(_) => return stream,
+        };
+        tracks.halt();
+        let (sent_until, wake) = (tracks.sent_until, tracks.wake);
+        let PacedTrack { to, link, departures, .. } = tracks.into_first();
+        let mut stream = PacedStream::new(source.clone(), to, link);
+        (stream.departures, stream.sent_until, stream.wake) = (departures, sent_until, wake);
+        PacedSession::Stream(Box::new(stream))
     }
 
     pub(super) fn packets_per_s(&self) -> u64 {

@@ -25,7 +25,7 @@ use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
 use crate::prefetch::{SendForm, Window, whole_parts, within};
 use crate::rtsp::icmp_faults;
-use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift};
+use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift, Speed};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {
@@ -47,11 +47,12 @@ pub(crate) struct PacedStream {
     is_starved: bool,
     /// Offset added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
+    pub(super) speed: Speed,
     /// Maps wall-clock time to media ticks; unset until the first pages are in memory, and while
     /// paused.
     clock: Option<MediaClock>,
     /// Earliest start of the next play's clock: the end of the media sent so far.
-    sent_until: Option<Instant>,
+    pub(super) sent_until: Option<Instant>,
     playing: bool,
     /// Number of the current PLAY.
     pub(crate) play: u64,
@@ -108,6 +109,7 @@ impl PacedStream {
             limit: 0,
             is_starved: false,
             shift: Shift::default(),
+            speed: Speed::ONE,
             clock: None,
             sent_until: None,
             playing: false,
@@ -119,8 +121,14 @@ impl PacedStream {
     }
 
     /// Starts to play any packets of the file or channel; `source` holds the first.
-    pub(crate) fn play_from(&mut self, source: Arc<Source>, packets: Range<u64>, shift: Shift) {
+    pub(crate) fn play_from(
+        &mut self,
+        source: Arc<Source>,
+        packets: Range<u64>,
+        (shift, speed): (Shift, Speed),
+    ) {
         self.halt();
+        self.speed = speed;
         let next = packets.start.saturating_sub(source.asset.first_packet());
         self.enter(source, next);
         (self.limit, self.shift) = (packets.end, shift);
@@ -183,7 +191,8 @@ impl PacedStream {
         // After a stall a step sends at most a burst and a packet, or more when the processor was
         // taken away. Without kernel preemption the latter recurs, for longer than a burst.
         let lead = self.lead(tools.burst);
-        let cap = plan.ticks(self.next) + ticks(tools.burst + lead + CATCH_UP * overslept) + 1;
+        let span = clock.speed.ticks(tools.burst + lead + CATCH_UP * overslept);
+        let cap = plan.ticks(self.next) + span + 1;
         let horizon = clock.ticks_at(wake + lead).min(cap);
         let due = plan.packets_before(horizon).min(self.end);
         let target = due.min(ready);
@@ -237,7 +246,7 @@ impl PacedStream {
                 }
                 // After a clock that was behind, `sent_until` lies in the past.
                 let moment = self.sent_until.map_or(now, |until| until.max(now));
-                let clock = MediaClock { moment, ticks: at };
+                let clock = MediaClock { moment, ticks: at, speed: self.speed };
                 let ticks = at + self.source.asset.first_ticks();
                 self.link.start_clock(MediaClock { ticks, ..clock });
                 clock

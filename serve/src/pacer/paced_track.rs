@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use media::payload::{PACKET_BYTES_MAX, RtpValues};
 use media::tracks::CHAPTER_TICKS;
 use paths::{INTERLEAVED_PACKETS_MAX, SendError, SendStats};
+use wire::mp2t;
 
 use super::Tools;
 use super::departures::Departures;
 use super::media_target::{MediaTarget, log_lowered_segment_limit};
-use super::paced_stream::ticks;
 use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
 use crate::prefetch::{ChapterMark, ChapterRequest, PrefetchHandle};
 use crate::rtsp::icmp_faults;
@@ -26,7 +26,10 @@ use crate::rtsp::stream_session::{Link, MediaClock, Sent};
 
 /// A track of a session.
 pub(crate) struct PacedTrack {
-    /// Index of the track in the presentation.
+    /// Index of the track in the file.
+    pub(super) own: usize,
+    /// Index of the track among those of the presentation that is played: the same but for trick
+    /// play.
     pub(super) index: usize,
     pub(super) to: MediaTarget,
     pub(super) link: Arc<Link>,
@@ -49,6 +52,8 @@ pub(crate) struct PacedTrack {
     /// Answer to the request for the chapter in work, and to that for the next.
     marks: [Arc<ChapterMark>; 2],
     pub(super) is_over: bool,
+    /// True while trick play does not send it.
+    pub(super) is_silent: bool,
 }
 
 impl PacedTrack {
@@ -61,6 +66,7 @@ impl PacedTrack {
         let identity = source.asset.presentation.tracks()[index].identity;
         link.start_at(identity.first_sequence.into());
         PacedTrack {
+            own: index,
             index,
             to,
             link,
@@ -76,7 +82,27 @@ impl PacedTrack {
             next: 0,
             marks: Default::default(),
             is_over: false,
+            is_silent: false,
         }
+    }
+
+    /// Creates the track of a transport stream's pictures, which goes on with `sequence`.
+    pub(super) fn of_stream(
+        source: &TrackSource,
+        sequence: u16,
+        to: MediaTarget,
+        link: Arc<Link>,
+        departures: Option<Departures>,
+    ) -> PacedTrack {
+        let track = PacedTrack::new(source, (0, mp2t::PAYLOAD_TYPE), to, link);
+        track.link.start_at(sequence.into());
+        PacedTrack { departures, sequence, ..track }
+    }
+
+    /// Sends nothing until the next play.
+    pub(super) fn silence(&mut self) {
+        (self.is_over, self.is_silent) = (true, true);
+        (self.current, self.before) = (None, None);
     }
 
     /// Prepares the target's departures.
@@ -90,6 +116,7 @@ impl PacedTrack {
     pub(super) fn seek(&mut self, source: &TrackSource, ticks: u64) {
         let presentation = &source.asset.presentation;
         self.is_over = ticks >= presentation.duration_ticks();
+        self.is_silent = false;
         (self.chapter, self.next) = (presentation.chapter_at(ticks), 0);
         (self.current, self.before) = (None, None);
         self.marks = Default::default();
@@ -206,7 +233,7 @@ impl PacedTrack {
         let Some(chapter) = self.current.clone() else { return Ok(true) };
         let layout = &chapter.layout;
         // The end of a row that is due within a burst leaves with the rest of it, by one call.
-        let later = horizon.saturating_add(ticks(tools.burst));
+        let later = horizon.saturating_add(clock.speed.ticks(tools.burst));
         let end = layout.packets_in_rows_before(horizon, later);
         let reading = self.departures.as_ref().map(Departures::reading);
         let most = self.packets_a_call(end.saturating_sub(self.next));

@@ -22,11 +22,11 @@ use media::payload::PACKET_BYTES_MAX;
 use paths::SendError;
 
 use super::media_target::BACKLOG_MAX;
-use super::paced_stream::{Step, StreamEnd, ticks};
+use super::paced_stream::{Step, StreamEnd};
 use super::paced_track::PacedTrack;
 use super::{CATCH_UP, Tools};
 use crate::library::track_asset::TrackSource;
-use crate::rtsp::stream_session::MediaClock;
+use crate::rtsp::stream_session::{MediaClock, Speed};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedTracks {
@@ -34,9 +34,10 @@ pub(crate) struct PacedTracks {
     tracks: Vec<PacedTrack>,
     /// Mean packets a second.
     pub(crate) packets_per_s: u64,
+    speed: Speed,
     clock: Option<MediaClock>,
     /// Earliest start of the next play's clock: the end of the media sent so far.
-    sent_until: Option<Instant>,
+    pub(super) sent_until: Option<Instant>,
     playing: bool,
     /// Due time before which packets are sent.
     limit_ticks: u64,
@@ -49,8 +50,13 @@ pub(crate) struct PacedTracks {
 }
 
 /// Beginning of a play.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct TrackStart {
+    /// The file, or its pictures at another rate.
+    pub(crate) source: Arc<TrackSource>,
+    /// Sequence number with which the pictures of a transport stream go on behind the stream
+    /// itself; of tracks each goes on with its own.
+    pub(crate) sequence: u16,
+    pub(crate) speed: Speed,
     /// Where each track begins; unset where each goes on with its next packet.
     pub(crate) at: Option<TrackPlace>,
     /// Due time before which packets are sent.
@@ -76,6 +82,7 @@ impl PacedTracks {
             source,
             tracks: vec![first],
             packets_per_s,
+            speed: Speed::ONE,
             clock: None,
             sent_until: None,
             playing: false,
@@ -84,6 +91,11 @@ impl PacedTracks {
             waits: 0,
             wake: 0,
         }
+    }
+
+    /// Gives up its first track, for a session that goes on as a transport stream.
+    pub(super) fn into_first(self) -> PacedTrack {
+        self.tracks.into_iter().next().expect("a session has a track")
     }
 
     /// The track that was added last, while it is added.
@@ -102,15 +114,21 @@ impl PacedTracks {
     /// Starts to play.
     pub(super) fn play_from(&mut self, start: TrackStart) {
         self.halt();
-        let presentation = &self.source.asset.presentation;
-        self.limit_ticks = start.limit_ticks;
-        let leading = presentation.leading_index();
+        self.source = start.source;
+        (self.limit_ticks, self.speed) = (start.limit_ticks, start.speed);
+        let asset = &self.source.asset;
+        let leading = asset.leading_index();
         for track in &mut self.tracks {
+            let Some(index) = asset.index_of(track.own) else {
+                track.silence();
+                continue;
+            };
+            track.index = index;
             if let Some(place) = start.at {
-                let is_leading = track.index == leading;
+                let is_leading = track.own == leading;
                 let from = if is_leading { place.leading_ticks } else { place.other_ticks };
                 track.seek(&self.source, from);
-                let about = &presentation.tracks()[track.index];
+                let about = &asset.presentation.tracks()[index];
                 track.timestamp = about.timestamp(place.shift_ticks);
             } else if track.next_ticks().is_some() {
                 track.is_over = false;
@@ -163,7 +181,8 @@ impl PacedTracks {
         let lead = self.tracks.iter().map(|track| track.lead(tools.burst)).max();
         let lead = lead.unwrap_or_default();
         // After a stall a step sends at most a burst, or more when the processor was taken away.
-        let cap = self.position() + ticks(tools.burst + lead + CATCH_UP * overslept) + 1;
+        let span = clock.speed.ticks(tools.burst + lead + CATCH_UP * overslept);
+        let cap = self.position() + span + 1;
         let horizon = clock.ticks_at(wake + lead).min(cap).min(self.limit_ticks);
         let (mut is_missing, mut is_full) = (false, false);
         for track in &mut self.tracks {
@@ -245,7 +264,7 @@ impl PacedTracks {
                 }
                 // After a clock that was behind, `sent_until` lies in the past.
                 let moment = self.sent_until.map_or(now, |until| until.max(now));
-                let clock = MediaClock { moment, ticks: at };
+                let clock = MediaClock { moment, ticks: at, speed: self.speed };
                 self.tracks.iter().for_each(|track| track.link.start_clock(clock));
                 clock
             }
@@ -274,7 +293,7 @@ impl PacedTracks {
         };
         let leading_index = presentation.leading_index();
         let mut missed = 0;
-        for track in &mut self.tracks {
+        for track in self.tracks.iter_mut().filter(|track| !track.is_silent) {
             let to = if track.index == leading_index { leading } else { other };
             let from = track.next_ticks().unwrap_or(to).min(to);
             let packets = presentation.packets_between(track.index, from..to);

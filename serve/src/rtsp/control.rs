@@ -23,7 +23,7 @@ use crate::pacer::{Event, StreamEnd};
 use crate::rtsp::icmp_faults::Voices;
 use crate::rtsp::session_transport::SessionTransport;
 use crate::rtsp::stream_session::{
-    Progress, RtpStream, SessionContent, SessionControl, StreamSession,
+    Played, Progress, RtpStream, SessionContent, SessionControl, StreamSession,
 };
 use crate::server_state::ServerState;
 
@@ -244,14 +244,17 @@ fn sender(
         Some(clock) => clock.ticks_at(Instant::now()),
         None => 0,
     };
-    let rtp_timestamp = match &session.content {
-        SessionContent::Stream(source) => {
+    let rtp_timestamp = match control.played(&session.content) {
+        Played::Stream(source) => {
             source.asset.timestamp(ticks).wrapping_add(control.shift.timestamp)
         }
-        SessionContent::Tracks(source) => {
-            let presentation = &source.asset.presentation;
-            let presented = presentation.presented_of_due(ticks) + control.shift_ticks;
-            presentation.tracks()[stream.track].timestamp(presented)
+        Played::Tracks(source) => {
+            let presented = source.asset.presentation.presented_of_due(ticks);
+            let track = match &session.content {
+                SessionContent::Tracks(whole) => &whole.asset.presentation.tracks()[stream.track],
+                SessionContent::Stream(_) => &source.asset.presentation.tracks()[0],
+            };
+            track.timestamp(presented + control.shift_ticks)
         }
     };
     rtcp::SenderInfo {

@@ -26,6 +26,7 @@ pub(crate) mod rtsp_input;
 pub(crate) mod rtsp_output;
 pub(crate) mod session_transport;
 mod setup;
+mod standing;
 mod starting;
 pub(crate) mod stream_session;
 pub(crate) mod tunnels;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! play: PLAY of a transport stream or a channel, and PAUSE of any session.
 //!
-//! A PLAY becomes a position in the plan; it begins when its reply is written
+//! With a Scale other than 1 the pictures of the file are played ([`super::play_tracks`]). A PLAY
+//! becomes a position in the plan; it begins when its reply is written
 //! ([`super::starting`]).
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33.
@@ -11,13 +12,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wire::rtsp::{PlayRequest, Request, Response, RtpInfo, SessionState, Status};
+use media::PlayScale;
+use wire::rtsp::{PlayRequest, RangeUnit, Request, Response, RtpInfo, SessionState, Status};
 
 use super::RtspConnection;
-use super::play_range::{Wanted, duration, resolve};
+use super::play_range::{Wanted, began, duration, resolve};
+use super::standing::Standing;
 use super::starting::{PlayStart, Starting};
-use super::stream_session::{SessionContent, Shift, StreamSession};
+use super::stream_session::{SessionContent, Shift, Speed, StreamSession};
 use crate::library::asset::Source;
+use crate::library::track_asset::TrackSource;
 
 impl RtspConnection {
     pub(super) async fn play(
@@ -26,11 +30,14 @@ impl RtspConnection {
         play: &PlayRequest,
     ) -> Result<Response, Response> {
         let session = self.session(request)?;
-        match &session.content {
-            SessionContent::Stream(source) => {
+        let scale = play.scale.map_or(PlayScale::ONE, PlayScale::nearest);
+        let pictures = if scale.is_normal() { None } else { pictures(&session, scale).await };
+        match (pictures, &session.content) {
+            (Some(pictures), _) => self.play_tracks(request, play, &session, &pictures).await,
+            (None, SessionContent::Stream(source)) => {
                 self.play_stream(request, play, &session, source).await
             }
-            SessionContent::Tracks(source) => {
+            (None, SessionContent::Tracks(source)) => {
                 self.play_tracks(request, play, &session, source).await
             }
         }
@@ -49,9 +56,19 @@ impl RtspConnection {
         }
         let (source, stream) = (source.current(), session.first_stream());
         let limit = source.limit();
+        // What has not been taken yet cannot be sent faster.
+        let speed = match play.speed.filter(|_| !source.asset.continues()) {
+            Some(speed) => Speed::nearest(speed),
+            None => Speed::ONE,
+        };
+        let play = PlayRequest {
+            scale: play.scale.map(|_| PlayScale::ONE.value()),
+            speed: play.speed.map(|_| speed.value()),
+            ..*play
+        };
         // Checked first: a refused request must not stop a running play.
         let wanted = match play.range {
-            Some(range) => resolve(&source, range)
+            Some(range) => resolve(&source, range, play.unit)
                 .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
             None => Wanted { from: None, end: None },
         };
@@ -59,11 +76,20 @@ impl RtspConnection {
             let mut control = session.control.lock().unwrap();
             let before = control.state.play(self.server.now());
             let end = play.range.map(|_| wanted.end.unwrap_or(limit));
-            let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
+            let is_same = wanted.from.is_none()
+                && end.is_none_or(|end| end == control.end)
+                && control.trick.is_none()
+                && control.speed == speed;
             if before == SessionState::Playing && is_same {
                 // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
                 let packets = stream.link.progress().next..control.end;
-                return Ok(self.playing(request, session, (play, &source), control.shift, packets));
+                return Ok(self.playing(
+                    request,
+                    session,
+                    (&play, &source),
+                    control.shift,
+                    packets,
+                ));
             }
             before
         };
@@ -73,20 +99,32 @@ impl RtspConnection {
         };
         let (number, shift, packets) = {
             let mut control = session.control.lock().unwrap();
-            let from = wanted.from.or(standing).unwrap_or(control.resume);
+            if let Some(position) = standing {
+                (control.resume, control.is_paused) = (position, true);
+            }
+            let pictures = Standing::of(session, &control);
+            let was_trick = control.trick.take().is_some();
+            let standing = match was_trick {
+                true => pictures.file_ticks.map_or(0, |ticks| source.asset.plan.entry(ticks)),
+                false => control.resume,
+            };
+            let from = wanted.from.unwrap_or(standing);
             // A PLAY without a range after the end of a file starts from the beginning.
             let from = source.playable(from);
             let end = match (wanted.end, play.range) {
                 (Some(end), _) => end,
                 (None, Some(_)) => limit,
-                (None, None) if control.end > from => control.end,
+                (None, None) if control.end > from && !was_trick => control.end,
                 (None, None) => limit,
             };
-            (control.resume, control.end) = (from, end);
+            (control.resume, control.end, control.is_paused) = (from, end, false);
+            control.speed = speed;
             // Repeated: the end of the previous play may have been reported meanwhile.
             control.state.play(self.server.now());
             let sent = stream.link.progress();
-            if sent.packets > 0 {
+            if was_trick {
+                control.shift = Shift::landing(&source, pictures.next, from);
+            } else if sent.packets > 0 {
                 control.shift = control.shift.jump(&source, sent.next, from);
             }
             // The next jump is counted from here, even if nothing is sent before it.
@@ -109,11 +147,12 @@ impl RtspConnection {
             start: PlayStart::Stream {
                 source: source.holding(packets.start),
                 shift,
+                speed,
                 packets: packets.clone(),
             },
         };
         *self.starting.lock().unwrap() = Some(starting);
-        Ok(self.playing(request, session, (play, &source), shift, packets))
+        Ok(self.playing(request, session, (&play, &source), shift, packets))
     }
 
     /// Returns the answer to PLAY: the range really played and the RTP coordinates of its first
@@ -148,8 +187,12 @@ impl RtspConnection {
         let length = plan.ticks(part.end).saturating_sub(plan.ticks(part.start));
         let start = asset.first_ticks() + plan.presented_ticks(part.start.min(plan.packets() - 1));
         let is_open = asset.continues() && part.end > source.end();
-        let end = (!is_open).then(|| duration(start + length));
-        Response::play(request, &session.id, play, duration(start), end, &[info])
+        // Times of day are answered as such.
+        let is_by_day = play.unit == RangeUnit::Clock;
+        let began = asset.window().filter(|_| is_by_day).and_then(|window| began(window));
+        let time = |ticks| began.unwrap_or_default() + duration(ticks);
+        let end = (!is_open).then(|| time(start + length));
+        Response::play(request, &session.id, play, time(start), end, &[info])
     }
 
     pub(super) async fn pause(&self, request: &Request) -> Result<Response, Response> {
@@ -169,6 +212,23 @@ impl RtspConnection {
         }
         Ok(Response::in_session(request, &session.id))
     }
+}
+
+/// Returns the pictures that a play at this scale shows; `None` where the file has none, or the
+/// session does not have the track with them, and where its end is not known.
+async fn pictures(session: &Arc<StreamSession>, scale: PlayScale) -> Option<Arc<TrackSource>> {
+    session.pacer.as_ref()?;
+    let session = session.clone();
+    // It looks at every random-access point.
+    let made = tokio::task::spawn_blocking(move || match &session.content {
+        SessionContent::Stream(source) => source.current().trick(scale),
+        SessionContent::Tracks(source) => {
+            let leading = source.asset.leading_index();
+            let has_it = session.streams().iter().any(|stream| stream.track == leading);
+            has_it.then(|| source.trick(scale)).flatten()
+        }
+    });
+    made.await.ok().flatten()
 }
 
 /// Time to the first sender report: early, so that a client can soon relate the stream to

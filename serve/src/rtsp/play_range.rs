@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! play_range: the packets that the range of a PLAY means.
 //!
+//! Time of day is a place of a channel alone: its present is now.
+//!
 //! Costs two binary searches in the plan.
 //!
-//! Sources: RFC 2326 §3.6, §10.5.
+//! Sources: RFC 2326 §3.6, §3.7, §10.5.
 //! Does not parse ranges ([`wire::rtsp`] does).
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
-use wire::rtsp::{NptRange, NptStart};
+use wire::rtsp::{NptRange, NptStart, RangeUnit};
 
 use crate::channel::window::ChannelWindow;
 use crate::library::asset::Source;
@@ -24,9 +26,12 @@ pub(super) struct Wanted {
 /// Finds a range in the plan. It begins at the entry at or before its start (RFC 2326 §10.5 lets
 /// the server choose the nearest playable position and name it in its Range header). Returns `None`
 /// for a range beyond the end or one that ends before it begins.
-pub(super) fn resolve(source: &Source, range: NptRange) -> Option<Wanted> {
-    if let Some(window) = source.asset.window() {
-        return resolve_in(window, range);
+pub(super) fn resolve(source: &Source, range: NptRange, unit: RangeUnit) -> Option<Wanted> {
+    match (source.asset.window(), unit) {
+        (Some(window), RangeUnit::Clock) => return resolve_in(window, by_channel(window, range)?),
+        (Some(window), _) => return resolve_in(window, range),
+        (None, RangeUnit::Clock) => return None,
+        (None, _) => {}
     }
     let plan = &source.asset.plan;
     let end = range.end.map(presented_ticks);
@@ -64,6 +69,30 @@ fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
         }
     };
     Some(Wanted { from: Some(from), end: None })
+}
+
+/// Converts times of day to times of the channel. One that has not come yet is the present, and one
+/// before the channel its beginning.
+fn by_channel(window: &ChannelWindow, range: NptRange) -> Option<NptRange> {
+    let began = began(window)?;
+    let converted = |since_1970: Duration| since_1970.saturating_sub(began);
+    let start = match range.start {
+        NptStart::Now => NptStart::Now,
+        // Time zero would be the present.
+        NptStart::At(at) => NptStart::At(converted(at).max(Duration::from_millis(1))),
+    };
+    Some(NptRange { start, end: range.end.map(converted) })
+}
+
+/// Returns the time of day at which the channel's time began, since 1970: its present is now.
+pub(super) fn began(window: &ChannelWindow) -> Option<Duration> {
+    let live = window.live_packet()?;
+    let source = window.holding(live)?;
+    let asset = &source.asset;
+    let live = live.saturating_sub(asset.first_packet()).min(asset.plan.packets() - 1);
+    let present = duration(asset.first_ticks() + asset.plan.presented_ticks(live));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(now.saturating_sub(present))
 }
 
 /// Converts a client's time to presentation ticks at 90 kHz, rounded to the nearest, because

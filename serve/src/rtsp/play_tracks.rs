@@ -6,7 +6,11 @@
 //! is seen. The reply names that time, and for each stream the timestamp that belongs to it.
 //! Timestamps continue over jumps: each jump adds the same time to all tracks.
 //!
-//! Sources: RFC 2326 §10.5, §12.29, §12.33, Appendix B.
+//! The pictures of a file at another rate (Scale) are a source of one track; the other streams of
+//! the session are silent meanwhile. Such a play begins and goes on like any other; times of the
+//! file are converted by the source's timeline.
+//!
+//! Sources: RFC 2326 §10.5, §12.29, §12.33, §12.34, §12.35, Appendix B.
 //! Does not send media.
 
 use std::sync::Arc;
@@ -14,14 +18,16 @@ use std::sync::Arc;
 use media::TICKS_PER_SECOND;
 use media::tracks::{Entry, Presentation};
 use wire::rtsp::{
-    NptRange, NptStart, PlayRequest, Request, Response, RtpInfo, SessionState, Status, asset_track,
+    NptRange, NptStart, PlayRequest, RangeUnit, Request, Response, RtpInfo, SessionState, Status,
+    asset_track,
 };
 
 use super::RtspConnection;
 use super::play::FIRST_REPORT;
 use super::play_range::{duration, presented_ticks};
+use super::standing::Standing;
 use super::starting::{PlayStart, Starting};
-use super::stream_session::{SessionControl, StreamSession};
+use super::stream_session::{Played, SessionContent, SessionControl, Speed, StreamSession};
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{TrackPlace, TrackStart};
 
@@ -34,6 +40,7 @@ struct WantedTracks {
 }
 
 impl RtspConnection {
+    /// Plays `source`: the tracks of the session's file, or its pictures at another rate.
     pub(super) async fn play_tracks(
         &self,
         request: &Request,
@@ -44,22 +51,35 @@ impl RtspConnection {
         if asset_track(&request.path).is_some() && session.streams().len() > 1 {
             return Err(Response::new(Status::OnlyAggregateOperationAllowed, request));
         }
-        let presentation = &source.asset.presentation;
+        let asset = &source.asset;
+        let presentation = &asset.presentation;
+        let speed = play.speed.map_or(Speed::ONE, Speed::nearest);
+        let play = PlayRequest {
+            scale: play.scale.map(|_| asset.timeline().scale().value()),
+            speed: play.speed.map(|_| speed.value()),
+            ..*play
+        };
         // Checked first: a refused request must not stop a running play.
         let wanted = play.range.map(|range| {
-            resolve(presentation, range).ok_or_else(|| Response::new(Status::InvalidRange, request))
+            let known = (play.unit != RangeUnit::Clock).then(|| resolve(source, range)).flatten();
+            known.ok_or_else(|| Response::new(Status::InvalidRange, request))
         });
         let wanted = wanted.transpose()?;
         let before = {
             let mut control = session.control.lock().unwrap();
             let before = control.state.play(self.server.now());
-            let is_same = wanted
-                .as_ref()
-                .is_none_or(|wanted| wanted.entry.is_none() && wanted.limit_ticks == control.end);
+            let is_same = control.plays(session, source)
+                && control.speed == speed
+                && wanted.as_ref().is_none_or(|wanted| {
+                    wanted.entry.is_none() && wanted.limit_ticks == control.end
+                });
             if before == SessionState::Playing && is_same {
                 // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
-                let at = now_ticks(session, presentation);
-                return Ok(self.playing_tracks(request, session, (play, source), &control, at));
+                let clock = session.first_stream().link.progress().clock;
+                let due = clock.map_or(0, |clock| clock.ticks_at(std::time::Instant::now()));
+                let due = due.min(presentation.duration_ticks());
+                let at = presentation.presented_of_due(due);
+                return Ok(self.playing_tracks(request, session, (&play, source), &control, at));
             }
             before
         };
@@ -70,18 +90,21 @@ impl RtspConnection {
             (control.resume, control.is_paused) = (position, true);
         }
         let mut control = session.control.lock().unwrap();
-        let limit = wanted.as_ref().map_or(control.end, |wanted| wanted.limit_ticks);
+        let standing = Standing::of(session, &control);
+        let is_same = control.plays(session, source);
+        let limit = wanted.as_ref().map(|wanted| wanted.limit_ticks);
+        let limit = limit.unwrap_or(if is_same { control.end } else { u64::MAX });
         let entry = wanted.and_then(|wanted| wanted.entry);
-        let goes_on = entry.is_none() && control.is_paused && control.resume < limit;
+        let goes_on = entry.is_none() && is_same && control.is_paused && control.resume < limit;
         let (place, at) = match goes_on {
             true => (None, presentation.presented_of_due(control.resume)),
             false => {
-                let entry = entry.unwrap_or_else(|| presentation.entry(0));
-                let has_sent = session.streams().iter().any(|s| s.link.progress().packets > 0);
+                let here = standing.file_ticks.filter(|_| !is_same);
+                let here = || here.map(|at| presentation.entry(asset.timeline().ticks(at)));
+                let entry = entry.or_else(here).unwrap_or_else(|| presentation.entry(0));
                 let presented = entry.presented_ticks as i64;
-                if has_sent {
-                    let left = presentation.presented_behind(control.resume_or_end(presentation));
-                    control.shift_ticks += left - presented;
+                if let Some(sent) = standing.sent_ticks {
+                    control.shift_ticks = sent - presented;
                 }
                 let place = TrackPlace {
                     leading_ticks: entry.due_ticks,
@@ -92,6 +115,13 @@ impl RtspConnection {
                 (Some(place), presented)
             }
         };
+        let sequence = standing.next.0;
+        if matches!(control.played(&session.content), Played::Stream(_)) {
+            // From here on its place is the sequence number.
+            session.first_stream().link.start_at(sequence.into());
+        }
+        control.trick = asset.is_trick().then(|| source.clone());
+        control.speed = speed;
         control.end = limit;
         control.is_paused = false;
         // Repeated: the end of the previous play may have been reported meanwhile.
@@ -99,17 +129,19 @@ impl RtspConnection {
         control.bye_sent = false;
         control.play += 1;
         control.report_at = self.server.now() + FIRST_REPORT;
+        let start =
+            TrackStart { source: source.clone(), sequence, speed, at: place, limit_ticks: limit };
         let starting = Starting {
             session: session.clone(),
             play: control.play,
-            start: PlayStart::Tracks(TrackStart { at: place, limit_ticks: limit }),
+            start: PlayStart::Tracks(start),
         };
         *self.starting.lock().unwrap() = Some(starting);
-        Ok(self.playing_tracks(request, session, (play, source), &control, at))
+        Ok(self.playing_tracks(request, session, (&play, source), &control, at))
     }
 
-    /// Returns the answer to PLAY: the range really played from presentation time `at` on, and each
-    /// stream's coordinates of that time.
+    /// Returns the answer to PLAY: the range really played from presentation time `at` on, and the
+    /// coordinates of that time on each stream that is sent.
     fn playing_tracks(
         &self,
         request: &Request,
@@ -118,38 +150,48 @@ impl RtspConnection {
         control: &SessionControl,
         at: i64,
     ) -> Response {
-        let presentation = &source.asset.presentation;
-        let base = wire::rtsp::content_base(&self.url(request, &source.asset.name));
+        let asset = &source.asset;
+        let presentation = &asset.presentation;
+        let base = wire::rtsp::content_base(&self.url(request, &asset.name));
+        let url = |track| match &session.content {
+            SessionContent::Tracks(_) => format!("{base}{}", wire::sdp::track_control(track)),
+            SessionContent::Stream(_) => format!("{base}{}", wire::sdp::CONTROL),
+        };
         let streams = session.streams();
-        let url = |track| format!("{base}{}", wire::sdp::track_control(track));
-        let urls: Vec<_> = streams.iter().map(|stream| url(stream.track)).collect();
-        let infos = streams.iter().zip(&urls).map(|(stream, url)| RtpInfo {
+        let sent = streams
+            .iter()
+            .filter_map(|stream| Some((stream, asset.index_of(stream.track)?, url(stream.track))));
+        let sent: Vec<_> = sent.collect();
+        let infos = sent.iter().map(|(stream, index, url)| RtpInfo {
             url,
             sequence: stream.link.progress().next as u16,
-            timestamp: presentation.tracks()[stream.track].timestamp(at + control.shift_ticks),
+            timestamp: presentation.tracks()[*index].timestamp(at + control.shift_ticks),
         });
-        let (start, infos) = (at.max(0) as u64, infos.collect::<Vec<_>>());
+        let infos = infos.collect::<Vec<_>>();
+        let timeline = asset.timeline();
+        let in_file = |shown: i64| timeline.file_ticks(shown.max(0) as u64);
+        let start = in_file(at);
         let end = match control.end {
+            u64::MAX if timeline.scale().is_backwards() => 0,
+            u64::MAX if asset.is_trick() => timeline.file_end_ticks(),
             u64::MAX => named_end_ticks(presentation),
-            limit => presentation.presented_of_due(limit).max(0) as u64,
+            limit => in_file(presentation.presented_of_due(limit)),
         };
-        let (start, end) = (duration(start), duration(end.max(start)));
+        let is_backwards = timeline.scale().is_backwards();
+        let end = if is_backwards { end.min(start) } else { end.max(start) };
+        let (start, end) = (duration(start), duration(end));
         Response::play(request, &session.id, play, start, Some(end), &infos)
     }
 }
 
 impl SessionControl {
-    /// Due time at which the session stands: the place of a pause, or the end.
-    fn resume_or_end(&self, presentation: &Presentation) -> u64 {
-        if self.is_paused { self.resume } else { presentation.duration_ticks().min(self.end) }
+    /// True when the current or last play sends this source.
+    fn plays(&self, session: &StreamSession, source: &Arc<TrackSource>) -> bool {
+        match self.played(&session.content) {
+            Played::Tracks(played) => Arc::ptr_eq(played, source),
+            Played::Stream(_) => false,
+        }
     }
-}
-
-/// Presentation time that is due now.
-fn now_ticks(session: &StreamSession, presentation: &Presentation) -> i64 {
-    let clock = session.first_stream().link.progress().clock;
-    let due = clock.map_or(0, |clock| clock.ticks_at(std::time::Instant::now()));
-    presentation.presented_of_due(due.min(presentation.duration_ticks()))
 }
 
 /// The end of a whole presentation as descriptions and ranges name it: by the time that sending
@@ -172,14 +214,35 @@ fn other_ticks(presentation: &Presentation, entry: Entry) -> u64 {
 
 /// Finds a range in the presentation. Returns `None` for one beyond the end or one that ends before
 /// it begins.
-fn resolve(presentation: &Presentation, range: NptRange) -> Option<WantedTracks> {
+fn resolve(source: &TrackSource, range: NptRange) -> Option<WantedTracks> {
+    let presentation = &source.asset.presentation;
+    let timeline = source.asset.timeline();
+    let file_end = timeline.file_end_ticks();
     let end = range.end.map(presented_ticks);
-    let entry = match range.start {
-        NptStart::Now => None,
-        NptStart::At(start) => {
+    let (start, end) = match (range.start, end) {
+        (NptStart::Now, end) => (None, end),
+        (NptStart::At(start), end) => {
             let start = presented_ticks(start);
-            let is_empty = end.is_some_and(|end| end <= start);
-            if is_empty || start >= presentation.presented_end_ticks() {
+            // Backwards from the later to the earlier, whichever of them a client names first.
+            match end.filter(|_| timeline.scale().is_backwards()) {
+                Some(end) => (Some(start.max(end).min(file_end)), Some(start.min(end))),
+                None => (Some(start), end),
+            }
+        }
+    };
+    let entry = match start {
+        None => None,
+        Some(start) if timeline.scale().is_backwards() => {
+            // Nothing lies before the beginning: players that name it with their first PLAY
+            // (ffmpeg) mean all of the file.
+            let start = if start == 0 { file_end } else { start.min(file_end) };
+            if end.is_some_and(|end| end >= start) {
+                return None;
+            }
+            Some(presentation.entry(timeline.ticks(start)))
+        }
+        Some(start) => {
+            if end.is_some_and(|end| end <= start) || start >= file_end {
                 return None;
             }
             // Clients that count from the first sample that they got (ffmpeg) ask for times that
@@ -189,10 +252,10 @@ fn resolve(presentation: &Presentation, range: NptRange) -> Option<WantedTracks>
                 priming => priming.min(PRIMING_TICKS_MAX) + TICKS_PER_SECOND / 1000,
             };
             let wanted = if start == 0 { 0 } else { start + counted_from_first };
-            Some(presentation.entry(wanted))
+            Some(presentation.entry(timeline.ticks(wanted)))
         }
     };
-    let limit = end.filter(|&end| end < presentation.presented_end_ticks());
+    let limit = end.map(|end| timeline.ticks(end)).filter(|&end| end < timeline.end_ticks());
     let limit_ticks =
         limit.map_or(u64::MAX, |end| presentation.due_of_presented(end as i64).max(1));
     Some(WantedTracks { entry, limit_ticks })

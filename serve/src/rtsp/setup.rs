@@ -34,7 +34,7 @@ use crate::pacer::{Handle, PacedSession, PacedStream, PacedTrack, PacedTracks};
 use crate::rtsp::media_ports::{is_own_address, media_socket};
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 use crate::rtsp::stream_session::{
-    Link, NewSession, RtpStream, SessionContent, SessionControl, Shift, StreamSession,
+    Link, NewSession, RtpStream, SessionContent, SessionControl, Shift, Speed, StreamSession,
 };
 
 /// Transport that a session is to have.
@@ -331,6 +331,8 @@ impl RtspConnection {
                 report_at: Duration::ZERO,
                 shift: Shift::default(),
                 shift_ticks: 0,
+                trick: None,
+                speed: Speed::ONE,
                 bye_sent: false,
                 play: 0,
             },

@@ -16,7 +16,7 @@ use wire::rtsp::SessionState;
 
 use crate::library::asset::Source;
 use crate::pacer::TrackStart;
-use crate::rtsp::stream_session::{Shift, StreamSession};
+use crate::rtsp::stream_session::{Shift, Speed, StreamSession};
 
 /// A play to begin behind its reply.
 pub(super) struct Starting {
@@ -29,7 +29,7 @@ pub(super) struct Starting {
 /// What is played.
 pub(super) enum PlayStart {
     /// Packets of a file or channel, of which `source` holds the first.
-    Stream { source: Arc<Source>, shift: Shift, packets: Range<u64> },
+    Stream { source: Arc<Source>, shift: Shift, speed: Speed, packets: Range<u64> },
     /// The tracks of a file.
     Tracks(TrackStart),
 }
@@ -43,8 +43,8 @@ impl Starting {
             && control.state.state() == SessionState::Playing
         {
             match self.start {
-                PlayStart::Stream { source, shift, packets } => {
-                    pacer.play(source, self.play, shift, packets);
+                PlayStart::Stream { source, shift, speed, packets } => {
+                    pacer.play(source, self.play, (shift, speed), packets);
                 }
                 PlayStart::Tracks(start) => pacer.play_tracks(self.play, start),
             }

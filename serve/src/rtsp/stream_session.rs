@@ -26,22 +26,56 @@ use crate::prefetch::{ReadyRange, SendForm};
 use crate::rtsp::icmp_faults::{Fault, FaultKind};
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 
+/// Delivery rate of a play (RFC 2326 §12.35): how many seconds of media are sent in a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Speed {
+    thousandths: u32,
+}
+
+impl Speed {
+    pub(crate) const ONE: Speed = Speed { thousandths: 1000 };
+
+    /// Returns the rate nearest to the one asked for: half to four times that of normal play. A
+    /// reader that takes less over TCP misses packets, as any slow reader does.
+    pub(crate) fn nearest(wanted: f64) -> Speed {
+        // No number is cast to zero.
+        let thousandths = (wanted.clamp(0.5, 4.0) * 1000.0).round() as u32;
+        Speed { thousandths: thousandths.max(500) }
+    }
+
+    /// Returns the value of the header.
+    pub(crate) fn value(self) -> f64 {
+        f64::from(self.thousandths) / 1000.0
+    }
+
+    /// Returns the media, in ticks, that is sent in this time.
+    pub(crate) fn ticks(self, time: Duration) -> u64 {
+        let ticks = crate::pacer::ticks(time);
+        match self {
+            Speed::ONE => ticks,
+            Speed { thousandths } => ticks.saturating_mul(thousandths.into()) / 1000,
+        }
+    }
+}
+
 /// Maps wall-clock time to media ticks from one reference point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MediaClock {
     pub(crate) moment: Instant,
     pub(crate) ticks: u64,
+    pub(crate) speed: Speed,
 }
 
 impl MediaClock {
     pub(crate) fn ticks_at(&self, moment: Instant) -> u64 {
-        let passed = crate::pacer::ticks(moment.saturating_duration_since(self.moment));
+        let passed = self.speed.ticks(moment.saturating_duration_since(self.moment));
         self.ticks.saturating_add(passed)
     }
 
     pub(crate) fn moment_of(&self, ticks: u64) -> Instant {
         let ahead = u128::from(ticks.saturating_sub(self.ticks));
-        let ns = ahead * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
+        let ticks_per_s = TICKS_PER_SECOND / 1000 * u64::from(self.speed.thousandths);
+        let ns = ahead * 1_000_000_000 / u128::from(ticks_per_s);
         self.moment + Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
@@ -60,6 +94,20 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
+    /// Returns the shift with which packet `to` has this sequence number and timestamp.
+    pub(crate) fn landing(
+        source: &Arc<Source>,
+        (sequence, timestamp): (u16, u32),
+        to: u64,
+    ) -> Shift {
+        let first = source.asset.plan.identity().first_sequence;
+        let own = first.wrapping_add(to.wrapping_sub(source.asset.first_packet()) as u16);
+        Shift {
+            sequence: sequence.wrapping_sub(own),
+            timestamp: timestamp.wrapping_sub(source.holding(to).timestamp_of(to)),
+        }
+    }
+
     /// Returns the shift with which packet `to` continues in place of packet `from`.
     pub(crate) fn jump(self, source: &Arc<Source>, from: u64, to: u64) -> Shift {
         let start = |packet: u64| source.holding(packet).timestamp_of(packet);
@@ -169,6 +217,13 @@ pub(crate) enum SessionContent {
     Tracks(Arc<TrackSource>),
 }
 
+/// What the current or last play of a session sends.
+pub(crate) enum Played<'a> {
+    Stream(&'a Arc<Source>),
+    /// The file itself, or its pictures at another rate.
+    Tracks(&'a Arc<TrackSource>),
+}
+
 /// One RTP stream of a session: its only one, or a track.
 pub(crate) struct RtpStream {
     /// Index of the track; 0 for a transport stream.
@@ -265,13 +320,29 @@ pub(crate) struct SessionControl {
     pub(crate) is_paused: bool,
     /// Shift of the current or last play.
     pub(crate) shift: Shift,
-    /// The same for tracks: what is added to presentation time, in ticks.
+    /// The same for tracks and for trick play: what is added to presentation time, in ticks.
     pub(crate) shift_ticks: i64,
+    /// Pictures that the current or last play shows; unset in normal play. While it is set, the
+    /// places above are its due times.
+    pub(crate) trick: Option<Arc<TrackSource>>,
+    pub(crate) speed: Speed,
     /// Time of the next sender report.
     pub(crate) report_at: Duration,
     pub(crate) bye_sent: bool,
     /// Number of PLAYs, so that the end of an earlier one is not taken for that of a later.
     pub(crate) play: u64,
+}
+
+impl SessionControl {
+    /// Returns what the current or last play sends.
+    pub(crate) fn played<'a>(&'a self, content: &'a SessionContent) -> Played<'a> {
+        match (&self.trick, content) {
+            (Some(pictures), _) | (None, SessionContent::Tracks(pictures)) => {
+                Played::Tracks(pictures)
+            }
+            (None, SessionContent::Stream(source)) => Played::Stream(source),
+        }
+    }
 }
 
 /// Table of all sessions. One lock, held for look-ups only.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rtsp_types::{HeaderName, Url};
 
 use super::frame::{Framer, Limits, MessageKind, Received};
-use super::range::{self, NptRange};
+use super::range::{self, NptRange, RangeUnit};
 use super::transport::{self, ChannelPair, LowerTransport, PortPair, TransportOffer};
 use crate::error::{Fault, Malformed};
 use crate::sdp;
@@ -211,6 +211,8 @@ impl Client {
         reply.expect_ok()?;
         let range = reply.header("Range").map(range::parse).transpose();
         let range = range.map_err(|_| reply.fault(Fault::ReplyHeader { name: "Range" }))?;
+        // A camera's time of day is no place in an asset.
+        let range = range.filter(|(_, unit)| *unit == RangeUnit::Npt).map(|(range, _)| range);
         let mut started = PlayReply { range, sequence: None, timestamp: None };
         // One stream was set up, so one is told of: what follows a comma would be another's.
         let info = reply.header("RTP-Info").unwrap_or_default();

@@ -6,10 +6,11 @@
 //! uses sockets, files or the time of day.
 //!
 //! Supports OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP, unicast and multicast, and interleaved on
-//! the connection (§10.12), PLAY with normal play time, PAUSE, TEARDOWN, GET_PARAMETER. Departures
-//! from the RFC, all because its own clients expect them: PLAY with a Range while playing seeks at
-//! once instead of being queued (§10.5 wants a queue; no known server keeps one and RFC 7826 §13.4
-//! gave it up), and PAUSE after the end of a stream succeeds.
+//! the connection (§10.12), PLAY with Range in any of its units, Scale and Speed, PAUSE, TEARDOWN,
+//! GET_PARAMETER. Departures from the RFC, all because its own clients expect them: PLAY with a
+//! Range while playing takes effect at once instead of being queued (§10.5 wants a queue; GStreamer
+//! seeks by such a PLAY, also behind one whose Range had an end, no known server keeps a queue, and
+//! RFC 7826 §13.4 gave it up), and PAUSE after the end of a stream succeeds.
 //!
 //! Does not implement RTSP over UDP (§9) or authentication.
 
@@ -20,17 +21,20 @@ mod reader;
 mod request;
 mod response;
 mod session;
+mod smpte;
 mod status;
 mod transport;
 pub mod tunnel;
+mod utc;
 
 pub use crate::error::{Fault, Malformed};
 pub use frame::{INTERLEAVED_HEADER_BYTES, InterleavedFrame, Limits, Received, interleaved_header};
 pub(crate) use range::end as range_end;
-pub use range::{Npt, NptRange, NptStart};
+pub use range::{Npt, NptRange, NptStart, RangeUnit};
 pub use reader::{REQUEST_TIME_MAX, RequestReader};
 pub use request::{Command, PlayRequest, Request, asset_path, asset_track, content_base};
 pub use response::{Echo, METHODS, Response, RtpInfo};
 pub use session::{CONTROL_GRACE, ControlChannel, MethodNotValid, RtspSession, SessionState};
+pub use smpte::SmpteRate;
 pub use status::Status;
 pub use transport::{ChannelPair, GrantedTransport, PortPair, TransportOffer};

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Range header: normal play time, where to start and where to stop.
+//! The Range header: where to start and where to stop, by normal play time, time code or time of
+//! day.
 //!
 //! Which wrong range gets which answer:
 //!
 //! | range | answer | why |
 //! |---|---|---|
-//! | `smpte=`, `clock=`, any other unit | 501 | "time format that is not understood" (§12.29) |
-//! | not of the grammar | 400 | §3.6 |
+//! | any unit but `npt`, `smpte`, `clock` | 501 | "time format that is not understood" (§12.29) |
+//! | not of the grammar | 400 | §3.5 to §3.7 |
 //! | `npt=-10`, `npt=20-10`, several ranges, absurd figures | 457 | no start, or nothing to play |
+//!
+//! With a negative Scale `npt=20-10` is a range: play goes from its start backwards to its end.
 //!
 //! `npt=-10` is of the grammar, but §3.6 does not say from where; guessing would play something the
 //! client did not ask for. `time=` (when to begin, §12.29) is understood and not obeyed when it
@@ -16,28 +19,71 @@
 //!
 //! `rtsp-types` has this header too; it reads `npt=+1-`, minutes of 75 and no `5.`, hence this.
 //!
-//! Sources: RFC 2326 §3.6, §12.29.
+//! Sources: RFC 2326 §3.5, §3.6, §3.7, §12.29.
 
 use std::fmt;
 use std::time::Duration;
 
+use super::smpte::SmpteRate;
 use super::status::Status;
+use super::utc;
+
+/// Unit in which a client gives times, and is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RangeUnit {
+    /// Normal play time (§3.6).
+    #[default]
+    Npt,
+    /// Time codes (§3.5): times since the start of the asset, like normal play time.
+    Smpte(SmpteRate),
+    /// Time of day (§3.7): times since 1970, in UTC.
+    Clock,
+}
+
+impl RangeUnit {
+    fn named(unit: &str) -> Option<RangeUnit> {
+        match unit {
+            _ if unit.eq_ignore_ascii_case("npt") => Some(RangeUnit::Npt),
+            _ if unit.eq_ignore_ascii_case("clock") => Some(RangeUnit::Clock),
+            _ => SmpteRate::named(unit).map(RangeUnit::Smpte),
+        }
+    }
+
+    fn read(self, text: &str) -> Result<Duration, Status> {
+        match self {
+            RangeUnit::Npt => time(text),
+            RangeUnit::Smpte(rate) => rate.read(text),
+            RangeUnit::Clock => utc::read(text),
+        }
+    }
+
+    /// The range from `start` to `end` in this unit.
+    pub(super) fn write(self, start: Duration, end: Option<Duration>) -> String {
+        let (name, text): (_, &dyn Fn(Duration) -> String) = match &self {
+            RangeUnit::Npt => ("npt", &|time| Npt(time).to_string()),
+            RangeUnit::Smpte(rate) => (rate.unit(), &|time| rate.write(time)),
+            RangeUnit::Clock => ("clock", &utc::write),
+        };
+        format!("{name}={}-{}", text(start), end.map(text).unwrap_or_default())
+    }
+}
 
 /// Start of play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NptStart {
     /// `now`: for stored media, the place where the session stands.
     Now,
-    /// At a time since the start of the asset.
+    /// At a time since the start of the asset, or since 1970 ([`RangeUnit`]).
     At(Duration),
 }
 
-/// A range of normal play time: from `start`, up to and not including `end` (§12.29).
+/// A range of play: from `start`, up to and not including `end` (§12.29); backwards where `end` is
+/// before `start`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NptRange {
     /// The first instant.
     pub start: NptStart,
-    /// The first instant not played; none is the end of the asset. Always after a start of `At`.
+    /// The first instant not played; none is the end of the asset.
     pub end: Option<Duration>,
 }
 
@@ -69,36 +115,43 @@ impl fmt::Display for NptRange {
     }
 }
 
-/// Reads a Range header, or says with which status it is refused.
-pub(super) fn parse(header: &str) -> Result<NptRange, Status> {
+/// Reads a Range header, or says with which status it is refused. A range that ends where it begins
+/// has nothing to play; whether one that ends before has is for the Scale to say.
+pub(super) fn parse(header: &str) -> Result<(NptRange, RangeUnit), Status> {
     let ranges = header.split(';').next().unwrap_or_default();
     let mut list = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
     let range = list.next().ok_or(Status::BadRequest)?;
     let (unit, times) = range.split_once('=').ok_or(Status::BadRequest)?;
-    if !unit.trim().eq_ignore_ascii_case("npt") {
-        return Err(Status::NotImplemented);
-    }
+    let unit = RangeUnit::named(unit.trim()).ok_or(Status::NotImplemented)?;
     if list.next().is_some() {
         return Err(Status::InvalidRange);
     }
     let (start, end) = times.split_once('-').ok_or(Status::BadRequest)?;
     let (start, end) = (start.trim(), end.trim());
-    let end = if end.is_empty() { None } else { Some(time(end)?) };
+    let end = if end.is_empty() { None } else { Some(unit.read(end)?) };
     let start = match start {
         "" if end.is_some() => return Err(Status::InvalidRange),
         "" => return Err(Status::BadRequest),
-        now if now.eq_ignore_ascii_case("now") => NptStart::Now,
-        at => NptStart::At(time(at)?),
+        now if now.eq_ignore_ascii_case("now") && unit == RangeUnit::Npt => NptStart::Now,
+        at => NptStart::At(unit.read(at)?),
     };
     match (start, end) {
-        (NptStart::At(start), Some(end)) if end <= start => Err(Status::InvalidRange),
-        _ => Ok(NptRange { start, end }),
+        (NptStart::At(start), Some(end)) if end == start => Err(Status::InvalidRange),
+        _ => Ok((NptRange { start, end }, unit)),
+    }
+}
+
+impl NptRange {
+    /// True when it ends before it begins.
+    pub fn is_backwards(&self) -> bool {
+        matches!((self.start, self.end), (NptStart::At(start), Some(end)) if end < start)
     }
 }
 
 /// The end of a range of normal play time, as `a=range` has it (C.1.5).
 pub(crate) fn end(range: &str) -> Option<Duration> {
-    parse(range).ok()?.end
+    let (range, _) = parse(range).ok().filter(|(_, unit)| *unit == RangeUnit::Npt)?;
+    range.end
 }
 
 /// `npt-sec` or `npt-hhmmss`.
@@ -125,7 +178,7 @@ fn time(text: &str) -> Result<Duration, Status> {
 }
 
 /// One or more digits, saturating: what is too large is refused as a time, not as a number.
-fn digits(text: &str) -> Result<u64, Status> {
+pub(super) fn digits(text: &str) -> Result<u64, Status> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Status::BadRequest);
     }
@@ -134,7 +187,7 @@ fn digits(text: &str) -> Result<u64, Status> {
 }
 
 /// One or two digits, 0 to 59.
-fn sexagesimal(text: &str) -> Result<u64, Status> {
+pub(super) fn sexagesimal(text: &str) -> Result<u64, Status> {
     match digits(text)? {
         value if value < 60 && text.len() <= 2 => Ok(value),
         _ => Err(Status::BadRequest),
@@ -142,7 +195,7 @@ fn sexagesimal(text: &str) -> Result<u64, Status> {
 }
 
 /// Decimals of a second, any number of them; those past the ninth are cut off.
-fn nanoseconds(decimals: &str) -> Result<u32, Status> {
+pub(super) fn nanoseconds(decimals: &str) -> Result<u32, Status> {
     if !decimals.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Status::BadRequest);
     }
@@ -157,6 +210,13 @@ const NPT_SECONDS_MAX: u64 = 1000 * 366 * 24 * 3600;
 mod tests {
     use super::*;
 
+    /// A range of normal play time, or the refusal.
+    fn parse(header: &str) -> Result<NptRange, Status> {
+        let (range, unit) = super::parse(header)?;
+        assert_eq!(unit, RangeUnit::Npt);
+        if range.is_backwards() { Err(Status::InvalidRange) } else { Ok(range) }
+    }
+
     fn at(start: Duration, end: Option<Duration>) -> Result<NptRange, Status> {
         Ok(NptRange { start: NptStart::At(start), end })
     }
@@ -170,13 +230,44 @@ mod tests {
     }
 
     #[test]
-    fn rfc_2326_section_12_29_other_formats_are_not_implemented() {
-        assert_eq!(
-            parse("clock=19960213T143205Z-;time=19970123T143720Z"),
-            Err(Status::NotImplemented)
-        );
-        assert_eq!(parse("smpte=0:10:20-;time=19970123T153600Z"), Err(Status::NotImplemented));
-        assert_eq!(parse("bytes=0-"), Err(Status::NotImplemented));
+    fn rfc_2326_sections_3_5_and_3_7_examples() {
+        let seconds = Duration::from_secs;
+        let range = |start, end| NptRange { start: NptStart::At(start), end };
+        let found = super::parse("smpte=10:12:33:20-");
+        let start = Duration::from_nanos((36_753 * 30 + 20 - 1102) * 1001 * 1_000_000 / 30);
+        assert_eq!(found, Ok((range(start, None), RangeUnit::Smpte(SmpteRate::Drop30))));
+        let found = super::parse("smpte-25=10:07:00-10:07:33:05.01;time=19970123T153600Z");
+        let end = Some(Duration::from_nanos(36_453_200_400_000));
+        let unit = RangeUnit::Smpte(SmpteRate::Fixed25);
+        assert_eq!(found, Ok((range(seconds(36_420), end), unit)));
+        let found = super::parse("clock=19961108T142300Z-19961108T143520Z");
+        let end = Some(seconds(847_463_720));
+        assert_eq!(found, Ok((range(seconds(847_462_980), end), RangeUnit::Clock)));
+        assert_eq!(super::parse("bytes=0-"), Err(Status::NotImplemented));
+        assert_eq!(super::parse("clock=now-"), Err(Status::BadRequest));
+        assert_eq!(super::parse("smpte=now-"), Err(Status::BadRequest));
+    }
+
+    #[test]
+    fn answers_are_in_the_unit_of_the_question() {
+        let times = (Duration::from_millis(620_500), Some(Duration::from_secs(640)));
+        for (unit, text) in [
+            (RangeUnit::Npt, "npt=620.500-640.000"),
+            (RangeUnit::Smpte(SmpteRate::Fixed25), "smpte-25=0:10:20:12.50-0:10:40:00"),
+            (RangeUnit::Clock, "clock=19700101T001020.500Z-19700101T001040.000Z"),
+        ] {
+            assert_eq!(unit.write(times.0, times.1), text);
+            let range = NptRange { start: NptStart::At(times.0), end: times.1 };
+            assert_eq!(super::parse(text), Ok((range, unit)));
+        }
+        assert_eq!(RangeUnit::Npt.write(times.0, None), "npt=620.500-");
+    }
+
+    #[test]
+    fn a_range_may_end_before_it_begins_for_play_backwards() {
+        assert!(super::parse("npt=20-10").unwrap().0.is_backwards());
+        assert!(!super::parse("npt=10-20").unwrap().0.is_backwards());
+        assert!(!super::parse("npt=10-").unwrap().0.is_backwards());
     }
 
     #[test]

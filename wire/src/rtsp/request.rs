@@ -18,9 +18,9 @@
 //! | PAUSE with Range | 456 | §11.3.7; a pause point in the future (§10.6) is not kept |
 //! | GET_PARAMETER with parameters | 451 | §10.8, §11.3.2; there are none |
 //!
-//! A Scale or Speed other than 1 is no error: §12.34 has the server answer with the value it chose,
-//! which is always 1 (`Response::play`). Speed is optional (§12.35) and treated alike, since a
-//! client that sends it (GStreamer at other rates) reads it back.
+//! A Scale or Speed that is not offered is no error: §12.34 has the server answer with the value it
+//! chose (`Response::play`), and a client that sends Speed (GStreamer at other rates) reads it
+//! back.
 //!
 //! GET_PARAMETER with a blank body is the sign of life of §10.8. A SET_PARAMETER as a sign of life
 //! is refused, and the session lives on all the same: any request heard in it counts.
@@ -29,7 +29,7 @@ use percent_encoding::percent_decode_str;
 use rtsp_types::{HeaderName, Method, headers};
 
 use super::frame::Frame;
-use super::range::{self, NptRange};
+use super::range::{self, NptRange, RangeUnit};
 use super::response::{Echo, METHODS, Response};
 use super::status::Status;
 use super::transport::{self, TransportOffer};
@@ -89,9 +89,11 @@ pub enum Command {
 pub struct PlayRequest {
     /// Range to play; none is from the pause point, or from the beginning (§10.5).
     pub range: Option<NptRange>,
-    /// The viewing rate asked for; what is played is 1, and `Response::play` says so.
+    /// Unit of its times.
+    pub unit: RangeUnit,
+    /// The viewing rate asked for (§12.34); in an answer the one that is played.
     pub scale: Option<f64>,
-    /// The delivery rate asked for; likewise.
+    /// The delivery rate asked for (§12.35), above zero; in an answer the one that is kept.
     pub speed: Option<f64>,
 }
 
@@ -246,12 +248,20 @@ impl RequestParser<'_> {
             .map(range::parse)
             .transpose()
             .map_err(|status| self.refuse(status))?;
+        let (range, unit) = match range {
+            Some((range, unit)) => (Some(range), unit),
+            None => (None, RangeUnit::default()),
+        };
         let scale = self.rate(&headers::SCALE)?;
         let speed = self.rate(&headers::SPEED)?;
         if speed.is_some_and(|speed| speed <= 0.0) {
             return Err(self.refuse(Status::BadRequest));
         }
-        Ok(Command::Play(PlayRequest { range, scale, speed }))
+        let goes_back = scale.is_some_and(|scale| scale < 0.0);
+        if range.is_some_and(|range| range.is_backwards()) && !goes_back {
+            return Err(self.refuse(Status::InvalidRange));
+        }
+        Ok(Command::Play(PlayRequest { range, unit, scale, speed }))
     }
 
     fn pause(&self) -> Result<Command, Response> {

@@ -15,7 +15,6 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::range::Npt;
 use super::request::{PlayRequest, Request};
 use super::status::Status;
 use super::transport::GrantedTransport;
@@ -97,8 +96,9 @@ impl Response {
     /// 200 to PLAY: the range that is really played (§12.29) and the RTP packet with which each
     /// stream begins.
     ///
-    /// Scale or Speed, where the request had one, are answered with 1, the only rate there is:
-    /// §12.34 wants the value chosen in the answer, not a refusal.
+    /// The range is in the unit of `play`, and Scale and Speed, where the request had one, are
+    /// answered with the values of `play`: those that are played, of which §12.34 wants the answer
+    /// to tell. `start` and `end` are times since 1970 where the unit is that of the clock.
     pub fn play(
         request: &Request,
         session: &str,
@@ -107,20 +107,17 @@ impl Response {
         end: Option<Duration>,
         streams: &[RtpInfo<'_>],
     ) -> Self {
-        let mut range = format!("npt={}-", Npt(start));
-        if let Some(end) = end {
-            let _ = write!(range, "{}", Npt(end));
-        }
+        let range = play.unit.write(start, end);
         let info = |info: &RtpInfo<'_>| {
             format!("url={};seq={};rtptime={}", info.url, info.sequence, info.timestamp)
         };
         let rtp_info = streams.iter().map(info).collect::<Vec<_>>().join(",");
         let mut response = Response::in_session(request, session).header("Range", range);
-        if play.scale.is_some() {
-            response = response.header("Scale", "1.0");
+        if let Some(scale) = play.scale {
+            response = response.header("Scale", format!("{scale:?}"));
         }
-        if play.speed.is_some() {
-            response = response.header("Speed", "1.0");
+        if let Some(speed) = play.speed {
+            response = response.header("Speed", format!("{speed:?}"));
         }
         response.header("RTP-Info", rtp_info)
     }

@@ -44,8 +44,11 @@ impl PacedStream {
     /// Goes on to the next part of a channel, whose time follows that of this one.
     pub(super) fn enter_following(&mut self, part: Arc<Source>) {
         let apart = part.asset.first_ticks().saturating_sub(self.source.asset.first_ticks());
-        self.clock =
-            self.clock.map(|clock| MediaClock { moment: clock.moment_of(apart), ticks: 0 });
+        self.clock = self.clock.map(|clock| MediaClock {
+            moment: clock.moment_of(apart),
+            ticks: 0,
+            ..clock
+        });
         self.enter(part, 0);
         self.take_newest();
     }

@@ -134,7 +134,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let mut tools = tools(Box::new(blocked), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
     let mut stream = resident_stream(&source, &link);
-    stream.play_from(source, 0..300, Shift::default());
+    stream.play_from(source, 0..300, (Shift::default(), Speed::ONE));
     let pacer = std::thread::spawn(move || {
         let now = Instant::now();
         stream.step(now, (now + Duration::from_secs(1), Duration::ZERO), &mut tools);
@@ -193,7 +193,7 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
     for packets in [1, 2, 4] {
         let mut stream = resident_stream(&source, &Arc::new(Link::default()));
         stream.departures = Some(Departures::for_test(packets));
-        stream.play_from(source.clone(), 0..300, Shift::default());
+        stream.play_from(source.clone(), 0..300, (Shift::default(), Speed::ONE));
         let now = Instant::now();
         stream.step(now, (now + Duration::from_millis(100), Duration::ZERO), &mut tools);
         let calls: Vec<(Option<Departure>, u32)> = sent.try_iter().collect();
@@ -257,7 +257,7 @@ fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let mut tools = tools(Box::new(ShrinkingPath), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
     let mut stream = resident_stream(&oldest, &link);
-    stream.play_from(oldest.clone(), 0..u64::MAX, Shift::default());
+    stream.play_from(oldest.clone(), 0..u64::MAX, (Shift::default(), Speed::ONE));
     link.source.answer(0..300, true);
     let mut step = |stream: &mut PacedStream| {
         let now = Instant::now();

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Plays an RTSP address with GStreamer at another rate, by a seek of its own, and prints each
+picture: its time in milliseconds as the stream has it, and a hash of what the decoder shows.
+
+    python3 scale.py ADDRESS RATE DEPAYLOADER[,ELEMENT...]
+
+Exit status: 0 at the end of the stream, 1 for an error of GStreamer's, 3 where its Python
+bindings or one of its elements are missing.
+"""
+
+import hashlib
+import sys
+
+try:
+    import gi
+
+    gi.require_version("Gst", "1.0")
+    from gi.repository import GLib, Gst
+except (ImportError, ValueError) as error:
+    print(error, file=sys.stderr)
+    sys.exit(3)
+
+address, rate, chain = sys.argv[1], float(sys.argv[2]), sys.argv[3].split(",")
+Gst.init(None)
+for element in ("rtspsrc", *chain, "avdec_h264", "fakesink"):
+    if not Gst.ElementFactory.find(element):
+        print(f"GStreamer without {element}", file=sys.stderr)
+        sys.exit(3)
+
+pipeline = Gst.parse_launch(
+    "rtspsrc name=source protocols=tcp "
+    + " ! ".join(["source.", "queue", *chain])
+    + " ! avdec_h264 ! fakesink name=sink sync=false async=false signal-handoffs=true"
+)
+source = pipeline.get_by_name("source")
+source.set_property("location", address)
+# Pictures alone: the sound has no branch.
+source.connect(
+    "select-stream", lambda _, number, caps: caps.get_structure(0).get_string("media") == "video"
+)
+loop = GLib.MainLoop()
+status, has_sought = 1, False
+
+
+def picture(_, buffer, pad):
+    if not has_sought:
+        return
+    found, mapped = buffer.map(Gst.MapFlags.READ)
+    if found:
+        digest = hashlib.md5(mapped.data).hexdigest()
+        print(round(buffer.pts / Gst.MSECOND), digest, flush=True)
+        buffer.unmap(mapped)
+
+
+def seek():
+    global has_sought
+    has_sought = True
+    flags = Gst.SeekFlags.FLUSH | Gst.SeekFlags.TRICKMODE
+    begin, end = (0, -1) if rate > 0 else (0, pipeline.query_duration(Gst.Format.TIME)[1])
+    kind = Gst.SeekType
+    if not pipeline.seek(rate, Gst.Format.TIME, flags, kind.SET, begin, kind.SET, end):
+        print("it cannot seek", file=sys.stderr)
+        loop.quit()
+
+
+def told(_, message):
+    global status
+    if message.type == Gst.MessageType.EOS:
+        status = 0
+        loop.quit()
+    elif message.type == Gst.MessageType.ERROR:
+        print(*message.parse_error(), file=sys.stderr)
+        loop.quit()
+
+
+pipeline.get_by_name("sink").connect("handoff", picture)
+bus = pipeline.get_bus()
+bus.add_signal_watch()
+bus.connect("message", told)
+pipeline.set_state(Gst.State.PLAYING)
+GLib.timeout_add(1500, seek)
+loop.run()
+pipeline.set_state(Gst.State.NULL)
+sys.exit(status)

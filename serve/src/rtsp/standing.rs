@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! standing: where a session stands between two plays, whatever each of them sends.
+//!
+//! A play may go on with another form of the file: with its pictures at another rate, or from those
+//! with the file itself. So the place is kept as a time in the file, and what was sent as the
+//! sequence number and the timestamp that come next.
+//!
+//! Sources: RFC 2326 §10.5, §12.34, Appendix B.
+
+use std::sync::Arc;
+
+use media::TICKS_PER_TIMESTAMP;
+
+use super::stream_session::{Played, SessionControl, StreamSession};
+use crate::library::asset::Source;
+
+/// Where a session stands that does not send.
+pub(super) struct Standing {
+    /// Time in the file; unset before the first play and behind an end.
+    pub(super) file_ticks: Option<u64>,
+    /// Sequence number and timestamp that come next on the first stream.
+    pub(super) next: (u16, u32),
+    /// Time behind all that was sent, on the timeline of timestamps, in ticks; unset before the
+    /// first packet.
+    pub(super) sent_ticks: Option<i64>,
+}
+
+impl Standing {
+    /// Returns where a session stands. Its place was noted in `control` when it stopped.
+    pub(super) fn of(session: &StreamSession, control: &SessionControl) -> Standing {
+        let streams = session.streams();
+        let has_sent = streams.iter().any(|stream| stream.link.progress().packets > 0);
+        let next = streams[0].link.progress().next;
+        match control.played(&session.content) {
+            Played::Stream(source) => {
+                let next = coordinates(source, control, next);
+                let first = source.asset.plan.identity().first_timestamp;
+                let units = i64::from(next.1.wrapping_sub(first));
+                let place = control.is_paused.then(|| {
+                    let source = source.holding(control.resume);
+                    source.file_ticks(control.resume)
+                });
+                Standing {
+                    file_ticks: place,
+                    next,
+                    sent_ticks: has_sent.then_some(units * TICKS_PER_TIMESTAMP as i64),
+                }
+            }
+            Played::Tracks(source) => {
+                let asset = &source.asset;
+                let presentation = &asset.presentation;
+                let shown = |due| presentation.presented_of_due(due).max(0) as u64;
+                let place = control.is_paused.then(|| shown(control.resume));
+                let end = presentation.duration_ticks().min(control.end);
+                let at = if control.is_paused { control.resume } else { end };
+                let sent_ticks = presentation.presented_behind(at) + control.shift_ticks;
+                let timestamp = presentation.tracks()[0].timestamp(sent_ticks);
+                Standing {
+                    file_ticks: place.map(|shown| asset.timeline().file_ticks(shown)),
+                    next: (next as u16, timestamp),
+                    sent_ticks: has_sent.then_some(sent_ticks),
+                }
+            }
+        }
+    }
+}
+
+/// Returns the sequence number and the timestamp of packet `next` of a transport stream.
+fn coordinates(source: &Arc<Source>, control: &SessionControl, next: u64) -> (u16, u32) {
+    let holding = source.holding(next);
+    let plan = &holding.asset.plan;
+    let number = next.wrapping_sub(holding.asset.first_packet()) as u16;
+    let sequence = plan.identity().first_sequence.wrapping_add(number);
+    let timestamp = holding.timestamp_of(next);
+    (sequence.wrapping_add(control.shift.sequence), timestamp.wrapping_add(control.shift.timestamp))
+}
+
+impl Source {
+    /// Returns the time in the file at which play begins with `packet`.
+    fn file_ticks(&self, packet: u64) -> u64 {
+        let plan = &self.asset.plan;
+        let packet = packet.saturating_sub(self.asset.first_packet());
+        plan.presented_ticks(packet.min(plan.packets() - 1))
+    }
+}
