@@ -5,9 +5,9 @@
 //! One file a claim: [`continuity`] (joined files have no seam), [`standby`] (a second server takes
 //! over), [`files`] (missing, broken and changing files), [`interfaces`] (a network that goes and
 //! comes back), [`schedule`] (starts by the clock), [`clock_steps`] (a clock that is set),
-//! [`exports`] (lists, guides, announcements), [`refusals`] (settings that cannot be used),
-//! [`long`] (minutes of real time, on request). Tools: [`capture`] receives, [`walk`] reads
-//! transport streams, [`clips`] makes files.
+//! [`times_of_day`] (places in a time shift), [`exports`] (lists, guides, announcements),
+//! [`refusals`] (settings that cannot be used), [`long`] (minutes of real time, on request). Tools:
+//! [`capture`] receives, [`walk`] reads transport streams, [`clips`] makes files.
 //!
 //! A channel plays in real time, so what takes long runs beside each other, by one test: about 50 s
 //! in all. Nothing here asserts that something is fast.
@@ -31,6 +31,7 @@ mod long;
 mod refusals;
 mod schedule;
 mod standby;
+mod times_of_day;
 mod walk;
 
 use std::fs;
@@ -51,6 +52,7 @@ const BESIDE_EACH_OTHER: &[(&str, fn())] = &[
     ("interfaces", interfaces::in_a_network),
     ("schedule", schedule::an_item_starts_at_its_second_and_gives_the_playlist_back),
     ("standby", standby::in_a_network),
+    ("times_of_day", times_of_day::a_viewer_goes_back_to_a_time_of_day),
 ];
 
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! play_range: the packets that the range of a PLAY means.
 //!
-//! Time of day is a place of a channel alone: its present is now.
+//! Time of day is a place of a channel alone: what is on the air is now.
 //!
 //! Costs two binary searches in the plan.
 //!
@@ -84,13 +84,13 @@ fn by_channel(window: &ChannelWindow, range: NptRange) -> Option<NptRange> {
     Some(NptRange { start, end: range.end.map(converted) })
 }
 
-/// Returns the time of day at which the channel's time began, since 1970: its present is now.
+/// Returns the time of day at which the channel's time began, since 1970: its last packet is on the
+/// air now. Viewers' present is some seconds earlier.
 pub(super) fn began(window: &ChannelWindow) -> Option<Duration> {
-    let live = window.live_packet()?;
-    let source = window.holding(live)?;
+    let source = window.newest()?;
     let asset = &source.asset;
-    let live = live.saturating_sub(asset.first_packet()).min(asset.plan.packets() - 1);
-    let present = duration(asset.first_ticks() + asset.plan.presented_ticks(live));
+    let last = source.end().clamp(1, asset.plan.packets()) - 1;
+    let present = duration(asset.first_ticks() + asset.plan.presented_ticks(last));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(now.saturating_sub(present))
 }
