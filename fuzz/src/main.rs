@@ -26,6 +26,7 @@ mod rtp;
 mod rtsp;
 mod sap;
 mod splice;
+mod trick;
 mod ts;
 mod unseal;
 

@@ -26,6 +26,7 @@ fn run(data: &[u8]) {
         (Ok(whole), Ok(parts)) => {
             assert_eq!(whole, parts);
             check(&whole);
+            crate::trick::check_tracks(&whole, file);
         }
         (Err(whole), Err(parts)) => {
             assert_eq!(whole, parts);

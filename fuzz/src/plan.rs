@@ -11,7 +11,9 @@
 
 use std::sync::OnceLock;
 
-use media::{PacketPlan, PlanKey, RtpIdentity, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use media::{
+    PacketPlan, PlanKey, PlayScale, RtpIdentity, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD, TrickPlan,
+};
 
 use crate::FuzzTarget;
 
@@ -39,6 +41,8 @@ fn run(data: &[u8]) {
     if let Ok(plan) = PacketPlan::decode(&stored, &key) {
         assert_eq!(plan.file_bytes(), key.bytes);
         check(&plan);
+        // The file itself is not there.
+        let _ = TrickPlan::of_stream(&plan, PlayScale::nearest(-2.0));
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Checked: every cut of the bytes gives the same plan or refusal; the packets of the plan start
 //! with sync bytes; every byte of the file is accounted for; the promises of
-//! [`crate::plan::check`].
+//! [`crate::plan::check`] and of [`crate::trick`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
@@ -52,6 +52,7 @@ fn run(data: &[u8]) {
             check_bytes(&plan, bytes);
             check_segments(bytes, u64::from(choice >> 4));
             crate::plan::check(&plan);
+            crate::trick::check_stream(&plan, bytes);
         }
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
     }

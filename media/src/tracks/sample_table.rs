@@ -472,6 +472,13 @@ impl SampleTableBuilder {
         if self.all_are_starts {
             self.table.starts = None;
         }
+        // A sample whose end the next has set may last as long as those before: a table is the same
+        // however it came about.
+        self.table.paces.dedup_by(|next, before| {
+            let samples = u64::from(next.first - before.first);
+            next.duration == before.duration
+                && next.decode == before.decode + samples * u64::from(before.duration)
+        });
         // Now that each sample lasts until the next.
         let end = |sample: MediaSample| {
             (sample.decode + u64::from(sample.duration)) as i64 + i64::from(sample.offset)

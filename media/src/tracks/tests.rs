@@ -136,6 +136,22 @@ fn pictures(groups: usize) -> Vec<MediaSample> {
     (0..groups * 12).map(one).collect()
 }
 
+/// Found by the fuzz target `mp4`: stored and read again, such a table was another one.
+#[test]
+fn a_sample_ended_by_the_next_joins_those_that_last_as_long() {
+    let sample = |decode, duration| MediaSample {
+        file_offset: 9 * decode,
+        bytes: 9,
+        decode,
+        offset: 0,
+        duration,
+        is_start: true,
+    };
+    // The third says 1 and lasts 3, because the fourth begins then.
+    let made = table(10, &[sample(0, 3), sample(3, 3), sample(6, 1), sample(9, 3)]);
+    assert_eq!(made, table(10, &[sample(0, 3), sample(3, 3), sample(6, 3), sample(9, 3)]));
+}
+
 #[test]
 fn entries_are_key_frames_by_their_time_of_presentation() {
     let video = track(h264(), table(12_800, &pictures(5)).unwrap(), -1024);

@@ -10,8 +10,9 @@
 //! on from any picture to any other. Null packets fill the last RTP packet. Between pictures the
 //! clock goes on in packets of their own, 40 ms apart.
 //!
-//! Costs reading and two copies of the picture's bytes, once for all sessions; at most 15 packets
-//! of 188 bytes beyond what the payload takes. Memory: the picture, at most [`PICTURE_BYTES_MAX`].
+//! Costs reading (of a file that hides its pictures 20 MB each at most) and two copies of the
+//! picture's bytes, once for all sessions; at most 15 packets of 188 bytes beyond what the payload
+//! takes. Memory: the picture, at most [`PICTURE_BYTES_MAX`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.2 to §2.4.3.7; ETSI TS 101 154 §4.1.5 (clock references every 40
 //! ms); RFC 2250 §2.
@@ -45,6 +46,10 @@ pub(crate) struct TrickPicture {
 /// Largest picture that is sent: beyond a key frame of any profile that a transport stream carries.
 const PICTURE_BYTES_MAX: usize = 4 << 20;
 
+/// Transport stream packets among which a picture is looked for: it and what is sent meanwhile,
+/// four times as much.
+const UNIT_PACKETS_MAX: u64 = (4 * PICTURE_BYTES_MAX / TS_PACKET_BYTES) as u64;
+
 /// Transport stream packets between tables and picture, or before the first tables of a file: more
 /// are not read.
 const LEAD_PACKETS_MAX: u64 = 1 << 14;
@@ -57,6 +62,9 @@ const PRESENTED_AFTER: u64 = 200 * TICKS_PER_SECOND / 1000;
 
 /// Distance of clock references.
 const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25;
+
+/// Time for which the clock goes on behind a picture: no group of pictures is longer.
+const CLOCK_FOR_TICKS: u64 = 60 * TICKS_PER_SECOND;
 
 /// Packets after which a continuity counter has its first value again.
 const COUNTER_PACKETS: usize = 16;
@@ -91,7 +99,7 @@ pub(crate) fn lay_out(
     let packets = found.packets(picture);
     out.rows(&packets, PER_PACKET * TS_PACKET_BYTES);
     let mut passed = CLOCK_TICKS;
-    while passed < picture.times.duration_ticks {
+    while passed < picture.times.duration_ticks.min(CLOCK_FOR_TICKS) {
         out.unit(UnitTimes {
             due_ticks: picture.times.due_ticks + passed,
             duration_ticks: 0,
@@ -256,7 +264,10 @@ fn unit<F: ReadAt + ?Sized>(
 ) -> io::Result<Option<(u16, Vec<u8>)>> {
     let mut payload = Vec::new();
     let mut unit = None;
-    while let Some(bytes) = packets.read()? {
+    let end = packets.next + UNIT_PACKETS_MAX;
+    while packets.next < end
+        && let Some(bytes) = packets.read()?
+    {
         let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
         let header = packet.header;
         match unit {

@@ -232,8 +232,8 @@ impl PacedTrack {
     ) -> Result<bool, SendError> {
         let Some(chapter) = self.current.clone() else { return Ok(true) };
         let layout = &chapter.layout;
-        // The end of a row that is due within a burst leaves with the rest of it, by one call.
-        let later = horizon.saturating_add(clock.speed.ticks(tools.burst));
+        // The end of a row that is due soon leaves with the rest of it, by one call.
+        let later = horizon.saturating_add(clock.speed.ticks(ROW_BURSTS * tools.burst));
         let end = layout.packets_in_rows_before(horizon, later);
         let reading = self.departures.as_ref().map(Departures::reading);
         let most = self.packets_a_call(end.saturating_sub(self.next));
@@ -359,3 +359,6 @@ impl PacedTrack {
 
 /// Most packets of a call: a GSO batch is limited to 64 KiB.
 const BATCH_PACKETS_MAX: u32 = (u16::MAX as usize / PACKET_BYTES_MAX) as u32;
+/// Bursts by which the end of a row may leave before its own: a picture at 25 a second is spread
+/// over two, so it is sent by one call wherever in a burst it begins.
+const ROW_BURSTS: u32 = 2;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trick play of fuzzed files: `media::TrickPlan` and the packets of its chapters; used by the
+//! targets `ts` and `mp4`.
+//!
+//! Checked: pictures are in order and a tenth of a second apart; every range of the file that a
+//! packet carries lies in it, packets of a transport stream are whole, and due times do not go
+//! back.
+
+use media::payload::{Layout, PACKET_BYTES_MAX, RtpValues};
+use media::{PacketPlan, PlayScale, Presentation, TICKS_PER_SECOND, TrickPlan};
+
+/// Chapters looked at: those behind are made in the same way.
+const CHAPTERS_MAX: u32 = 12;
+const SCALES: [f64; 3] = [2.0, 16.0, -4.0];
+
+pub(crate) fn check_stream(plan: &PacketPlan, file: &[u8]) {
+    for scale in SCALES {
+        if let Some(trick) = TrickPlan::of_stream(plan, PlayScale::nearest(scale)) {
+            check(&trick, Some(plan), file);
+        }
+    }
+}
+
+pub(crate) fn check_tracks(presentation: &Presentation, file: &[u8]) {
+    for scale in SCALES {
+        if let Some(trick) = TrickPlan::of_tracks(presentation, PlayScale::nearest(scale)) {
+            check(&trick, None, file);
+        }
+    }
+}
+
+fn check(trick: &TrickPlan, plan: Option<&PacketPlan>, file: &[u8]) {
+    let presentation = trick.presentation();
+    let track = &presentation.tracks()[0];
+    let mut earliest = 0;
+    for sample in track.samples.samples(0..track.samples.len()) {
+        let ticks = track.presented_ticks(&sample).max(0) as u64;
+        assert!(ticks >= earliest, "a picture at {ticks}, sooner than {earliest}");
+        // Rounded to units of 90 kHz.
+        earliest = ticks + TICKS_PER_SECOND / 10 - 300;
+    }
+    let mut due = 0;
+    for chapter in 0..presentation.chapters().min(CHAPTERS_MAX) {
+        let layout = trick.lay_out(plan, chapter, file).expect("the file is as it was planned");
+        check_layout(&layout, plan.is_some(), file);
+        for packet in [0, layout.packets().saturating_sub(1)] {
+            if packet < layout.packets() {
+                assert!(layout.ticks(packet) >= due, "chapter {chapter} goes back in time");
+                due = layout.ticks(packet);
+            }
+        }
+        // Behind a long gap the clock goes on into other chapters: what is sent next is later.
+        due = due.min((u64::from(chapter) + 1) * TICKS_PER_SECOND);
+    }
+}
+
+fn check_layout(layout: &Layout, is_stream: bool, file: &[u8]) {
+    let values = RtpValues { payload_type: 33, ssrc: 1, sequence: 0, timestamp: 0 };
+    let mut head = Vec::new();
+    for packet in 0..layout.packets() {
+        head.clear();
+        layout.write_head(packet, &values, &mut head);
+        let mut bytes = head.len();
+        layout.write_pieces(packet..packet + 1, |piece| {
+            let end = piece.file_offset + u64::from(piece.bytes);
+            assert!(end <= file.len() as u64, "{piece:?} past the end of the file");
+            bytes += piece.bytes as usize;
+        });
+        assert!(bytes <= PACKET_BYTES_MAX && bytes > 12, "packet {packet} of {bytes} bytes");
+        if is_stream {
+            let packets = head[12..].chunks(188);
+            assert!(packets.map(|packet| (packet.len(), packet[0])).all(|p| p == (188, 0x47)));
+        }
+    }
+}
