@@ -233,7 +233,7 @@ impl MkvDemuxer {
             match track.finish(identity()) {
                 Ok(Some(track)) => tracks.push(track),
                 Ok(None) => {
-                    let reason = "it has no frame with which play can start".to_owned();
+                    let reason = format!("track {id}: it has no frame with which play can start");
                     left_out.push(LeftOut { id, reason });
                 }
                 Err((sample, fault)) => {

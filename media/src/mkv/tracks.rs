@@ -59,7 +59,10 @@ pub(super) fn read(
         let id = u32::try_from(entry.number).unwrap_or(u32::MAX);
         match entry.codec() {
             Ok(codec) => tracks.push(MkvTrack::new(&entry, id, codec, scale_ns, file_bytes)),
-            Err(reason) => left_out.push(LeftOut { id, reason }),
+            Err(reason) => {
+                let reason = format!("track {id} ({}): {reason}", entry.codec_id);
+                left_out.push(LeftOut { id, reason });
+            }
         }
     }
     (tracks, left_out)
@@ -109,13 +112,12 @@ impl<'a> Entry<'a> {
         entry
     }
 
-    fn codec(&self) -> Result<Codec, String> {
-        let name = self.codec_id;
+    fn codec(&self) -> Result<Codec, &'static str> {
         if self.is_encoded {
-            return Err(format!(
-                "{name} compressed or encrypted by the container: its frames are not in the file \
-                 as they are sent; remux it without (mkvmerge --compression -1:none)"
-            ));
+            return Err(
+                "compressed or encrypted by the container: its frames are not in the file \
+                        as they are sent; remux it without (mkvmerge --compression -1:none)",
+            );
         }
         let rate_hz = self.rate_hz as u32;
         let channels = self.channels.clamp(1, 8) as u8;
@@ -124,7 +126,7 @@ impl<'a> Entry<'a> {
             true => Ok(codec),
             false => Err("a sampling frequency that no sound has"),
         };
-        let read = match name {
+        match self.codec_id {
             "V_MPEG4/ISO/AVC" => records::avc(self.private),
             "V_MPEGH/ISO/HEVC" => records::hevc(self.private),
             "V_AV1" => records::av1(self.private),
@@ -135,8 +137,7 @@ impl<'a> Entry<'a> {
             "A_AC3" => rated(Codec::Ac3 { rate_hz, channels }),
             "A_EAC3" => rated(Codec::Eac3 { rate_hz, channels }),
             _ => Err("no packets are laid out for it; transcode it (ffmpeg -c:v libx264 -c:a aac)"),
-        };
-        read.map_err(|reason| format!("{name}: {reason}"))
+        }
     }
 }
 

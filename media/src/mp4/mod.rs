@@ -41,6 +41,9 @@ const OUTERMOST_MAX: u32 = 1 << 23;
 /// Samples that are read in the time in which a box is found.
 const SAMPLES_PER_BOX: usize = 16;
 
+/// Boxes among which the first of `moov` and `mdat` is looked for: a file has two or three before.
+const BOXES_BEFORE_MEDIA_MAX: usize = 64;
+
 /// True when a file that begins so is an ISO base media file. Eight bytes suffice. Files before the
 /// standard have no `ftyp` box and begin with another.
 pub fn is_mp4(beginning: &[u8]) -> bool {
@@ -52,6 +55,32 @@ pub fn is_mp4(beginning: &[u8]) -> bool {
         b"mdat" => !(2..8).contains(&bytes),
         _ => false,
     }
+}
+
+/// True when the media of an ISO base media file lies in front of its `moov` box: a player that
+/// downloads the file from its beginning can start only at the end. Reads the headers of boxes up
+/// to the first of both.
+///
+/// # Errors
+/// The structure is broken, or the file cannot be read.
+pub fn is_index_behind_media(
+    file: &(impl ReadAt + ?Sized),
+    file_bytes: u64,
+) -> Result<bool, DemuxError> {
+    with_input(file, file_bytes, |input| {
+        let mut next = 0;
+        for _ in 0..BOXES_BEFORE_MEDIA_MAX {
+            match FileBox::outermost(input, next)? {
+                Some(found) if &found.code == b"moov" => return Ok(false),
+                Some(found) if &found.code == b"mdat" && found.body_bytes() > 0 => {
+                    return Ok(true);
+                }
+                Some(found) => next = found.end,
+                None => break,
+            }
+        }
+        Ok(false)
+    })
 }
 
 /// Makes the presentation of an ISO base media file.

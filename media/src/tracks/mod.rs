@@ -153,7 +153,7 @@ pub struct Presentation {
 pub struct LeftOut {
     /// Its number in the file.
     pub id: u32,
-    /// Why it is not sent, with the cure.
+    /// Why it is not sent, with its number and the cure.
     pub reason: String,
 }
 

@@ -85,7 +85,7 @@ impl StreamSummary {
                     tracks: (0..presentation.tracks().len())
                         .map(|index| TrackSummary::of(presentation, index))
                         .collect(),
-                    left_out: left_out.map(|t| format!("track {}: {}", t.id, t.reason)).collect(),
+                    left_out: left_out.map(|track| track.reason.clone()).collect(),
                     sync_losses: 0,
                 }
             }

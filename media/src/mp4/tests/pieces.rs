@@ -267,3 +267,18 @@ fn a_million_samples_are_read_in_less_than_three_seconds() {
     println!("{:.1} million samples a second", f64::from(count) / taken / 1e6);
     assert!(taken < 3.0, "{taken} s");
 }
+
+#[test]
+fn index_behind_media_is_noticed() {
+    let is_behind = |file: &[u8]| is_index_behind_media(file, file.len() as u64);
+    let behind = file(&[Trak::of(1, PLACE)]);
+    assert!(is_behind(&behind).unwrap());
+    let moov = boxed(b"moov", &[&mvhd()]);
+    let media = boxed(b"mdat", &[&[7; 100]]);
+    assert!(!is_behind(&[&moov[..], &media].concat()).unwrap());
+    let empty = boxed(b"mdat", &[]);
+    assert!(!is_behind(&[&empty[..], &moov, &media].concat()).unwrap());
+    let free = boxed(b"free", &[]).repeat(BOXES_BEFORE_MEDIA_MAX);
+    assert!(!is_behind(&[&free[..], &media, &moov].concat()).unwrap(), "it is not sought for ever");
+    assert!(is_behind(&[0, 0, 0, 9, b'f', b'r', b'e', b'e']).is_err(), "longer than the file");
+}
