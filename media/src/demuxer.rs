@@ -6,7 +6,7 @@ use crate::mkv::{MkvDemuxer, is_mkv};
 use crate::mp4::{Mp4Demuxer, is_mp4};
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
-use crate::tracks::Presentation;
+use crate::tracks::{Container, Presentation};
 use crate::{DemuxError, Refusal};
 
 /// A demuxer: reads where a file's samples lie, some at a time.
@@ -33,6 +33,16 @@ impl Demuxer {
             _ => FrameDemuxer::of(beginning, file_bytes)
                 .map(|demuxer| Demuxer::Frames(Box::new(demuxer))),
         }
+    }
+
+    /// Name of the kind of file, for people; that of a fragmented MP4 is known at the end.
+    pub fn name(&self) -> &'static str {
+        let container = match self {
+            Demuxer::Mp4(_) => Container::Mp4,
+            Demuxer::Mkv(_) => Container::Matroska,
+            Demuxer::Frames(demuxer) => demuxer.container(),
+        };
+        container.name()
     }
 
     /// Reads on, for about `samples` samples; true when all is read.

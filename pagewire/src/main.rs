@@ -9,6 +9,7 @@
 
 mod config;
 mod demo;
+mod inspect;
 mod laboratory;
 mod lcp;
 mod load;
@@ -49,6 +50,8 @@ enum Verb {
     Play(play::Options),
     /// Records streams that come in: to files that can be served at once, with figures.
     Receive(receive::Options),
+    /// Shows what is in files, whether they can be streamed, and their packet plans in figures.
+    Inspect(inspect::Options),
     /// Lists the ways from file to socket by what each costs on this machine.
     Paths(paths::Options),
     /// Plays many sessions at once: how many stay timely, and what breaks first.
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Verb::Serve(options) => serve::run(options),
         Verb::Play(options) => play::run(options),
         Verb::Receive(options) => receive::run(options),
+        Verb::Inspect(options) => inspect::run(&options),
         Verb::Paths(options) => paths::run(options),
         Verb::Load(options) => load::run(options),
         Verb::Seal(options) => seal::run(options),

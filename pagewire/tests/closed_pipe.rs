@@ -45,6 +45,9 @@ fn verbs_that_print_end_quietly() {
     let provider = keys.path().join("provider");
     ends_quietly(&["lcp", "keygen", provider.to_str().expect("a plain name")]);
     assert!(provider.join("provider.pem").exists(), "the keys were made before");
+    let clip = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/clip.ts");
+    ends_quietly(&["inspect", clip]);
+    ends_quietly(&["inspect", "--json", clip, clip]);
 }
 
 #[test]

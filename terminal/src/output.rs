@@ -6,7 +6,8 @@
 //! that a shell shows of a program killed by SIGPIPE. A verb with more work to do (files to write,
 //! a server to run) uses [`attempt`] or [`offer`] and goes on.
 //!
-//! Sources: pipe(7), "EPIPE"; POSIX.1-2024, shell language §2.8.2 (128 + signal).
+//! Sources: pipe(7), "EPIPE"; POSIX.1-2024, shell language §2.8.2 (128 + signal); ioctl_tty(2),
+//! TIOCGWINSZ.
 //! Does not restore SIGPIPE's default, which takes unsafe code and would kill a server for a socket
 //! that a client closed.
 
@@ -34,6 +35,13 @@ pub fn offer(text: impl Display) {
 pub fn attempt(text: impl Display) -> Written {
     let mut out = io::stdout().lock();
     Written(write!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// Returns the columns of the terminal that standard output is; none where it is no terminal.
+pub fn columns() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    // A terminal whose size nobody has set has none.
+    Some(size.ws_col).filter(|&columns| columns > 0)
 }
 
 /// Result of a write to standard output.

@@ -79,6 +79,11 @@ impl FrameDemuxer {
         })
     }
 
+    /// The kind of file.
+    pub fn container(&self) -> Container {
+        self.container
+    }
+
     /// Bytes that [`FrameDemuxer::of`] wants to see: a tag's header, or two frames of the longest.
     pub const BEGINNING_BYTES: usize = 4096;
 

@@ -18,8 +18,9 @@ pub(crate) fn is_transport_stream(name: &str) -> bool {
     has_end(name, TRANSPORT_STREAM)
 }
 
-/// Returns why a media file is not streamed; `None` for files that are not media.
-pub(crate) fn download_only(name: &str) -> Option<String> {
+/// Returns why a media file of this name is not streamed; `None` for files that are not media, and
+/// for those of formats that are streamed.
+pub fn download_only(name: &str) -> Option<String> {
     let (_, format, reason) = MEDIA.iter().find(|(ends, ..)| has_end(name, ends))?;
     Some(format!("{format}: {reason}"))
 }

@@ -16,6 +16,7 @@ pub(crate) mod growing_file;
 pub(crate) mod served_folder;
 
 mod background;
+mod file_plan;
 mod following;
 mod inotify;
 mod listing;
@@ -54,6 +55,8 @@ use scans::{OpenedFile, Scans, Ticket};
 use segments::Playlists;
 use verdicts::{FileId, Verdicts};
 
+pub use file_plan::{FilePlan, NoFilePlan, plan_file};
+pub use formats::download_only;
 pub(crate) use scans::Scan;
 pub(crate) use segments::LibraryTitle;
 pub use summary::{StreamSummary, TrackSummary};

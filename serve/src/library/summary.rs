@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! summary: description of an asset in the index.
 
-use media::TICKS_PER_SECOND;
 use media::tracks::TrackMedia;
+use media::{AssetPlan, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
 
 use crate::library::asset::LibraryAsset;
@@ -58,43 +58,53 @@ pub struct TrackSummary {
 impl StreamSummary {
     pub(super) fn of(asset: &LibraryAsset) -> StreamSummary {
         match asset {
-            LibraryAsset::Stream(asset) => {
-                let plan = &asset.plan;
-                StreamSummary {
-                    duration_s: seconds(plan.duration_ticks()),
-                    bits_per_second: plan.bits_per_second(),
-                    packets: Some(plan.packets()),
-                    entries: plan.entries().len(),
-                    codecs: plan.codecs().map(str::to_owned),
-                    streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
-                    tracks: Vec::new(),
-                    left_out: Vec::new(),
-                    sync_losses: plan.losses_seen(),
-                }
-            }
-            LibraryAsset::Tracks(asset) => {
-                let presentation = &asset.presentation;
-                let left_out = presentation.left_out().iter();
-                StreamSummary {
-                    duration_s: seconds(presentation.presented_end_ticks()),
-                    bits_per_second: presentation.bits_per_second(),
-                    packets: None,
-                    entries: presentation.entries(),
-                    codecs: Some(presentation.codecs()),
-                    streams: Vec::new(),
-                    tracks: (0..presentation.tracks().len())
-                        .map(|index| TrackSummary::of(presentation, index))
-                        .collect(),
-                    left_out: left_out.map(|track| track.reason.clone()).collect(),
-                    sync_losses: 0,
-                }
-            }
+            LibraryAsset::Stream(asset) => StreamSummary::of_transport_stream(&asset.plan),
+            LibraryAsset::Tracks(asset) => StreamSummary::of_tracks(&asset.presentation),
+        }
+    }
+
+    /// Returns the description of a file with this plan.
+    pub fn of_plan(plan: &AssetPlan) -> StreamSummary {
+        match plan {
+            AssetPlan::TransportStream(plan) => StreamSummary::of_transport_stream(plan),
+            AssetPlan::Tracks(presentation) => StreamSummary::of_tracks(presentation),
+        }
+    }
+
+    fn of_transport_stream(plan: &PacketPlan) -> StreamSummary {
+        StreamSummary {
+            duration_s: seconds(plan.duration_ticks()),
+            bits_per_second: plan.bits_per_second(),
+            packets: Some(plan.packets()),
+            entries: plan.entries().len(),
+            codecs: plan.codecs().map(str::to_owned),
+            streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
+            tracks: Vec::new(),
+            left_out: Vec::new(),
+            sync_losses: plan.losses_seen(),
+        }
+    }
+
+    fn of_tracks(presentation: &Presentation) -> StreamSummary {
+        let left_out = presentation.left_out().iter();
+        StreamSummary {
+            duration_s: seconds(presentation.presented_end_ticks()),
+            bits_per_second: presentation.bits_per_second(),
+            packets: None,
+            entries: presentation.entries(),
+            codecs: Some(presentation.codecs()),
+            streams: Vec::new(),
+            tracks: (0..presentation.tracks().len())
+                .map(|index| TrackSummary::of(presentation, index))
+                .collect(),
+            left_out: left_out.map(|track| track.reason.clone()).collect(),
+            sync_losses: 0,
         }
     }
 }
 
 impl TrackSummary {
-    fn of(presentation: &media::Presentation, index: usize) -> TrackSummary {
+    fn of(presentation: &Presentation, index: usize) -> TrackSummary {
         let track = &presentation.tracks()[index];
         TrackSummary {
             id: track.id,

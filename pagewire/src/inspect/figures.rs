@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The packet plan in figures: packets, segment runs, bytes on the wire and of headers.
+//!
+//! A transport stream's are arithmetic. Tracks are laid out chapter by chapter, as a server does
+//! when they are played, each layout dropped at once. That reads some bytes a NAL unit of pictures
+//! and none of sound. Where a track has more chapters than may be laid out, those of evenly spread
+//! samples are, and the figures are scaled by bytes: exact figures for the same chapters, an
+//! estimate for the track.
+//!
+//! Sources: udp(7), UDP_SEGMENT (segments of a call, 64 KiB).
+//! Does not know a path's batches: a burst that is due at once may cut a run.
+
+use std::io;
+
+use media::payload::{Layout, lay_out};
+use media::{PacketPlan, Presentation, ReadAt, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use serde::Serialize;
+
+/// Figures of a packet plan.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct PlanFigures {
+    /// True where not all chapters were laid out, and the figures are scaled.
+    pub(super) estimated: bool,
+    /// RTP packets.
+    pub(super) packets: u64,
+    /// Rows of packets of equal size that one system call can send.
+    pub(super) segment_runs: u64,
+    pub(super) packets_per_run: f64,
+    /// Bytes of all RTP packets, without those of UDP and IP.
+    pub(super) wire_bytes: u64,
+    /// Bytes of headers among them: of RTP and of the payload format, parameter sets included.
+    pub(super) header_bytes: u64,
+    /// Headers as a share of the bytes on the wire.
+    pub(super) header_share: f64,
+    /// Parts of samples that cannot be laid out, in the chapters that were.
+    pub(super) faults: u64,
+    /// Seconds of tracks that were laid out; absent for a transport stream.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) chapters: u64,
+}
+
+fn is_zero(&count: &u64) -> bool {
+    count == 0
+}
+
+impl PlanFigures {
+    /// Makes the shares from the sums.
+    fn with_shares(self) -> PlanFigures {
+        let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
+        PlanFigures {
+            packets_per_run: share(self.packets, self.segment_runs),
+            header_share: share(self.header_bytes, self.wire_bytes),
+            ..self
+        }
+    }
+
+    /// The sum of two plans.
+    pub(super) fn and(self, other: &PlanFigures) -> PlanFigures {
+        let sum = PlanFigures {
+            estimated: self.estimated || other.estimated,
+            packets: self.packets + other.packets,
+            segment_runs: self.segment_runs + other.segment_runs,
+            wire_bytes: self.wire_bytes + other.wire_bytes,
+            header_bytes: self.header_bytes + other.header_bytes,
+            faults: self.faults + other.faults,
+            chapters: self.chapters + other.chapters,
+            ..self
+        };
+        sum.with_shares()
+    }
+
+    /// Adds the packets of a chapter.
+    fn add(&mut self, layout: &Layout) {
+        let mut packet = 0;
+        while packet < layout.packets() {
+            let row = layout.row(packet, u32::MAX);
+            let run = run_packets(row.packet_bytes.into());
+            self.segment_runs += u64::from(row.packets).div_ceil(run);
+            self.header_bytes += u64::from(row.packets) * layout.head_bytes(packet) as u64;
+            packet += row.packets;
+        }
+        self.packets += u64::from(layout.packets());
+        self.wire_bytes += layout.wire_bytes();
+        self.faults += u64::from(layout.faults());
+        self.chapters += 1;
+    }
+
+    /// Scales the sums of chapters with `laid_out` bytes to a track of `bytes`.
+    fn scaled(self, laid_out: u64, bytes: u64) -> PlanFigures {
+        let scaled = |sum: u64| {
+            let product = u128::from(sum) * u128::from(bytes) / u128::from(laid_out.max(1));
+            u64::try_from(product).unwrap_or(u64::MAX)
+        };
+        PlanFigures {
+            estimated: true,
+            packets: scaled(self.packets),
+            segment_runs: scaled(self.segment_runs),
+            wire_bytes: scaled(self.wire_bytes),
+            header_bytes: scaled(self.header_bytes),
+            ..self
+        }
+    }
+}
+
+/// The figures of a transport stream.
+pub(super) fn of_transport_stream(plan: &PacketPlan) -> PlanFigures {
+    let full = TS_PACKETS_PER_PAYLOAD * TS_PACKET_BYTES as u64 + RTP_HEADER_BYTES;
+    let runs = plan.extents().iter().map(|extent| extent.packets().div_ceil(run_packets(full)));
+    let figures = PlanFigures {
+        packets: plan.packets(),
+        segment_runs: runs.sum(),
+        wire_bytes: plan.wire_bytes(),
+        header_bytes: plan.packets() * RTP_HEADER_BYTES,
+        ..PlanFigures::default()
+    };
+    figures.with_shares()
+}
+
+/// The figures of a track, of whose chapters `limit` at most are laid out; `observe` is called for
+/// each with the number of those and of all that will be.
+///
+/// # Errors
+/// `file` cannot be read.
+pub(super) fn of_track(
+    presentation: &Presentation,
+    track: usize,
+    file: &(impl ReadAt + ?Sized),
+    limit: u32,
+    mut observe: impl FnMut(u64, u64),
+) -> io::Result<PlanFigures> {
+    let about = &presentation.tracks()[track];
+    let (chapters, is_all) = chosen(presentation, track, limit);
+    let (mut figures, mut laid_out) = (PlanFigures::default(), 0);
+    for (index, &chapter) in chapters.iter().enumerate() {
+        figures.add(&lay_out(presentation, track, chapter, file)?);
+        let numbers = presentation.chapter_samples(track, chapter);
+        let samples = about.samples.samples(numbers);
+        laid_out += samples.map(|sample| u64::from(sample.bytes)).sum::<u64>();
+        observe(index as u64 + 1, chapters.len() as u64);
+    }
+    let figures = if is_all { figures } else { figures.scaled(laid_out, about.samples.bytes()) };
+    Ok(figures.with_shares())
+}
+
+/// The chapters that are laid out, and true where these are all that have samples.
+fn chosen(presentation: &Presentation, track: usize, limit: u32) -> (Vec<u32>, bool) {
+    let about = &presentation.tracks()[track];
+    let chapter_of = |number: usize| {
+        presentation.chapter_at(presentation.due_ticks(about, &about.samples.sample(number)))
+    };
+    let mut chapters = Vec::new();
+    let mut next = Some(chapter_of(0));
+    while let Some(chapter) = next.filter(|_| chapters.len() <= limit as usize) {
+        chapters.push(chapter);
+        next = presentation.following_chapter(track, chapter);
+    }
+    if chapters.len() <= limit as usize {
+        return (chapters, true);
+    }
+    let (samples, limit) = (about.samples.len() as u64, u64::from(limit));
+    let mut spread: Vec<_> = (0..limit)
+        .map(|part| chapter_of(((2 * part + 1) * samples / (2 * limit)) as usize))
+        .collect();
+    spread.dedup();
+    (spread, false)
+}
+
+/// Packets of this size, RTP header included, that one call can carry: 64 segments, and a datagram
+/// before segmentation has 64 KiB with the headers of UDP and IPv4.
+fn run_packets(packet_bytes: u64) -> u64 {
+    (RUN_BYTES_MAX / packet_bytes.max(1)).clamp(1, RUN_PACKETS_MAX)
+}
+
+const RUN_PACKETS_MAX: u64 = 64;
+const RUN_BYTES_MAX: u64 = (64 << 10) - 1 - 20 - 8;
+const RTP_HEADER_BYTES: u64 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_is_what_one_call_carries() {
+        assert_eq!(run_packets(1328), 49, "a transport stream's");
+        assert_eq!((run_packets(20), run_packets(0), run_packets(70_000)), (64, 64, 1));
+    }
+
+    #[test]
+    fn sums_are_scaled_by_bytes_and_shares_follow() {
+        let part = PlanFigures {
+            packets: 10,
+            segment_runs: 4,
+            wire_bytes: 1000,
+            header_bytes: 100,
+            faults: 1,
+            chapters: 2,
+            ..PlanFigures::default()
+        };
+        let whole = part.clone().scaled(880, 8800).with_shares();
+        assert!(whole.estimated);
+        assert_eq!((whole.packets, whole.segment_runs, whole.wire_bytes), (100, 40, 10_000));
+        assert_eq!((whole.packets_per_run, whole.header_share), (2.5, 0.1));
+        assert_eq!((whole.faults, whole.chapters), (1, 2), "of the chapters that were laid out");
+        let both = part.with_shares().and(&whole);
+        assert_eq!((both.packets, both.header_share, both.estimated), (110, 0.1, true));
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report of a file: everything that is shown of it, put together from its plan.
+//!
+//! Field names of JSON are those of the index (docs/index-json.md) where the index has the field.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use media::{AssetPlan, Demuxer, PacketPlan, Presentation};
+use serde::Serialize;
+use serve::{FilePlan, NoFilePlan, StreamSummary, download_only, plan_file};
+
+use super::Waiting;
+use super::figures::{self, PlanFigures};
+use super::findings::{self, Finding};
+use super::programmes::{self, InspectedProgramme};
+use super::rates::{self, Rates};
+use super::tracks::{EntryGap, InspectedTrack, gap_of_transport_stream, times_of};
+
+/// Everything that is told of a file.
+#[derive(Serialize)]
+pub(super) struct Inspected {
+    /// Its name as it was given.
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// Time of last modification, seconds since 1970.
+    modified: u64,
+    /// True while `pagewire receive` writes it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) live: bool,
+    /// True where pagewire can stream it. It can be downloaded in any case.
+    pub(super) streamable: bool,
+    /// Why it cannot be streamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<&'static str>,
+    #[serde(flatten)]
+    pub(super) content: Option<Content>,
+    #[serde(rename = "warnings")]
+    pub(super) findings: Vec<Finding>,
+}
+
+/// What is in a file that can be streamed.
+#[derive(Serialize)]
+pub(super) struct Content {
+    pub(super) duration: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) codecs: Option<String>,
+    /// Tracks that are RTP streams of their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tracks: Vec<InspectedTrack>,
+    /// Programmes of a transport stream, which is one RTP stream.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) programmes: Vec<InspectedProgramme>,
+    pub(super) stream: StreamSummary,
+    /// The longest time without a random-access point of a transport stream.
+    #[serde(flatten)]
+    pub(super) gap: Option<EntryGap>,
+    pub(super) plan: PlanFigures,
+    pub(super) bitrate: Rates,
+}
+
+/// A file that cannot be read at all.
+#[derive(Serialize)]
+pub(super) struct Unread {
+    pub(super) name: String,
+    pub(super) error: String,
+}
+
+/// # Errors
+/// The file cannot be read, with the reason.
+pub(super) fn of(
+    path: &Path,
+    resolved: &Path,
+    file: &File,
+    chapters_max: u32,
+) -> Result<Inspected, String> {
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let bytes = metadata.len();
+    let waiting = Waiting::new(file, "reading");
+    let planned = plan_file(resolved, file, |done| waiting.at(done, bytes));
+    drop(waiting);
+    let mut inspected = Inspected {
+        name: path.to_string_lossy().into_owned(),
+        bytes,
+        modified: modified.map_or(0, |since| since.as_secs()),
+        live: false,
+        streamable: planned.is_ok(),
+        reason: None,
+        container: container(file, bytes),
+        content: None,
+        findings: Vec::new(),
+    };
+    let is_behind = media::mp4::is_mp4(&beginning(file)[..])
+        && media::mp4::is_index_behind_media(file, bytes).unwrap_or(false);
+    inspected.findings.extend(is_behind.then(findings::index_behind_media));
+    match planned {
+        Ok(FilePlan { plan, is_growing }) => {
+            inspected.live = is_growing;
+            inspected.findings.extend(is_growing.then(findings::growing));
+            inspected.container = Some(match &plan {
+                AssetPlan::TransportStream(_) => TRANSPORT_STREAM,
+                AssetPlan::Tracks(presentation) => presentation.container().name(),
+            });
+            let content = Content::of(&plan, file, chapters_max)
+                .map_err(|error| format!("laying it out: {error}"))?;
+            inspected.findings.extend(findings::of(&plan, &content));
+            inspected.content = Some(content);
+        }
+        Err(NoFilePlan::Refused(reason)) => {
+            let is_known = inspected.container.is_some();
+            let by_name = download_only(&inspected.name).filter(|_| !is_known);
+            inspected.reason = Some(by_name.unwrap_or(reason));
+        }
+        Err(changing @ NoFilePlan::Changing) => {
+            inspected.reason = Some(changing.to_string());
+            inspected.findings.push(findings::growing());
+        }
+        Err(unreadable) => return Err(unreadable.to_string()),
+    }
+    Ok(inspected)
+}
+
+impl Content {
+    fn of(plan: &AssetPlan, file: &File, chapters_max: u32) -> std::io::Result<Content> {
+        match plan {
+            AssetPlan::TransportStream(plan) => Content::of_transport_stream(plan, file),
+            AssetPlan::Tracks(presentation) => {
+                Content::of_tracks(plan, presentation, file, chapters_max)
+            }
+        }
+    }
+
+    fn of_transport_stream(plan: &PacketPlan, file: &File) -> std::io::Result<Content> {
+        let stream = StreamSummary::of_plan(&plan.clone().into());
+        Ok(Content {
+            duration: stream.duration_s,
+            codecs: stream.codecs.clone(),
+            tracks: Vec::new(),
+            programmes: programmes::of(plan, file)?,
+            stream,
+            gap: Some(gap_of_transport_stream(plan)),
+            plan: figures::of_transport_stream(plan),
+            bitrate: rates::of_transport_stream(plan),
+        })
+    }
+
+    fn of_tracks(
+        plan: &AssetPlan,
+        presentation: &Presentation,
+        file: &File,
+        chapters_max: u32,
+    ) -> std::io::Result<Content> {
+        let stream = StreamSummary::of_plan(plan);
+        let (bitrate, rates) = rates::of_tracks(presentation);
+        let waiting = Waiting::new(file, "laying out");
+        let mut whole = PlanFigures::default();
+        let mut tracks = Vec::new();
+        let of = presentation.tracks().len() as u64;
+        for ((index, summary), bitrate) in stream.tracks.iter().cloned().enumerate().zip(rates) {
+            let plan = figures::of_track(presentation, index, file, chapters_max, |done, all| {
+                waiting.at(index as u64 * all + done, of * all);
+            })?;
+            let times = times_of(presentation, &presentation.tracks()[index]);
+            whole = whole.and(&plan);
+            tracks.push(InspectedTrack { summary, times, plan, bitrate });
+        }
+        Ok(Content {
+            duration: stream.duration_s,
+            codecs: stream.codecs.clone(),
+            tracks,
+            programmes: Vec::new(),
+            stream,
+            gap: None,
+            plan: whole,
+            bitrate,
+        })
+    }
+}
+
+/// The first bytes of the file, as many as tell its kind; zeros where it is shorter.
+fn beginning(file: &File) -> [u8; Demuxer::BEGINNING_BYTES] {
+    let mut beginning = [0; Demuxer::BEGINNING_BYTES];
+    // What cannot be read is told of when the file is planned.
+    let _ = file.read_at(&mut beginning, 0);
+    beginning
+}
+
+/// The container that the first bytes announce, of those with tracks.
+fn container(file: &File, bytes: u64) -> Option<&'static str> {
+    let held = bytes.min(Demuxer::BEGINNING_BYTES as u64) as usize;
+    Demuxer::of(&beginning(file)[..held], bytes).map(|demuxer| demuxer.name())
+}
+
+const TRANSPORT_STREAM: &str = "MPEG transport stream";
