@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -241,8 +241,8 @@ fn one_session_goes_through_all_rates() {
             assert!((-9000..140_000).contains(&passed), "{name}: {passed} between packets");
         }
         let passed = all[all.len() - 1].1.wrapping_sub(all[0].1);
-        // Four seconds, and the range of a second at four times.
-        assert!((300_000..700_000).contains(&passed), "{name}: {passed} in all");
+        // Four seconds, and the range of a second at four times; a busy machine begins late.
+        assert!((150_000..700_000).contains(&passed), "{name}: {passed} in all");
         drop(heard);
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
@@ -280,16 +280,19 @@ fn ranges_backwards_in_time_codes_and_of_the_day() {
         let answer = play(&["Range: smpte=0:00:03:00-"]);
         let found = answer.header("Range").unwrap_or_default().to_owned();
         assert!(found.starts_with("smpte-30-drop=0:00:0"), "{name}: {found}");
-        // Faster than it was taken, with the timestamps of the file.
-        let answer = play(&["Speed: 9", "Range: npt=2-"]);
+        // Faster than it was taken, with the timestamps of the file: eight seconds in two.
+        let answer = play(&["Speed: 9", "Range: npt=2-10"]);
         assert_eq!(answer.header("Speed"), Some("4.0"), "{name}: {answer:?}");
         let before = player.heard().packets.len();
-        thread::sleep(Duration::from_secs(1));
+        let began = Instant::now();
+        player.hear("the end of the range", |heard| !heard.byes.is_empty());
+        let took = began.elapsed().as_secs_f64();
+        assert!((1.5..6.0).contains(&took), "{name}: {took} s");
         let heard = player.heard();
         let all: Vec<_> =
             heard.packets[before..].iter().map(|packet| coordinates(packet)).collect();
         let passed = all[all.len() - 1].1.wrapping_sub(all[0].1);
-        assert!((250_000..500_000).contains(&passed), "{name}: {passed} of 90 kHz in a second");
+        assert!((600_000..750_000).contains(&passed), "{name}: {passed} of 90 kHz");
         drop(heard);
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
