@@ -16,6 +16,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod access_unit;
 mod asset_plan;
 mod demuxer;
 mod error;
@@ -32,6 +33,7 @@ pub mod tracks;
 pub mod trick;
 pub mod ts;
 
+pub use access_unit::AccessUnit;
 pub use asset_plan::AssetPlan;
 pub use demuxer::Demuxer;
 pub use error::{
