@@ -19,6 +19,7 @@ struct Readme;
 mod access_unit;
 mod asset_plan;
 mod demuxer;
+pub mod depayload;
 mod error;
 pub mod frames;
 pub mod mkv;

@@ -83,6 +83,11 @@ pub enum Fault {
         /// The encodings that it offers instead.
         offered: String,
     },
+    /// The session description offers no stream of RTP at all.
+    NoStream {
+        /// What it offers instead.
+        offered: String,
+    },
     /// An RTP packet shorter than its headers, extension or padding say.
     RtpTooShort,
     /// RTP or RTCP of a version other than 2.
@@ -131,6 +136,7 @@ impl Fault {
             Fault::ReplyHeader { .. } => "RFC 2326 §12",
             Fault::Description => "RFC 8866 §9",
             Fault::NoTransportStream { .. } => "RFC 2250 §2",
+            Fault::NoStream { .. } => "RFC 8866 §5.14",
             Fault::RtpTooShort | Fault::RtpVersion { .. } => "RFC 3550 §5.1",
             Fault::RtcpLength | Fault::RtcpFirst { .. } => "RFC 3550 §6.1",
             Fault::SapTooShort
@@ -170,6 +176,9 @@ impl fmt::Display for Fault {
                 "session description without an MPEG transport stream over RTP/AVP; it offers \
                  {offered}"
             ),
+            Fault::NoStream { offered } => {
+                write!(f, "session description without a stream over RTP/AVP; it offers {offered}")
+            }
             Fault::RtpTooShort => f.write_str("RTP packet shorter than its header says"),
             Fault::RtpVersion { version } => write!(f, "RTP version {version}"),
             Fault::RtcpLength => f.write_str("RTCP packet that contradicts its length"),

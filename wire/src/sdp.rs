@@ -19,8 +19,10 @@
 //! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6, RFC 4570, RFC 3555
 //! §4.2 (video/MP2T). Text is written and read by `sdp-types`.
 
+mod offers;
 mod tracks;
 
+pub use offers::{SessionOffer, TrackOffer, parse_tracks};
 pub use tracks::{RtpFormat, TrackDescription, presentation, track_control, track_index};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -254,9 +256,14 @@ fn offered(medias: &[Media]) -> String {
         format!("{} {encodings} ({})", media.media, media.proto)
     };
     let all = medias.iter().map(one).collect::<Vec<_>>().join(", ");
-    let is_fit = |c: &char| c.is_ascii_graphic() || *c == ' ';
-    let all: String = all.chars().filter(is_fit).take(OFFERED_CHARS_MAX).collect();
+    let all = printable(&all);
     if all.is_empty() { "nothing".to_owned() } else { all }
+}
+
+/// Text of a peer, for a message.
+fn printable(text: &str) -> String {
+    let is_fit = |c: &char| c.is_ascii_graphic() || *c == ' ';
+    text.chars().filter(is_fit).take(OFFERED_CHARS_MAX).collect()
 }
 
 fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {

@@ -37,6 +37,16 @@ struct Frame {
     codec: Codec,
 }
 
+/// Bytes, samples and samples a second of the frame of MPEG audio that begins here; none where none
+/// does, or one of free format.
+pub(crate) fn mpeg_audio_frame(bytes: &[u8]) -> Option<(u32, u32, u32)> {
+    let mut header = [0; HEADER_BYTES];
+    let there = bytes.len().min(HEADER_BYTES);
+    header[..there].copy_from_slice(&bytes[..there]);
+    let frame = mpeg_audio::parse(&header)?;
+    Some((frame.bytes, frame.duration, frame.rate_hz))
+}
+
 /// Goes through a file of frames, some a call.
 #[derive(Debug)]
 pub struct FrameDemuxer {

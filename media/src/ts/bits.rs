@@ -8,18 +8,18 @@
 //! Does not read backwards, or more than 32 bits at once.
 
 /// Bits still to be read.
-pub(super) struct Bits<'a> {
+pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Bits<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// The next `count` bits, at most 32, as a number.
-    pub(super) fn take(&mut self, count: u32) -> Option<u32> {
+    pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let mut value = 0;
         for _ in 0..count {
             let byte = *self.bytes.get(self.at / 8)?;
@@ -29,16 +29,16 @@ impl<'a> Bits<'a> {
         Some(value)
     }
 
-    pub(super) fn flag(&mut self) -> Option<bool> {
+    pub(crate) fn flag(&mut self) -> Option<bool> {
         self.take(1).map(|bit| bit == 1)
     }
 
-    pub(super) fn skip(&mut self, count: usize) {
+    pub(crate) fn skip(&mut self, count: usize) {
         self.at += count;
     }
 
     /// An unsigned Exp-Golomb code.
-    pub(super) fn golomb(&mut self) -> Option<u32> {
+    pub(crate) fn golomb(&mut self) -> Option<u32> {
         let mut zeros = 0;
         while !self.flag()? {
             zeros += 1;
@@ -50,7 +50,7 @@ impl<'a> Bits<'a> {
     }
 
     /// A signed Exp-Golomb code.
-    pub(super) fn signed_golomb(&mut self) -> Option<i32> {
+    pub(crate) fn signed_golomb(&mut self) -> Option<i32> {
         let code = i64::from(self.golomb()?);
         let magnitude = (code + 1) / 2;
         i32::try_from(if code % 2 == 1 { magnitude } else { -magnitude }).ok()
@@ -58,7 +58,7 @@ impl<'a> Bits<'a> {
 }
 
 /// The bytes of a NAL unit without those that only keep start codes out of it.
-pub(super) fn without_emulation(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn without_emulation(bytes: &[u8]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(bytes.len());
     let mut zeros = 0;
     for &byte in bytes {

@@ -31,6 +31,7 @@ mod sync;
 mod tables;
 
 pub(crate) use access::is_video;
+pub(crate) use bits::{Bits, without_emulation};
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use extract::{ContinuityCounters, Extract};

@@ -14,6 +14,8 @@ use media::tracks::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+mod depayload;
+
 const VALUES: RtpValues = RtpValues { payload_type: 96, ssrc: 7, sequence: 65_530, timestamp: 9 };
 const SETS: [&[u8]; 2] = [&[0x67, 1, 2, 3], &[0x68, 4]];
 

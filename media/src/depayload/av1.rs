@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! AV1: open bitstream units (OBUs), several to a packet and in fragments.
+//!
+//! Elements come without their sizes and are given out with them, as samples of MP4 have them. A
+//! temporal unit ends with the marker bit. After a gap the rest of the unit is of no use.
+//!
+//! Sources: RTP Payload Format For AV1 (AOM) §4.4 (aggregation header), §5; AV1 Bitstream §5.3 (OBU
+//! header), §5.5 (sequence header), §4.10.5 (leb128).
+//! Does not select layers of scalable streams: all are given out.
+
+use super::{Output, TimedPacket, UNIT_BYTES_MAX};
+use crate::tracks::{Av1Config, Codec};
+use crate::ts::Bits;
+
+/// The temporal unit that is being put together.
+#[derive(Debug)]
+pub(super) struct Av1Units {
+    codec: Codec,
+    /// A sequence header has come.
+    is_known: bool,
+    time: Option<i64>,
+    bytes: Vec<u8>,
+    /// An element whose fragments are coming.
+    open: Option<Vec<u8>>,
+    is_broken: bool,
+    is_start: bool,
+}
+
+impl Av1Units {
+    /// Puts units together; `config` has what the description told.
+    pub(super) fn new(config: Av1Config) -> Av1Units {
+        Av1Units {
+            codec: Codec::Av1(config),
+            is_known: false,
+            time: None,
+            bytes: Vec::new(),
+            open: None,
+            is_broken: false,
+            is_start: false,
+        }
+    }
+
+    /// The codec, once a sequence header has come.
+    pub(super) fn codec(&self) -> Option<&Codec> {
+        self.is_known.then_some(&self.codec)
+    }
+
+    pub(super) fn push(&mut self, packet: TimedPacket<'_>, output: &mut Output) {
+        self.is_broken |= packet.is_after_gap && (self.time.is_some() || self.open.is_some());
+        if self.time.is_some_and(|time| time != packet.time) {
+            self.complete(output);
+        }
+        self.time = Some(packet.time);
+        // The beginning of this unit may be among what is missing, unless a coded video sequence
+        // begins here (N).
+        let begins = packet.payload.first().is_some_and(|aggregation| aggregation & 0x08 != 0);
+        self.is_broken |= packet.is_after_gap && !begins;
+        if self.take(packet.payload).is_none() {
+            self.is_broken = true;
+            output.malformed();
+        }
+        if packet.marker {
+            self.complete(output);
+        }
+    }
+
+    /// The stream has ended: a unit without its mark lacks its end.
+    pub(super) fn finish(&mut self, output: &mut Output) {
+        self.is_broken = true;
+        self.complete(output);
+    }
+
+    /// Gives the unit out, if it is whole.
+    fn complete(&mut self, output: &mut Output) {
+        let Some(time) = self.time.take() else { return };
+        let is_cut_off = self.open.take().is_some();
+        let bytes = std::mem::take(&mut self.bytes);
+        if self.is_broken || is_cut_off {
+            output.broken_unit();
+        } else if !bytes.is_empty() {
+            output.unit(time, bytes, self.is_start);
+        }
+        (self.is_broken, self.is_start) = (false, false);
+    }
+
+    /// Takes a payload; none for one that is malformed.
+    fn take(&mut self, payload: &[u8]) -> Option<()> {
+        let (&aggregation, mut rest) = payload.split_first()?;
+        let (continued, continues) = (aggregation & 0x80 != 0, aggregation & 0x40 != 0);
+        // Number of elements; 0 where each has its length.
+        let count = usize::from(aggregation >> 4 & 3);
+        if !continued && self.open.take().is_some() {
+            self.is_broken = true;
+        }
+        let mut number = 0;
+        while !rest.is_empty() {
+            number += 1;
+            let element = if number == count {
+                std::mem::take(&mut rest)
+            } else {
+                let (length, length_bytes) = leb128(rest)?;
+                let (element, behind) = rest.get(length_bytes..)?.split_at_checked(length)?;
+                rest = behind;
+                element
+            };
+            if count > 0 && number > count {
+                return None;
+            }
+            let is_last = rest.is_empty();
+            let mut whole = match number == 1 && continued {
+                // Without its beginning it is of no use.
+                true => match self.open.take() {
+                    Some(open) => open,
+                    None => {
+                        self.is_broken = true;
+                        continue;
+                    }
+                },
+                false => Vec::new(),
+            };
+            if whole.len() + element.len() > UNIT_BYTES_MAX {
+                return None;
+            }
+            whole.extend_from_slice(element);
+            match is_last && continues {
+                true => self.open = Some(whole),
+                false => self.take_unit(&whole)?,
+            }
+        }
+        (number >= count).then_some(())
+    }
+
+    /// Takes a whole OBU, and gives it a size.
+    fn take_unit(&mut self, unit: &[u8]) -> Option<()> {
+        let first = *unit.first().filter(|first| *first & 0x80 == 0)?;
+        let header_bytes = if first & 0x04 != 0 { 2 } else { 1 };
+        let mut payload = unit.get(header_bytes..)?;
+        if first & HAS_SIZE != 0 {
+            // A sender should not, and may (§5).
+            let (size, size_bytes) = leb128(payload)?;
+            payload = payload.get(size_bytes..size_bytes + size)?;
+        }
+        let unit_type = first >> 3 & 15;
+        // Delimiters, tile lists and padding.
+        if matches!(unit_type, 2 | 8 | 15) {
+            return Some(());
+        }
+        if self.bytes.len() + unit.len() + 8 > UNIT_BYTES_MAX {
+            return None;
+        }
+        let at = self.bytes.len();
+        self.bytes.push(first | HAS_SIZE);
+        self.bytes.extend_from_slice(&unit[1..header_bytes]);
+        let mut size = payload.len();
+        while size > 0x7f {
+            self.bytes.push(size as u8 | 0x80);
+            size >>= 7;
+        }
+        self.bytes.push(size as u8);
+        self.bytes.extend_from_slice(payload);
+        if unit_type == SEQUENCE_HEADER {
+            self.is_start = true;
+            let units = self.bytes[at..].to_vec();
+            if let Some(config) = sequence(payload, units) {
+                self.codec = Codec::Av1(config);
+                self.is_known = true;
+            }
+        }
+        Some(())
+    }
+}
+
+/// Reads what a configuration record repeats of a sequence header.
+fn sequence(payload: &[u8], units: Vec<u8>) -> Option<Av1Config> {
+    let mut bits = Bits::new(payload);
+    let profile = bits.take(3)? as u8;
+    bits.skip(1);
+    let is_reduced = bits.flag()?;
+    let (level, is_high_tier) =
+        if is_reduced { (bits.take(5)? as u8, false) } else { operating_point(&mut bits)? };
+    let (width_bits, height_bits) = (bits.take(4)? + 1, bits.take(4)? + 1);
+    bits.skip((width_bits + height_bits) as usize);
+    let has_frame_ids = !is_reduced && bits.flag()?;
+    bits.skip(if has_frame_ids { 7 } else { 0 });
+    // Superblocks of 128, filter intra, intra edge.
+    bits.skip(3);
+    if !is_reduced {
+        // Compounds, warped motion, dual filter.
+        bits.skip(4);
+        let has_order_hint = bits.flag()?;
+        bits.skip(if has_order_hint { 2 } else { 0 });
+        let has_screen_tools = bits.flag()? || bits.flag()?;
+        if has_screen_tools && !bits.flag()? {
+            bits.skip(1);
+        }
+        bits.skip(if has_order_hint { 3 } else { 0 });
+    }
+    // Superres, CDEF, restoration.
+    bits.skip(3);
+    let bit_depth = match bits.flag()? {
+        false => 8,
+        true if profile == 2 && bits.flag()? => 12,
+        true => 10,
+    };
+    Some(Av1Config { profile, level, is_high_tier, bit_depth, units })
+}
+
+/// Level and tier of the first operating point; goes on behind the last.
+fn operating_point(bits: &mut Bits<'_>) -> Option<(u8, bool)> {
+    let mut delay_bits = None;
+    if bits.flag()? {
+        bits.skip(64);
+        if bits.flag()? {
+            bits.golomb()?;
+        }
+        if bits.flag()? {
+            delay_bits = Some(bits.take(5)? as usize + 1);
+            bits.skip(42);
+        }
+    }
+    let has_display_delay = bits.flag()?;
+    let points = bits.take(5)? + 1;
+    let mut first = None;
+    for _ in 0..points {
+        bits.skip(12);
+        let level = bits.take(5)? as u8;
+        let is_high_tier = level > 7 && bits.flag()?;
+        if let Some(delay_bits) = delay_bits
+            && bits.flag()?
+        {
+            bits.skip(2 * delay_bits + 1);
+        }
+        if has_display_delay && bits.flag()? {
+            bits.skip(4);
+        }
+        first.get_or_insert((level, is_high_tier));
+    }
+    first
+}
+
+fn leb128(bytes: &[u8]) -> Option<(usize, usize)> {
+    let mut value = 0_usize;
+    for (index, byte) in bytes.iter().take(LEB128_BYTES_MAX).enumerate() {
+        value |= usize::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((value, index + 1));
+        }
+    }
+    None
+}
+
+const SEQUENCE_HEADER: u8 = 1;
+const HAS_SIZE: u8 = 0x02;
+/// Four groups of seven bits are more than a packet has.
+const LEB128_BYTES_MAX: usize = 4;
