@@ -2,9 +2,9 @@
 //! H.264 and H.265: NAL units alone, aggregated and in fragments.
 //!
 //! An access unit ends with the marker bit, or where the timestamp changes (some senders do not
-//! mark). After a gap nobody knows to which of its neighbours the missing packets belonged: the unit
-//! before it is whole only if it was marked, and the unit behind it only if its first slice is the
-//! first of the picture.
+//! mark). After a gap nobody knows to which of its neighbours the missing packets belonged: the
+//! unit before it is whole only if it was marked, and the one behind it only if its first slice is
+//! the first of the picture.
 //!
 //! Sources: RFC 6184 §5.3 (NAL unit header), §5.6–5.8; RFC 7798 §4.4; ISO/IEC 14496-10 §7.3.3
 //! (first_mb_in_slice); ISO/IEC 23008-2 §7.3.1.2, §7.3.6.1 (first_slice_segment_in_pic_flag),

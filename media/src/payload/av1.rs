@@ -82,7 +82,7 @@ fn units(
 ) -> io::Result<Vec<Unit>> {
     let end = sample.file_offset + u64::from(sample.bytes);
     let (mut at, mut units) = (sample.file_offset, Vec::new());
-    while at < end {
+    while at < end && writer.reads_unit() {
         let mut head = [0; 2 + LEB128_BYTES_MAX];
         let there = (end - at).min(head.len() as u64) as usize;
         file.read_exact_at(&mut head[..there], at)?;

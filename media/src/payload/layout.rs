@@ -28,6 +28,11 @@ const HEAD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Ranges of the file in one packet: a send call takes 1024 in all.
 pub const PIECES_MAX: usize = 16;
 
+/// Units of a chapter that are read from a file, padding and broken ones included: 60 pictures of
+/// 600 slices, the most that a level of H.264 allows, and as many again. At a third of a
+/// microsecond each, a file that is nothing but units holds a reader thread for 20 ms a second.
+pub const UNITS_READ_MAX: u32 = 1 << 16;
+
 /// Packets of a chapter: a second of 700 Mb/s.
 pub const PACKETS_MAX: u32 = 1 << 16;
 
@@ -367,6 +372,8 @@ impl Fragments {
 #[derive(Debug, Default)]
 pub struct LayoutWriter {
     layout: Layout,
+    /// Units that have been looked for.
+    units_read: u32,
 }
 
 impl LayoutWriter {
@@ -471,6 +478,18 @@ impl LayoutWriter {
     /// Counts a part of a sample that cannot be laid out.
     pub fn fault(&mut self) {
         self.layout.faults = self.layout.faults.saturating_add(1);
+    }
+
+    /// Counts a unit that is about to be read from the file, of any kind; false, and a fault, where
+    /// the chapter has had [`UNITS_READ_MAX`].
+    pub fn reads_unit(&mut self) -> bool {
+        self.units_read += 1;
+        let is_allowed = self.units_read <= UNITS_READ_MAX;
+        if !is_allowed {
+            self.units_read = UNITS_READ_MAX;
+            self.fault();
+        }
+        is_allowed
     }
 
     /// True when the chapter takes no more packets.

@@ -120,7 +120,7 @@ impl<'a> NalFormat<'a> {
         let end = sample.file_offset + u64::from(sample.bytes);
         let mut at = sample.file_offset;
         let mut units = Vec::new();
-        while at < end {
+        while at < end && writer.reads_unit() {
             let mut head = [0; 6];
             let there = (end - at).min((prefix + self.header_bytes()) as u64) as usize;
             file.read_exact_at(&mut head[..there], at)?;

@@ -227,7 +227,8 @@ proptest! {
 
     #[test]
     fn noise_is_no_unit_and_no_panic(
-        packets in vec((vec(any::<u8>(), 0..80), any::<bool>(), 0_u8..4), 0..60), format in 0_usize..9,
+        packets in vec((vec(any::<u8>(), 0..80), any::<bool>(), 0_u8..4), 0..60),
+        format in 0_usize..8,
     ) {
         let codec = [
             h264(4), h265(), aac(), Codec::MpegAudio, Codec::Opus { channels: 1 },
@@ -237,7 +238,7 @@ proptest! {
                 profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units: Vec::new(),
             }),
         ];
-        let mut depayloader = Depayloader::new(&offer(&codec[format % codec.len()])).unwrap();
+        let mut depayloader = Depayloader::new(&offer(&codec[format])).unwrap();
         let (mut sequence, mut taken, mut given) = (0_u16, 0, 0);
         for (payload, marker, step) in &packets {
             sequence = sequence.wrapping_add(1 + u16::from(*step == 3));

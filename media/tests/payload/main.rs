@@ -5,6 +5,11 @@
 //! Sources: RFC 6184 §5, RFC 7798 §4.4, RFC 3640 §3.2, RFC 2250 §3.5, RFC 4184 §4.1, RFC 4598 §4.1,
 //! RTP Payload Format For AV1 §4.4.
 
+use std::cell::Cell;
+use std::io;
+
+use media::ReadAt;
+use media::payload::layout::UNITS_READ_MAX;
 use media::payload::{Layout, PACKET_BYTES_MAX, RtpValues, lay_out};
 use media::plan::RtpIdentity;
 use media::tracks::{
@@ -403,6 +408,40 @@ fn broken_nal_units_are_counted_and_the_rest_is_sent() {
     let opus = vec![(noise(1, 5000), true), (noise(2, 100), true)];
     let (packets, faults) = packets(Codec::Opus { channels: 2 }, &opus);
     assert_eq!((packets.len(), faults), (1, 1), "a frame larger than a packet is no sound");
+}
+
+#[test]
+fn a_file_of_nothing_but_units_is_read_to_a_bound() {
+    // Padding in lengths of a byte, and temporal delimiters of AV1: no packet, and no end.
+    let av1 = Codec::Av1(Av1Config {
+        profile: 0,
+        level: 0,
+        is_high_tier: false,
+        bit_depth: 8,
+        units: Vec::new(),
+    });
+    for (codec, unit) in [(h264(1), &[0_u8][..]), (h264(1), &[1, 0xff]), (av1, &[0x12, 0])] {
+        let sample = unit.repeat(200_000);
+        let units = sample.len() / unit.len();
+        let (presentation, file) = presentation(codec, &[(sample, true)]);
+        let reads = Reads { bytes: &file, count: Cell::new(0) };
+        let layout = lay_out(&presentation, 0, 0, &reads).unwrap();
+        assert_eq!(reads.count.get(), UNITS_READ_MAX as usize, "{units} units");
+        assert!(layout.faults() > 0);
+    }
+}
+
+/// A file that counts how often it is read.
+struct Reads<'a> {
+    bytes: &'a [u8],
+    count: Cell<usize>,
+}
+
+impl ReadAt for Reads<'_> {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.count.set(self.count.get() + 1);
+        self.bytes.read_exact_at(buffer, offset)
+    }
 }
 
 #[test]
