@@ -274,6 +274,118 @@ pub enum SpliceSettingsFault {
     ServiceId,
 }
 
+/// Reason why a file is not written, or a unit is left out of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MuxRefusal {
+    /// The name does not tell the kind of file.
+    #[error("output {name}: its end names no kind of file; write .mp4, .m4v, .m4a or .ts")]
+    Name {
+        /// Name of the file.
+        name: String,
+    },
+    /// There is nothing to write, or too much.
+    #[error("{kind} with {found} tracks: 1 to {limit} are written; choose others")]
+    TrackCount {
+        /// Kind of file.
+        kind: &'static str,
+        /// Tracks asked for.
+        found: usize,
+        /// Limit.
+        limit: usize,
+    },
+    /// The kind of file does not hold the codec, or not with these parameters.
+    #[error("track {track} ({codec}) in {kind}: {reason}")]
+    Codec {
+        /// Index of the track.
+        track: usize,
+        /// Name of the codec.
+        codec: String,
+        /// Kind of file.
+        kind: &'static str,
+        /// The reason, with the cure.
+        reason: &'static str,
+    },
+    /// There is no such track.
+    #[error("track {track}: the file has {tracks}, counted from 0")]
+    NoTrack {
+        /// Index that was given.
+        track: usize,
+        /// Tracks of the file.
+        tracks: usize,
+    },
+    /// The unit has no bytes, or nothing but padding.
+    #[error("track {track}: a unit without content; leave it out")]
+    Empty {
+        /// Index of the track.
+        track: usize,
+    },
+    /// The unit is larger than one that is written.
+    #[error("track {track}: a unit of {bytes} bytes: {limit} at most are written")]
+    TooLarge {
+        /// Index of the track.
+        track: usize,
+        /// Its size.
+        bytes: usize,
+        /// Limit.
+        limit: usize,
+    },
+    /// The unit is not of its codec.
+    #[error("track {track}: {what}; leave it out")]
+    Malformed {
+        /// Index of the track.
+        track: usize,
+        /// Description of the fault.
+        what: &'static str,
+    },
+    /// Nothing of the track can be decoded yet.
+    #[error(
+        "track {track}: a picture before the first key frame with parameter sets; leave it out, \
+         and wait for a key frame or ask for one"
+    )]
+    NoStart {
+        /// Index of the track.
+        track: usize,
+    },
+    /// The times do not continue those before.
+    #[error(
+        "track {track}: a unit {by_ms} ms from the one before it: {back_ms} ms back and {ahead_ms} \
+         ms ahead at most are written; begin another file"
+    )]
+    TimeJump {
+        /// Index of the track.
+        track: usize,
+        /// Step in milliseconds; negative towards the past.
+        by_ms: i64,
+        /// Limit towards the past.
+        back_ms: i64,
+        /// Limit towards the future.
+        ahead_ms: i64,
+    },
+    /// What comes after the unit is already in the file.
+    #[error(
+        "track {track}: a unit {by_ms} ms too late: later ones are written; hand units over in \
+         the order of their times"
+    )]
+    Late {
+        /// Index of the track.
+        track: usize,
+        /// Milliseconds by which it is late.
+        by_ms: i64,
+    },
+    /// The file was begun without the track.
+    #[error(
+        "track {track}: nothing of it came in the first {waited_s} s, and the file was begun \
+         without it; begin another file"
+    )]
+    LeftOut {
+        /// Index of the track.
+        track: usize,
+        /// Seconds for which the file's beginning waited.
+        waited_s: i64,
+    },
+}
+
 /// Kind of damage of which a file may have a limited number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -18,16 +18,20 @@ struct Readme;
 
 mod access_unit;
 mod asset_plan;
+mod bits;
 mod demuxer;
 pub mod depayload;
 mod error;
 pub mod frames;
 pub mod mkv;
 pub mod mp4;
+pub mod mux;
 pub mod payload;
 pub mod plan;
 mod read_at;
+mod reorder;
 pub mod segments;
+mod sequence;
 pub mod store;
 mod stored;
 pub mod tracks;
@@ -38,7 +42,8 @@ pub use access_unit::AccessUnit;
 pub use asset_plan::AssetPlan;
 pub use demuxer::Demuxer;
 pub use error::{
-    Aspect, CodecsFault, Damage, DemuxError, PlanFault, Refusal, SpliceRefusal, SpliceSettingsFault,
+    Aspect, CodecsFault, Damage, DemuxError, MuxRefusal, PlanFault, Refusal, SpliceRefusal,
+    SpliceSettingsFault,
 };
 pub use plan::{
     ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,

@@ -215,6 +215,11 @@ impl FrameDemuxer {
     }
 }
 
+/// Samples a second by the header of a frame of MPEG audio; none where it begins with none.
+pub(crate) fn mpeg_audio_rate_hz(frame: &[u8]) -> Option<u32> {
+    mpeg_audio::parse(frame.first_chunk()?).map(|frame| frame.rate_hz)
+}
+
 /// Bytes of an ID3v2 tag at the beginning of a file; 0 without one.
 fn tag_bytes(beginning: &[u8]) -> u64 {
     let Some(&[b'I', b'D', b'3', version, _, flags, a, b, c, d]) = beginning.first_chunk::<10>()

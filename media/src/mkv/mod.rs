@@ -15,7 +15,6 @@
 
 mod blocks;
 mod ebml;
-mod reorder;
 mod tracks;
 
 use crate::plan::RtpIdentity;

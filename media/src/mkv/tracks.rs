@@ -6,8 +6,8 @@
 //! Does not read blocks.
 
 use super::ebml;
-use super::reorder::Reorder;
 use crate::plan::RtpIdentity;
+use crate::reorder::{HELD_MAX, Reorder};
 use crate::tracks::records;
 use crate::tracks::{
     Codec, LeftOut, MediaSample, SampleFault, SampleTableBuilder, Track, TrackMedia,
@@ -171,7 +171,7 @@ impl MkvTrack {
             frame_units,
             next: 0,
             delay: units(entry.delay_ns.min(SECOND_NS)),
-            reorder: Reorder::new(is_video),
+            reorder: Reorder::new(if is_video { HELD_MAX } else { 0 }),
             last: None,
             lead: 0,
             table: SampleTableBuilder::new(timescale, file_bytes),

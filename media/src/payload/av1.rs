@@ -107,7 +107,7 @@ fn units(
 
 /// Reads the header of a unit that has at most `room` bytes: the header to send, the bytes before
 /// its payload, and those of the payload.
-fn parse(head: &[u8], room: u64) -> Option<(Vec<u8>, usize, u32)> {
+pub(crate) fn parse(head: &[u8], room: u64) -> Option<(Vec<u8>, usize, u32)> {
     let first = *head.first()?;
     if first & 0x80 != 0 {
         return None;
@@ -151,7 +151,7 @@ fn sequence_header(units: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-const SEQUENCE_HEADER: u8 = 1;
+pub(crate) const SEQUENCE_HEADER: u8 = 1;
 /// Flags of an OBU's header.
 const EXTENSION: u8 = 0x04;
 const HAS_SIZE: u8 = 0x02;

@@ -10,7 +10,7 @@
 //! Does not read or send media bytes.
 
 mod aac;
-mod av1;
+pub(crate) mod av1;
 pub mod layout;
 mod nal;
 mod sound;

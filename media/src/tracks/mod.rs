@@ -403,7 +403,7 @@ pub const CHAPTER_TICKS: u64 = TICKS_PER_SECOND;
 
 /// `value · numerator / denominator`, rounded to the nearest; the caller keeps the result within an
 /// i64.
-fn scaled(value: i64, numerator: u64, denominator: u32) -> i64 {
+pub(crate) fn scaled(value: i64, numerator: u64, denominator: u32) -> i64 {
     let product = i128::from(value) * i128::from(numerator);
     let denominator = i128::from(denominator);
     let rounded = (product + denominator / 2).div_euclid(denominator);

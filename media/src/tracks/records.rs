@@ -175,7 +175,7 @@ impl Bits<'_> {
 const OBJECT_TYPES: [u8; 12] = [1, 2, 3, 4, 5, 6, 17, 19, 23, 29, 39, 42];
 
 /// Sampling frequencies by index (ISO/IEC 14496-3 table 1.18).
-const RATES_HZ: [u32; 13] = [
+pub(crate) const RATES_HZ: [u32; 13] = [
     96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000,
     7_350,
 ];

@@ -114,7 +114,7 @@ fn map(programme: &Programme, tracks: &[&Track], is_described: bool) -> Vec<u8> 
 }
 
 /// A section of long form, in force and whole.
-pub(super) fn section(table_id: u8, number: u16, version: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn section(table_id: u8, number: u16, version: u8, body: &[u8]) -> Vec<u8> {
     const HEADER_AND_CRC: usize = 5 + 4;
     let mut section = vec![table_id];
     // The second bit is zero in the tables of ISO/IEC 13818-1 and one in those of EN 300 468.
@@ -128,7 +128,7 @@ pub(super) fn section(table_id: u8, number: u16, version: u8, body: &[u8]) -> Ve
 }
 
 /// Adds a section as packets.
-pub(super) fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
+pub(crate) fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
     let mut payload = vec![0];
     payload.extend(section);
     for (index, part) in payload.chunks(TS_PACKET_BYTES - 4).enumerate() {

@@ -11,7 +11,8 @@
 //! Does not read the picture rate of H.265, which lies behind fields that need a parser of their
 //! own; presentation times give it ([`super::survey`]).
 
-use super::bits::{Bits, without_emulation};
+use crate::bits::{Bits, without_emulation};
+use crate::sequence::{SequenceSet, believable};
 
 /// Coding of an elementary stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,168 +151,26 @@ fn h264(nal: &[u8]) -> Option<TrackFormat> {
     let &[_, profile, constraints, level, ..] = nal else { return None };
     let mut format = TrackFormat::of(format!("avc1.{profile:02x}{constraints:02x}{level:02x}"));
     // The name is whole even where the set is cut off.
-    if let Some((size, rate)) = h264_fields(&without_emulation(&nal[4..]), profile) {
-        (format.size, format.rate_millihertz) = (Some(size), rate);
+    if let Some(sequence) = SequenceSet::h264(nal) {
+        (format.size, format.rate_millihertz) = (Some(sequence.size), sequence.rate_millihertz);
     }
     Some(format)
-}
-
-/// Size and rate, from `seq_parameter_set_id` on.
-fn h264_fields(set: &[u8], profile: u8) -> Option<((u32, u32), Option<u32>)> {
-    let bits = &mut Bits::new(set);
-    bits.golomb()?;
-    let mut chroma = 1;
-    let mut is_planar = false;
-    if matches!(profile, 100 | 110 | 122 | 244 | 44 | 83 | 86 | 118 | 128 | 138 | 139 | 134 | 135) {
-        chroma = bits.golomb()?;
-        is_planar = chroma == 3 && bits.flag()?;
-        bits.golomb()?;
-        bits.golomb()?;
-        bits.flag()?;
-        if bits.flag()? {
-            for list in 0..if chroma == 3 { 12 } else { 8 } {
-                scaling_list(bits, if list < 6 { 16 } else { 64 })?;
-            }
-        }
-    }
-    bits.golomb()?;
-    match bits.golomb()? {
-        0 => drop(bits.golomb()?),
-        1 => {
-            bits.flag()?;
-            bits.signed_golomb()?;
-            bits.signed_golomb()?;
-            for _ in 0..bits.golomb()?.min(255) {
-                bits.signed_golomb()?;
-            }
-        }
-        _ => {}
-    }
-    bits.golomb()?;
-    bits.flag()?;
-    let (columns, rows) = (bits.golomb()?.checked_add(1)?, bits.golomb()?.checked_add(1)?);
-    let is_frames = bits.flag()?;
-    if !is_frames {
-        bits.flag()?;
-    }
-    bits.flag()?;
-    let fields = if is_frames { 1 } else { 2 };
-    let mut size = (columns.checked_mul(16)?, rows.checked_mul(16 * fields)?);
-    if bits.flag()? {
-        let (unit_x, unit_y) = match chroma {
-            _ if is_planar => (1, 1),
-            1 => (2, 2),
-            2 => (2, 1),
-            _ => (1, 1),
-        };
-        size = cropped(bits, size, (unit_x, unit_y * fields))?;
-    }
-    // Size without a rate is what is left where the rest is cut off.
-    let rate = || -> Option<u32> { if bits.flag()? { h264_rate(bits) } else { None } };
-    Some((size, { rate }()))
-}
-
-/// Width and height less a cropping or conformance window of four offsets.
-fn cropped(bits: &mut Bits<'_>, size: (u32, u32), unit: (u32, u32)) -> Option<(u32, u32)> {
-    let [left, right, top, bottom] =
-        [bits.golomb()?, bits.golomb()?, bits.golomb()?, bits.golomb()?];
-    let less = |length: u32, a: u32, b: u32, unit: u32| {
-        length.checked_sub(a.checked_add(b)?.checked_mul(unit)?)
-    };
-    Some((less(size.0, left, right, unit.0)?, less(size.1, top, bottom, unit.1)?))
-}
-
-fn scaling_list(bits: &mut Bits<'_>, entries: u32) -> Option<()> {
-    if !bits.flag()? {
-        return Some(());
-    }
-    let (mut last, mut next) = (8_i32, 8_i32);
-    for _ in 0..entries {
-        if next != 0 {
-            next = last.wrapping_add(bits.signed_golomb()?) & 0xff;
-        }
-        last = if next == 0 { last } else { next };
-    }
-    Some(())
-}
-
-/// Pictures in 1,000 seconds, of the usability information (annex E.1.1).
-fn h264_rate(bits: &mut Bits<'_>) -> Option<u32> {
-    const EXTENDED: u32 = 255;
-    if bits.flag()? && bits.take(8)? == EXTENDED {
-        bits.skip(32);
-    }
-    if bits.flag()? {
-        bits.flag()?;
-    }
-    if bits.flag()? {
-        bits.skip(4);
-        if bits.flag()? {
-            bits.skip(24);
-        }
-    }
-    if bits.flag()? {
-        bits.golomb()?;
-        bits.golomb()?;
-    }
-    if !bits.flag()? {
-        return None;
-    }
-    let (tick, scale) = (u64::from(bits.take(32)?), u64::from(bits.take(32)?));
-    // Two ticks a frame: one for each field.
-    believable((scale * 500).checked_div(tick)?)
-}
-
-/// A plausible rate.
-fn believable(millihertz: u64) -> Option<u32> {
-    u32::try_from(millihertz).ok().filter(|rate| (1_000..=1_000_000).contains(rate))
 }
 
 fn h265(nal: &[u8]) -> Option<TrackFormat> {
-    let set = without_emulation(nal.get(2..)?);
-    let bits = &mut Bits::new(&set);
-    bits.skip(4);
-    let layers = bits.take(3)?;
-    bits.flag()?;
-    let (space, tier, profile) = (bits.take(2)?, bits.take(1)?, bits.take(5)?);
-    let compatible = bits.take(32)?.reverse_bits();
-    let constraints = [(); 6].map(|()| bits.take(8));
-    let level = bits.take(8)?;
-    let mut constraints: Vec<u32> = constraints.into_iter().collect::<Option<_>>()?;
-    while constraints.last() == Some(&0) {
-        constraints.pop();
-    }
-    let space = ["", "A", "B", "C"][space as usize];
-    let tier = ["L", "H"][tier as usize];
-    let mut codec = format!("hvc1.{space}{profile}.{compatible:X}.{tier}{level}");
-    for byte in constraints {
+    let head = without_emulation(nal.get(2..)?);
+    let &[_, profile, a, b, c, d, ref constraints @ .., level] = head.first_chunk::<13>()?;
+    let compatible = u32::from_be_bytes([a, b, c, d]).reverse_bits();
+    let used = constraints.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+    let space = ["", "A", "B", "C"][usize::from(profile >> 6)];
+    let tier = if profile & 0x20 == 0 { "L" } else { "H" };
+    let mut codec = format!("hvc1.{space}{}.{compatible:X}.{tier}{level}", profile & 0x1f);
+    for byte in &constraints[..used] {
         codec.push_str(&format!(".{byte:X}"));
     }
     let mut format = TrackFormat::of(codec);
-    format.size = h265_size(bits, layers);
+    format.size = SequenceSet::h265(nal).map(|sequence| sequence.size);
     Some(format)
-}
-
-fn h265_size(bits: &mut Bits<'_>, layers: u32) -> Option<(u32, u32)> {
-    let present = (0..layers).map(|_| bits.take(2)).collect::<Option<Vec<_>>>()?;
-    if layers > 0 {
-        bits.skip(2 * (8 - layers as usize));
-    }
-    for flags in present {
-        bits.skip(if flags & 2 != 0 { 88 } else { 0 } + if flags & 1 != 0 { 8 } else { 0 });
-    }
-    bits.golomb()?;
-    let chroma = bits.golomb()?;
-    if chroma == 3 {
-        bits.flag()?;
-    }
-    let size = (bits.golomb()?, bits.golomb()?);
-    let unit = match chroma {
-        1 => (2, 2),
-        2 => (2, 1),
-        _ => (1, 1),
-    };
-    if bits.flag()? { cropped(bits, size, unit) } else { Some(size) }
 }
 
 /// Pictures in 1,000 seconds by frame_rate_code (ISO/IEC 13818-2 table 6-4).

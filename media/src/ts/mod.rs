@@ -5,15 +5,14 @@
 //! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
 //! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
 //! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
-//! reads the tracks' headers with `bits`, `codecs` names them, `extract` makes a stream of some of
+//! reads the tracks' headers, `codecs` names them, `extract` makes a stream of some of
 //! them, `splice` joins several end to end, `pictures` sends some pictures at other times and
-//! `rewrite` writes fields of packets for both; `monitor` watches one that arrives.
+//! `rewrite` writes fields of packets for both and for [`crate::mux`]; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
 
 mod access;
-mod bits;
 mod clock;
 mod codecs;
 mod content;
@@ -35,11 +34,13 @@ pub(crate) use bits::{Bits, without_emulation};
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use extract::{ContinuityCounters, Extract};
+pub(crate) use extract::{packets as section_packets, section};
 pub use format::{Coding, TrackFormat};
 pub use lead::EntryPoints;
 pub(crate) use lead::{EntryContext, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
 pub(crate) use pictures::{TrickPicture, lay_out as lay_out_pictures};
+pub(crate) use rewrite::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use splice::{Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};

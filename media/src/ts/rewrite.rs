@@ -13,7 +13,7 @@ use crate::TS_PACKET_BYTES;
 use crate::ts::{HEADER_BYTES, SYNC_BYTE};
 
 /// The values of a timestamp of 90 kHz.
-pub(super) const TIME_MODULUS: u64 = 1 << 33;
+pub(crate) const TIME_MODULUS: u64 = 1 << 33;
 
 const HAS_PCR: u8 = 0x10;
 /// random_access_indicator and elementary_stream_priority_indicator.
@@ -103,7 +103,7 @@ fn timestamp(field: &[u8]) -> u64 {
 }
 
 /// Writes 33 bits with their prefix and the three marker bits.
-fn put_timestamp(field: &mut [u8], prefix: u8, time: u64) {
+pub(crate) fn put_timestamp(field: &mut [u8], prefix: u8, time: u64) {
     field[0] = prefix | (time >> 29) as u8 & 0x0e | 1;
     field[1] = (time >> 22) as u8;
     field[2] = (time >> 14) as u8 | 1;
@@ -112,7 +112,7 @@ fn put_timestamp(field: &mut [u8], prefix: u8, time: u64) {
 }
 
 /// Writes a clock reference, in ticks, into the adaptation field of a packet that has room for it.
-pub(super) fn put_pcr(bytes: &mut [u8; TS_PACKET_BYTES], pcr: u64) {
+pub(crate) fn put_pcr(bytes: &mut [u8; TS_PACKET_BYTES], pcr: u64) {
     let field = (pcr / 300) << 15 | 0x3f << 9 | (pcr % 300);
     bytes[6..12].copy_from_slice(&field.to_be_bytes()[2..]);
 }
@@ -137,7 +137,7 @@ pub(super) fn renew_adaptation(bytes: &mut [u8; TS_PACKET_BYTES], has_pcr: bool)
 }
 
 /// A packet that has no payload and a clock reference.
-pub(super) fn clock_packet(pid: u16, continuity: u8, pcr: u64) -> [u8; TS_PACKET_BYTES] {
+pub(crate) fn clock_packet(pid: u16, continuity: u8, pcr: u64) -> [u8; TS_PACKET_BYTES] {
     let mut bytes = [0xff; TS_PACKET_BYTES];
     let [high, low] = pid.to_be_bytes();
     let length = (TS_PACKET_BYTES - HEADER_BYTES - 1) as u8;

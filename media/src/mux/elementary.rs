@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Elementary streams: the form that units of a codec have in a transport stream.
+//!
+//! H.264 and H.265: NAL units behind start codes (Annex B), an access unit delimiter in front, and
+//! before key frames without parameter sets those last seen. AAC: ADTS. Opus: a control header
+//! before each packet. MPEG audio and Dolby Digital: frames as they are.
+//!
+//! Sources: ISO/IEC 13818-1 table 2-34 (stream types), §2.6.8 (registration), §2.14.1 (delimiters);
+//! ISO/IEC 14496-3 §1.A.2.2 (ADTS), §1.6.2.1; "Encapsulation of Opus in MPEG Transport Stream" §4
+//! (Xiph, OpusTS); ATSC A/52 annexes A and G (Dolby Digital).
+//! Does not remove units that a camera puts in.
+
+use super::parameters::{NalKind, Parameters, nal_kind, nal_units};
+use crate::bits::Bits;
+use crate::frames::mpeg_audio_rate_hz;
+use crate::tracks::records::RATES_HZ;
+use crate::tracks::{AacConfig, Codec};
+
+/// A track as a map of a programme describes it.
+#[derive(Debug)]
+pub(super) struct Elementary {
+    form: Form,
+    /// stream_id of its PES packets.
+    pub(super) stream_id: u8,
+    /// Descriptors in the map.
+    pub(super) descriptors: Vec<u8>,
+}
+
+/// Form of the units.
+#[derive(Debug)]
+enum Form {
+    H264,
+    H265,
+    Adts(AdtsFields),
+    MpegAudio,
+    Opus,
+    Ac3,
+    Eac3,
+}
+
+/// Fields of ADTS headers that are the same in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct AdtsFields {
+    /// Object type less one.
+    profile: u8,
+    rate_index: u8,
+    channels: u8,
+}
+
+/// Bytes of a frame of sound: the length of a PES packet has 16 bits, the headers' bytes included.
+const FRAME_BYTES_MAX: usize = 60_000;
+
+/// Bytes of an AAC frame: the length in an ADTS header has 13 bits, its own bytes included.
+const AAC_BYTES_MAX: usize = (1 << 13) - 1 - ADTS_BYTES;
+
+const ADTS_BYTES: usize = 7;
+
+const VIDEO_STREAM: u8 = 0xe0;
+const AUDIO_STREAM: u8 = 0xc0;
+const PRIVATE_STREAM_1: u8 = 0xbd;
+
+impl Elementary {
+    /// How a codec is carried.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn of(codec: &Codec) -> Result<Elementary, &'static str> {
+        let (form, stream_id, descriptors) = match codec {
+            Codec::H264(_) => (Form::H264, VIDEO_STREAM, Vec::new()),
+            Codec::H265(_) => (Form::H265, VIDEO_STREAM, Vec::new()),
+            Codec::Aac(config) => (Form::Adts(adts_fields(config)?), AUDIO_STREAM, Vec::new()),
+            Codec::MpegAudio => (Form::MpegAudio, AUDIO_STREAM, Vec::new()),
+            Codec::Opus { channels } => (Form::Opus, PRIVATE_STREAM_1, opus_descriptors(*channels)),
+            Codec::Ac3 { .. } => (Form::Ac3, PRIVATE_STREAM_1, registration(b"AC-3")),
+            Codec::Eac3 { .. } => (Form::Eac3, PRIVATE_STREAM_1, registration(b"EAC3")),
+            Codec::Av1(_) => {
+                return Err("no standard for it there that players read; write an MP4 (.mp4)");
+            }
+            Codec::Mp2t => return Err("a transport stream is no track of one"),
+        };
+        Ok(Elementary { form, stream_id, descriptors })
+    }
+
+    /// stream_type, by the first frame where the codec does not tell.
+    pub(super) fn stream_type(&self, parameters: &Parameters) -> u8 {
+        match (&self.form, parameters) {
+            (Form::H264, _) => 0x1b,
+            (Form::H265, _) => 0x24,
+            (Form::Adts(_), _) => 0x0f,
+            // MPEG-2 audio has the rates below 32 kHz.
+            (Form::MpegAudio, Parameters::Frame(Some(frame))) => {
+                if mpeg_audio_rate_hz(frame).is_some_and(|rate_hz| rate_hz < 32_000) {
+                    4
+                } else {
+                    3
+                }
+            }
+            (Form::MpegAudio, _) => 3,
+            (Form::Opus, _) => 0x06,
+            (Form::Ac3, _) => 0x81,
+            (Form::Eac3, _) => 0x87,
+        }
+    }
+
+    /// Most bytes of a unit, where it is sound.
+    pub(super) fn bytes_max(&self) -> usize {
+        match self.form {
+            Form::H264 | Form::H265 => usize::MAX,
+            Form::Adts(_) => AAC_BYTES_MAX,
+            _ => FRAME_BYTES_MAX,
+        }
+    }
+
+    /// A unit as the stream has it. NAL units with wrong lengths were refused before.
+    pub(super) fn form(&self, unit: Vec<u8>, is_start: bool, parameters: &Parameters) -> Vec<u8> {
+        match &self.form {
+            Form::H264 | Form::H265 => pictures(&unit, is_start, parameters),
+            Form::Adts(fields) => [&adts_header(*fields, unit.len())[..], &unit].concat(),
+            Form::Opus => [opus_header(unit.len()), unit].concat(),
+            Form::MpegAudio | Form::Ac3 | Form::Eac3 => unit,
+        }
+    }
+}
+
+/// Pictures: delimiter, parameter sets, units.
+fn pictures(unit: &[u8], is_start: bool, parameters: &Parameters) -> Vec<u8> {
+    const START_CODE: [u8; 4] = [0, 0, 0, 1];
+    let mut out = Vec::with_capacity(unit.len() + 64);
+    let Parameters::Sets { is_h265, sets, .. } = parameters else { return out };
+    let nals = nal_units(unit).unwrap_or_default();
+    // Any slices may follow.
+    let delimiter: &[u8] = if *is_h265 { &[0x46, 0x01, 0x50] } else { &[0x09, 0xf0] };
+    let mut put = |nal: &[u8]| {
+        out.extend(START_CODE);
+        out.extend(nal);
+    };
+    put(delimiter);
+    let has_sets = nals.iter().any(|nal| nal_kind(*is_h265, nal) == NalKind::SequenceSet);
+    if is_start && !has_sets {
+        sets.all().for_each(&mut put);
+    }
+    let others = nals.iter().filter(|nal| nal_kind(*is_h265, nal) != NalKind::Delimiter);
+    others.for_each(|nal| put(nal));
+    out
+}
+
+/// Fields of ADTS headers of a codec. A decoder finds spectral band replication by itself, so that
+/// of the core is told.
+fn adts_fields(config: &AacConfig) -> Result<AdtsFields, &'static str> {
+    const NONE: &str = "its AudioSpecificConfig has no form in ADTS; write an MP4 (.mp4, .m4a)";
+    let fields = || -> Option<AdtsFields> {
+        let bits = &mut Bits::new(&config.specific);
+        let rate = |bits: &mut Bits<'_>| match bits.take(4)? {
+            15 => bits.take(24),
+            index => RATES_HZ.get(index as usize).copied(),
+        };
+        let mut object_type = bits.take(5)?;
+        let rate_hz = rate(bits)?;
+        let channels = bits.take(4)? as u8;
+        if matches!(object_type, 5 | 29) {
+            rate(bits)?;
+            object_type = bits.take(5)?;
+        }
+        let rate_index = RATES_HZ.iter().position(|&known| known == rate_hz)? as u8;
+        let is_known = (1..=4).contains(&object_type) && (1..=7).contains(&channels);
+        is_known.then_some(AdtsFields { profile: object_type as u8 - 1, rate_index, channels })
+    };
+    fields().ok_or(NONE)
+}
+
+/// The header of an ADTS frame with `bytes` behind it, without a checksum.
+fn adts_header(fields: AdtsFields, bytes: usize) -> [u8; ADTS_BYTES] {
+    let AdtsFields { profile, rate_index, channels } = fields;
+    let length = (bytes + ADTS_BYTES) as u16;
+    [
+        0xff,
+        // MPEG-4, no checksum.
+        0xf1,
+        profile << 6 | rate_index << 2 | channels >> 2,
+        channels << 6 | (length >> 11) as u8,
+        (length >> 3) as u8,
+        // Fullness of a variable rate, all ones; one block.
+        (length << 5) as u8 | 0x1f,
+        0xfc,
+    ]
+}
+
+/// opus_access_unit's control header: its sign in 11 bits, nothing to trim, and the size.
+fn opus_header(mut bytes: usize) -> Vec<u8> {
+    let mut header = vec![0x7f, 0xe0];
+    while bytes >= 0xff {
+        header.push(0xff);
+        bytes -= 0xff;
+    }
+    header.push(bytes as u8);
+    header
+}
+
+fn registration(name: &[u8; 4]) -> Vec<u8> {
+    [&[0x05, 4], &name[..]].concat()
+}
+
+/// Registration, and the extension descriptor with the configuration of the channels: their number.
+fn opus_descriptors(channels: u8) -> Vec<u8> {
+    [&registration(b"Opus")[..], &[0x7f, 2, 0x80, channels]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aac(specific: &[u8]) -> Result<AdtsFields, &'static str> {
+        let (object_type, rate_hz, channels) = (2, 44_100, 2);
+        let specific = specific.to_vec();
+        adts_fields(&AacConfig { specific, object_type, rate_hz, channels })
+    }
+
+    #[test]
+    fn adts_tells_the_core_of_a_configuration() {
+        let fields = aac(&[0x12, 0x10]).unwrap();
+        assert_eq!(fields, AdtsFields { profile: 1, rate_index: 4, channels: 2 });
+        // As ffmpeg writes it before a frame of 0x173 bytes with the header.
+        let header = [0xff, 0xf1, 0x50, 0x80, 0x2e, 0x7f, 0xfc];
+        assert_eq!(adts_header(fields, 0x173 - 7), header);
+        // HE-AAC: 24 kHz, doubled by the decoder, with AAC-LC inside.
+        let fields = aac(&[0x2b, 0x11, 0x88, 0x00]).unwrap();
+        assert_eq!(fields, AdtsFields { profile: 1, rate_index: 6, channels: 2 });
+        // A rate in 24 bits that has an index.
+        let fields = aac(&[0x17, 0x80, 0x5d, 0xc0, 0x10]).unwrap();
+        assert_eq!((fields.rate_index, fields.channels), (3, 2));
+        // USAC; channels by a list of elements; cut off.
+        for specific in [&[0xf9, 0x46, 0x40][..], &[0x11, 0x80], &[0x12], &[]] {
+            assert!(aac(specific).is_err(), "{specific:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_opus_packets_are_sums_of_bytes() {
+        assert_eq!(opus_header(3), [0x7f, 0xe0, 3]);
+        assert_eq!(opus_header(255), [0x7f, 0xe0, 0xff, 0]);
+        assert_eq!(opus_header(600), [0x7f, 0xe0, 0xff, 0xff, 90]);
+    }
+
+    #[test]
+    fn key_frames_have_delimiter_and_parameter_sets_in_front() {
+        let parameters = Parameters::of(&Codec::H264(crate::tracks::H264Config {
+            length_bytes: 4,
+            profile: [0x42, 0xc0, 0x0d],
+            sequence_sets: vec![vec![0x67, 1]],
+            picture_sets: vec![vec![0x68, 2]],
+        }));
+        let written = |unit: &[u8], is_start| pictures(unit, is_start, &parameters);
+        let key = [0, 0, 0, 2, 0x65, 3];
+        let expected = [
+            &[0, 0, 0, 1, 0x09, 0xf0][..],
+            &[0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68, 2],
+            &[0, 0, 0, 1, 0x65, 3],
+        ];
+        assert_eq!(written(&key, true), expected.concat());
+        assert_eq!(written(&key, false), [expected[0], expected[2]].concat());
+        // Sets of its own stay alone, and a delimiter is not written twice.
+        let own = [0, 0, 0, 2, 0x09, 0x10, 0, 0, 0, 2, 0x67, 9, 0, 0, 0, 2, 0x65, 3];
+        let expected = [expected[0], &[0, 0, 0, 1, 0x67, 9], expected[2]];
+        assert_eq!(written(&own, true), expected.concat());
+    }
+}

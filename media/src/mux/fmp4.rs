@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes fragmented MP4: `ftyp`, `moov` without samples, then a `moof` and an `mdat` a fragment.
+//!
+//! A fragment holds all tracks. It ends before a key frame of the first track of pictures, or after
+//! [`FRAGMENT_S_MAX`] seconds, also of sound alone; key frames closer than half a second share one.
+//! The last unit of each track waits for the next, whose time of decoding ends it. `moov` comes
+//! with the first fragment, when the parameters of all tracks are known; a track of which nothing
+//! has come for [`PARAMETERS_WAIT_S`] by then is left out if its description needs a unit.
+//!
+//! Times are those of the tracks' RTP clocks, moved so that the earliest unit is decoded at zero.
+//! Presentation offsets are signed (`trun` version 1), so no edit list is needed.
+//!
+//! Sources: ISO/IEC 14496-12 §4.3 (brands), §8.2 to §8.4 (moov), §8.8 (fragments).
+//! Does not write an index (`mfra`, `sidx`): the demuxers of live recordings read without.
+
+use mp4_atom::{
+    Dinf, Dref, DrefEntry, Encode, FixedPoint, FourCC, Ftyp, Hdlr, Mdhd, Mdia, Mfhd, Minf, Moof,
+    Moov, Mvex, Mvhd, Smhd, Stbl, Stco, Stsd, Tfdt, Tfhd, Tkhd, Traf, Trak, Trex, Trun, TrunEntry,
+    Url, Vmhd,
+};
+
+use super::entries::{self, entry};
+use super::input::{TimedUnit, TrackInput};
+use super::parameters::needs_first_unit;
+use super::{FRAGMENT_S_MAX, HELD_BYTES_MAX, WriterKind, check_tracks};
+use crate::tracks::{Codec, TrackMedia};
+use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND};
+
+/// Seconds of media for which the beginning of the file waits for the parameters of a track.
+const PARAMETERS_WAIT_S: i64 = 30;
+
+const FRAGMENT_TICKS_MAX: i64 = FRAGMENT_S_MAX * TICKS_PER_SECOND as i64;
+
+/// Shortest fragment that a key frame ends: its boxes take about 1 kbit/s then.
+const FRAGMENT_TICKS_MIN: i64 = TICKS_PER_SECOND as i64 / 2;
+
+/// Flags of samples (§8.8.3.1): depends on no other, or on others and is no sync sample.
+const SYNC_SAMPLE: u32 = 0x0200_0000;
+const OTHER_SAMPLE: u32 = 0x0101_0000;
+
+/// Units of time of the movie a second: the tracks have their own.
+const MOVIE_TIMESCALE: u32 = 1000;
+
+/// A track of the file.
+#[derive(Debug)]
+struct Track {
+    codec: Codec,
+    input: TrackInput,
+    /// Its description, by the parameters of its first unit.
+    entry: Option<mp4_atom::Codec>,
+    size: (u32, u32),
+    /// Units of the next fragment, with their durations.
+    samples: Vec<(TimedUnit, u32)>,
+    /// The unit behind those, until its end is known.
+    last: Option<TimedUnit>,
+    /// Duration of the unit before that.
+    duration: u32,
+    /// Time of decoding that is zero in the file.
+    base: i64,
+    /// False if the file was begun without it.
+    is_written: bool,
+}
+
+impl Track {
+    /// Time of decoding of the first unit that is not written.
+    fn first(&self) -> Option<i64> {
+        let next = self.samples.first().map(|(unit, _)| unit).or(self.last.as_ref());
+        next.map(|unit| unit.decode).or_else(|| self.input.earliest())
+    }
+
+    fn held_bytes(&self) -> usize {
+        let samples = self.samples.iter().map(|(unit, _)| unit).chain(&self.last);
+        self.input.held_bytes() + samples.map(TimedUnit::held_bytes).sum::<usize>()
+    }
+
+    /// Makes the description of the track, if its parameters are known.
+    fn describe(&mut self) {
+        if self.entry.is_none() {
+            self.entry = entry(&self.codec, &self.input.parameters);
+            self.size = self.input.parameters.size().unwrap_or((0, 0));
+        }
+    }
+
+    /// True when the parameters that `moov` needs are not known.
+    fn is_awaited(&self) -> bool {
+        !self.input.has_begun() && needs_first_unit(&self.codec)
+    }
+
+    /// Puts a unit behind the others; the one before it ends there.
+    fn enter(&mut self, mut unit: TimedUnit) {
+        if let Some(last) = self.last.take() {
+            // Equal times would give samples without duration, which some players drop.
+            unit.decode = unit.decode.max(last.decode + 1);
+            self.duration = u32::try_from(unit.decode - last.decode).unwrap_or(u32::MAX);
+            self.samples.push((last, self.duration));
+        }
+        self.last = Some(unit);
+    }
+}
+
+/// Writes the fragments of a file.
+#[derive(Debug)]
+pub struct Fmp4Writer {
+    tracks: Vec<Track>,
+    /// Index of the track whose key frames begin fragments.
+    leading: usize,
+    has_begun: bool,
+    /// Number of the last fragment.
+    fragment: u32,
+    /// Latest and earliest presentation time so far, in ticks.
+    newest: Option<i64>,
+    oldest: Option<i64>,
+    held_bytes: usize,
+}
+
+impl Fmp4Writer {
+    /// A writer of a file with these tracks.
+    ///
+    /// # Errors
+    /// No tracks or too many; a codec that MP4 does not hold.
+    pub fn new(tracks: &[Codec]) -> Result<Fmp4Writer, MuxRefusal> {
+        check_tracks(WriterKind::FragmentedMp4, tracks)?;
+        let is_video = |codec: &Codec| codec.media() == TrackMedia::Video;
+        let leading = tracks.iter().position(is_video).unwrap_or(0);
+        let track = |(index, codec): (usize, &Codec)| Track {
+            codec: codec.clone(),
+            input: TrackInput::new(index, codec),
+            entry: None,
+            size: (0, 0),
+            samples: Vec::new(),
+            last: None,
+            duration: 0,
+            base: 0,
+            is_written: true,
+        };
+        Ok(Fmp4Writer {
+            tracks: tracks.iter().enumerate().map(track).collect(),
+            leading,
+            has_begun: false,
+            fragment: 0,
+            newest: None,
+            oldest: None,
+            held_bytes: 0,
+        })
+    }
+
+    /// Takes the next unit of a track; see [`super::MediaWriter::push`].
+    ///
+    /// # Errors
+    /// The unit is left out.
+    pub fn push(
+        &mut self,
+        track: usize,
+        unit: AccessUnit,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MuxRefusal> {
+        self.take(track, unit)?;
+        let newest = self.newest.expect("a unit was taken");
+        for index in 0..self.tracks.len() {
+            let input = &mut self.tracks[index].input;
+            input.release_until(input.units(newest - FRAGMENT_TICKS_MAX));
+            self.enter_ready(index, out);
+        }
+        self.held_bytes = self.tracks.iter().map(Track::held_bytes).sum();
+        if self.held_bytes > HELD_BYTES_MAX {
+            self.release_all(out);
+            self.cut(true, out);
+        } else if self.fragment_ticks() >= FRAGMENT_TICKS_MAX {
+            self.cut(false, out);
+        }
+        Ok(())
+    }
+
+    /// Checks a unit and gives it to its track.
+    fn take(&mut self, track: usize, unit: AccessUnit) -> Result<(), MuxRefusal> {
+        let tracks = self.tracks.len();
+        let about = self.tracks.get_mut(track).ok_or(MuxRefusal::NoTrack { track, tracks })?;
+        if !about.is_written {
+            return Err(MuxRefusal::LeftOut { track, waited_s: PARAMETERS_WAIT_S });
+        }
+        if self.has_begun && unit.time < about.base {
+            let by_ticks =
+                about.input.ticks(about.base).saturating_sub(about.input.ticks(unit.time));
+            return Err(MuxRefusal::Late {
+                track,
+                by_ms: by_ticks / (TICKS_PER_SECOND as i64 / 1000),
+            });
+        }
+        if !about.input.has_begun() && !entries::is_frame(&about.codec, &unit.bytes) {
+            let what = "the unit does not begin with a frame of the track's codec";
+            return Err(MuxRefusal::Malformed { track, what });
+        }
+        let time = unit.time;
+        about.input.push(unit, self.newest, |bytes, _| bytes)?;
+        // Before a later unit changes the parameters.
+        about.describe();
+        let ticks = about.input.ticks(time);
+        self.newest = Some(self.newest.map_or(ticks, |newest| newest.max(ticks)));
+        self.oldest = Some(self.oldest.map_or(ticks, |oldest| oldest.min(ticks)));
+        Ok(())
+    }
+
+    /// Appends all units whose times are known, but the last of each track.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        self.cut(false, out);
+    }
+
+    /// Appends all that waits.
+    pub fn finish(mut self, out: &mut Vec<u8>) {
+        self.release_all(out);
+        for track in &mut self.tracks {
+            if let Some(last) = track.last.take() {
+                // As long as the one before; alone, a moment.
+                track.samples.push((last, track.duration.max(1)));
+            }
+        }
+        self.cut(true, out);
+    }
+
+    /// True if what was appended is a file that can be played.
+    pub fn ends_whole(&self) -> bool {
+        self.fragment > 0
+    }
+
+    fn release_all(&mut self, out: &mut Vec<u8>) {
+        for index in 0..self.tracks.len() {
+            self.tracks[index].input.release_all();
+            self.enter_ready(index, out);
+        }
+    }
+
+    /// Puts a track's units with known times into the fragment, which ends before a key frame.
+    fn enter_ready(&mut self, index: usize, out: &mut Vec<u8>) {
+        while let Some(unit) = self.tracks[index].input.take() {
+            let is_key = unit.is_start && index == self.leading;
+            self.tracks[index].enter(unit);
+            let is_video = self.tracks[index].codec.media() == TrackMedia::Video;
+            if is_key && is_video && self.fragment_ticks() >= FRAGMENT_TICKS_MIN {
+                self.cut(false, out);
+            }
+        }
+    }
+
+    /// Media in the fragment, from the first unit to the newest.
+    fn fragment_ticks(&self) -> i64 {
+        let first =
+            |track: &Track| track.samples.first().map(|(unit, _)| track.input.ticks(unit.decode));
+        let first = self.tracks.iter().filter_map(first).min();
+        first.zip(self.newest).map_or(0, |(first, newest)| newest.saturating_sub(first))
+    }
+
+    /// Ends the fragment. `is_forced` begins the file without tracks that are still awaited.
+    fn cut(&mut self, is_forced: bool, out: &mut Vec<u8>) {
+        if self.tracks.iter().all(|track| track.samples.is_empty()) {
+            return;
+        }
+        if !self.has_begun {
+            let span = self.newest.zip(self.oldest).map_or(0, |(newest, oldest)| newest - oldest);
+            let waits = span < PARAMETERS_WAIT_S * TICKS_PER_SECOND as i64;
+            if waits && !is_forced && self.tracks.iter().any(Track::is_awaited) {
+                return;
+            }
+            self.begin(out);
+        }
+        self.fragment += 1;
+        write_fragment(self.fragment, &mut self.tracks, out);
+    }
+
+    /// Appends `ftyp` and `moov`.
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let first = |track: &Track| track.first().map(|first| track.input.ticks(first));
+        let origin = self.tracks.iter().filter_map(first).min().expect("a fragment has a unit");
+        let (mut traks, mut trex) = (Vec::new(), Vec::new());
+        for (track, id) in self.tracks.iter_mut().zip(1..) {
+            track.base = track.input.units(origin);
+            track.describe();
+            let Some(entry) = track.entry.take() else {
+                track.is_written = false;
+                continue;
+            };
+            traks.push(trak(id, track, entry));
+            trex.push(Trex {
+                track_id: id,
+                default_sample_description_index: 1,
+                default_sample_flags: SYNC_SAMPLE,
+                ..Trex::default()
+            });
+        }
+        let mvhd = Mvhd {
+            creation_time: 0,
+            modification_time: 0,
+            timescale: MOVIE_TIMESCALE,
+            duration: 0,
+            rate: FixedPoint::new(1, 0),
+            volume: FixedPoint::new(1, 0),
+            matrix: Default::default(),
+            next_track_id: self.tracks.len() as u32 + 1,
+        };
+        let mvex = Some(Mvex { mehd: None, trex });
+        let moov = Moov { mvhd, mvex, trak: traks, ..Moov::default() };
+        // iso5: offsets from the fragment (default-base-is-moof); iso6: signed presentation offsets.
+        let brands = [b"iso6", b"iso5", b"mp41"].map(FourCC::new);
+        let ftyp =
+            Ftyp { major_brand: brands[0], minor_version: 0, compatible_brands: brands.to_vec() };
+        put(&ftyp, out);
+        put(&moov, out);
+        self.has_begun = true;
+    }
+}
+
+/// Appends a box. Its fields are ours, and in the ranges that the encoder checks.
+fn put(atom: &impl Encode, out: &mut Vec<u8>) {
+    atom.encode(out).expect("the box is within its limits");
+}
+
+/// The description of a track, without samples.
+fn trak(id: u32, track: &Track, entry: mp4_atom::Codec) -> Trak {
+    let is_video = track.codec.media() == TrackMedia::Video;
+    let short = |length: u32| FixedPoint::new(u16::try_from(length).unwrap_or(u16::MAX), 0);
+    let tkhd = Tkhd {
+        track_id: id,
+        // Sounds are alternatives to each other (§8.3.2.3).
+        alternate_group: u16::from(!is_video),
+        enabled: true,
+        in_movie: true,
+        volume: FixedPoint::new(u8::from(!is_video), 0),
+        width: short(track.size.0),
+        height: short(track.size.1),
+        ..Tkhd::default()
+    };
+    let mdhd = Mdhd {
+        timescale: track.codec.clock_rate_hz().max(1),
+        language: "und".to_owned(),
+        ..Mdhd::default()
+    };
+    let (handler, name) =
+        if is_video { (b"vide", "VideoHandler") } else { (b"soun", "SoundHandler") };
+    let hdlr = Hdlr { handler: FourCC::new(handler), name: name.to_owned() };
+    // No location: the samples are in this file.
+    let dref = Dref { entries: vec![DrefEntry::Url(Url::default())] };
+    let minf = Minf {
+        vmhd: is_video.then(Vmhd::default),
+        smhd: (!is_video).then(Smhd::default),
+        dinf: Dinf { dref },
+        stbl: Stbl {
+            stsd: Stsd { codecs: vec![entry] },
+            stco: Some(Stco::default()),
+            ..Stbl::default()
+        },
+        ..Minf::default()
+    };
+    Trak { tkhd, mdia: Mdia { mdhd, hdlr, minf }, ..Trak::default() }
+}
+
+/// Appends `moof` and `mdat` of the tracks' samples, and takes these.
+fn write_fragment(number: u32, tracks: &mut [Track], out: &mut Vec<u8>) {
+    let mut moof = Moof { mfhd: Mfhd { sequence_number: number }, traf: Vec::new() };
+    let mut sizes = Vec::new();
+    for (track, id) in tracks.iter().zip(1..).filter(|(track, _)| !track.samples.is_empty()) {
+        moof.traf.push(traf(id, track));
+        sizes.push(track.samples.iter().map(|(unit, _)| unit.bytes.len()).sum::<usize>());
+    }
+    // The offsets count from the start of `moof`, whose size does not depend on them.
+    let mut head = Vec::new();
+    put(&moof, &mut head);
+    let media: usize = sizes.iter().sum();
+    let mut offset = head.len() + MDAT_HEADER_BYTES;
+    for (traf, bytes) in moof.traf.iter_mut().zip(sizes) {
+        traf.trun[0].data_offset = Some(offset as i32);
+        offset += bytes;
+    }
+    out.reserve(offset);
+    put(&moof, out);
+    out.extend(((MDAT_HEADER_BYTES + media) as u32).to_be_bytes());
+    out.extend(b"mdat");
+    for track in tracks {
+        track.samples.drain(..).for_each(|(unit, _)| out.extend(unit.bytes));
+    }
+}
+
+const MDAT_HEADER_BYTES: usize = 8;
+
+/// The samples of a track in a fragment; what all of them share is told once.
+fn traf(id: u32, track: &Track) -> Traf {
+    let samples = &track.samples;
+    let (first, duration) = &samples[0];
+    let is_even = samples.iter().all(|(_, other)| other == duration);
+    let is_sync = samples.iter().all(|(unit, _)| unit.is_start);
+    let is_in_order = samples.iter().all(|(unit, _)| unit.decode == unit.presented);
+    let entry = |(unit, duration): &(TimedUnit, u32)| TrunEntry {
+        duration: (!is_even).then_some(*duration),
+        size: Some(unit.bytes.len() as u32),
+        flags: (!is_sync).then_some(if unit.is_start { SYNC_SAMPLE } else { OTHER_SAMPLE }),
+        cts: (!is_in_order).then(|| {
+            let offset = unit.presented - unit.decode;
+            offset.clamp(i32::MIN.into(), i32::MAX.into())
+        }),
+    };
+    let entries: Vec<_> = samples.iter().map(entry).collect();
+    Traf {
+        tfhd: Tfhd {
+            track_id: id,
+            default_sample_duration: is_even.then_some(*duration),
+            default_base_is_moof: true,
+            ..Tfhd::default()
+        },
+        tfdt: Some(Tfdt { base_media_decode_time: (first.decode - track.base).max(0) as u64 }),
+        trun: vec![Trun { data_offset: Some(0), samples: entries.into() }],
+        ..Traf::default()
+    }
+}

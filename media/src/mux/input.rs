@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Units of a track on their way into a file: checked, and with times of decoding.
+//!
+//! A unit comes with its time of presentation. Those of a group of pictures, sorted, are the times
+//! of decoding ([`Reorder`]); as many units wait as the sequence parameter set says that an encoder
+//! reorders, 16 where it does not say, and none of them for longer than the writer allows.
+//!
+//! Sources: RFC 3550 §5.1 (timestamps); ISO/IEC 14496-10 annex E.2.1 (max_num_reorder_frames).
+//! Does not wait for key frames that are missing behind the first.
+
+use std::collections::VecDeque;
+
+use super::UNIT_BYTES_MAX;
+use super::parameters::{Parameters, nal_units};
+use crate::reorder::{HELD_MAX, Reorder};
+use crate::tracks::{Codec, TrackMedia};
+use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND};
+
+/// Seconds by which a unit may be presented before the one that came before it: reordering of any
+/// encoder.
+const BACK_S_MAX: i64 = 10;
+
+/// Seconds by which a unit may be presented after the one before it: a camera was away. Offsets of
+/// MP4 have 32 bits, 6.6 h of 90 kHz.
+const AHEAD_S_MAX: i64 = 6 * 3600;
+
+/// Earliest and latest time of a unit, in seconds: clocks may count from 1900.
+const TIME_S_MAX: i64 = 1 << 34;
+
+/// Memory of a unit beside its bytes.
+const UNIT_OVERHEAD_BYTES: usize = 128;
+
+/// A unit with its times, in units of the track's clock.
+#[derive(Debug)]
+pub(super) struct TimedUnit {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_start: bool,
+    /// Time of decoding: the units' presentation times, sorted.
+    pub(super) decode: i64,
+    pub(super) presented: i64,
+    /// Earliest presentation time of this unit and all that were known behind it.
+    pub(super) earliest: i64,
+}
+
+impl TimedUnit {
+    /// Memory that it takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.len() + UNIT_OVERHEAD_BYTES
+    }
+}
+
+/// The units of a track.
+#[derive(Debug)]
+pub(super) struct TrackInput {
+    track: usize,
+    rate_hz: u32,
+    is_video: bool,
+    pub(super) parameters: Parameters,
+    reorder: Reorder<(Vec<u8>, bool)>,
+    /// Units whose times are known.
+    pub(super) ready: VecDeque<TimedUnit>,
+    /// Bytes of all units that are here.
+    held_bytes: usize,
+    /// Presentation time of the last unit that came.
+    last: Option<i64>,
+    /// Most by which units are decoded after they are presented, from the first ones.
+    lag: Option<i64>,
+}
+
+impl TrackInput {
+    pub(super) fn new(track: usize, codec: &Codec) -> TrackInput {
+        let parameters = Parameters::of(codec);
+        TrackInput {
+            track,
+            rate_hz: codec.clock_rate_hz().max(1),
+            is_video: codec.media() == TrackMedia::Video,
+            reorder: Reorder::new(0),
+            parameters,
+            ready: VecDeque::new(),
+            held_bytes: 0,
+            last: None,
+            lag: None,
+        }
+    }
+
+    /// A time of this track in ticks of 27 MHz, rounded down.
+    pub(super) fn ticks(&self, time: i64) -> i64 {
+        let ticks = i128::from(time) * i128::from(TICKS_PER_SECOND);
+        ticks.div_euclid(self.rate_hz.into()) as i64
+    }
+
+    /// A time of ticks in units of this track's clock, rounded down.
+    pub(super) fn units(&self, ticks: i64) -> i64 {
+        let units = i128::from(ticks) * i128::from(self.rate_hz);
+        units.div_euclid(TICKS_PER_SECOND.into()) as i64
+    }
+
+    /// Bytes of memory of the units that are here.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// True when a unit was taken.
+    pub(super) fn has_begun(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// True when units wait for their times of decoding.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.reorder.earliest().is_some()
+    }
+
+    /// Earliest time of decoding of the units that are here.
+    pub(super) fn earliest(&self) -> Option<i64> {
+        let ready = self.ready.front().map(|unit| unit.decode);
+        ready.into_iter().chain(self.reorder.earliest()).min()
+    }
+
+    /// Most by which units are decoded after they are presented, as far as the first ones told.
+    pub(super) fn lag(&self) -> i64 {
+        self.lag.unwrap_or(0)
+    }
+
+    /// Takes a unit, with its bytes as `form` makes them. `newest` is the latest time in the file,
+    /// in ticks.
+    pub(super) fn push(
+        &mut self,
+        unit: AccessUnit,
+        newest: Option<i64>,
+        form: impl FnOnce(Vec<u8>, &Parameters) -> Vec<u8>,
+    ) -> Result<(), MuxRefusal> {
+        let track = self.track;
+        let AccessUnit { time, bytes, is_start, .. } = unit;
+        if bytes.len() > UNIT_BYTES_MAX {
+            let limit = UNIT_BYTES_MAX;
+            return Err(MuxRefusal::TooLarge { track, bytes: bytes.len(), limit });
+        }
+        self.check_time(time, newest)?;
+        let is_empty = match &self.parameters {
+            Parameters::Sets { .. } => nal_units(&bytes).is_some_and(|nals| nals.is_empty()),
+            _ => bytes.is_empty(),
+        };
+        if is_empty {
+            return Err(MuxRefusal::Empty { track });
+        }
+        let observed = self.parameters.observe(&bytes);
+        observed.map_err(|what| MuxRefusal::Malformed { track, what })?;
+        if self.is_video && !self.has_begun() && !(is_start && self.parameters.are_known()) {
+            return Err(MuxRefusal::NoStart { track });
+        }
+        if is_start {
+            self.reorder.hold(self.parameters.reordered());
+        }
+        let bytes = form(bytes, &self.parameters);
+        self.last = Some(time);
+        self.held_bytes += bytes.len() + UNIT_OVERHEAD_BYTES;
+        self.reorder.add((bytes, is_start), time);
+        while self.reorder.is_over() {
+            self.release();
+        }
+        Ok(())
+    }
+
+    /// Lets all units go that are presented at `time` or before, in the order of decoding: they
+    /// have waited for long enough.
+    pub(super) fn release_until(&mut self, time: i64) {
+        while self.reorder.earliest().is_some_and(|earliest| earliest <= time) {
+            self.release();
+        }
+    }
+
+    /// Lets all units go.
+    pub(super) fn release_all(&mut self) {
+        self.release_until(i64::MAX);
+    }
+
+    /// Lets the next unit go with the time of decoding that is known by now.
+    fn release(&mut self) {
+        let Some(earliest) = self.reorder.earliest() else { return };
+        self.lag.get_or_insert_with(|| lag(&self.reorder, self.parameters.reordered()));
+        let Some(((bytes, is_start), decode, presented)) = self.reorder.pop() else { return };
+        self.ready.push_back(TimedUnit { bytes, is_start, decode, presented, earliest });
+    }
+
+    /// The next unit whose times are known.
+    pub(super) fn take(&mut self) -> Option<TimedUnit> {
+        let unit = self.ready.pop_front()?;
+        self.held_bytes -= unit.held_bytes();
+        Some(unit)
+    }
+
+    /// Checks that a unit's time continues those before.
+    fn check_time(&self, time: i64, newest: Option<i64>) -> Result<(), MuxRefusal> {
+        let rate = i64::from(self.rate_hz);
+        let is_far = time.unsigned_abs() > TIME_S_MAX as u64 * rate as u64;
+        let step_ms = |step: i128, rate: i128| {
+            let ms = step * 1000 / rate;
+            ms.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        };
+        let by_ms = match (self.last, newest) {
+            (Some(last), _) => step_ms(i128::from(time) - i128::from(last), rate.into()),
+            _ if is_far => step_ms(time.into(), rate.into()),
+            (None, Some(newest)) => {
+                step_ms(i128::from(self.ticks(time)) - i128::from(newest), TICKS_PER_SECOND.into())
+            }
+            (None, None) => 0,
+        };
+        // The first unit of another track may have been on its way for longer.
+        let back_s = if self.has_begun() { BACK_S_MAX } else { AHEAD_S_MAX };
+        let (back_ms, ahead_ms) = (back_s * 1000, AHEAD_S_MAX * 1000);
+        match is_far || by_ms < -back_ms || by_ms > ahead_ms {
+            true => Err(MuxRefusal::TimeJump { track: self.track, by_ms, back_ms, ahead_ms }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Most by which units are decoded after they are presented: by the first ones, and by what the
+/// parameter set says.
+fn lag<T>(first: &Reorder<T>, reordered: usize) -> i64 {
+    let (count, span) = first.span();
+    let interval = span / (count as i64 - 1).max(1);
+    let said = if reordered < HELD_MAX { reordered as i64 * interval } else { 0 };
+    first.lag().max(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(
+        input: &mut TrackInput,
+        unit: AccessUnit,
+        newest: Option<i64>,
+    ) -> Result<(), MuxRefusal> {
+        input.push(unit, newest, |bytes, _| bytes)
+    }
+
+    fn sound() -> TrackInput {
+        TrackInput::new(3, &Codec::Opus { channels: 2 })
+    }
+
+    fn unit(time: i64, bytes: &[u8]) -> AccessUnit {
+        AccessUnit { time, bytes: bytes.to_vec(), is_start: true, is_after_loss: false }
+    }
+
+    #[test]
+    fn sound_is_ready_at_once_and_its_memory_is_counted() {
+        let mut input = sound();
+        push(&mut input, unit(960, &[1, 2, 3]), None).unwrap();
+        assert_eq!(input.held_bytes(), 3 + UNIT_OVERHEAD_BYTES);
+        let taken = input.take().unwrap();
+        assert_eq!((taken.decode, taken.presented, taken.earliest), (960, 960, 960));
+        assert_eq!((input.held_bytes(), input.is_waiting()), (0, false));
+    }
+
+    #[test]
+    fn units_far_from_those_before_are_refused_and_the_next_is_taken() {
+        let mut input = sound();
+        for time in [i64::MIN, i64::MAX, (TIME_S_MAX + 1) * 48_000] {
+            let refusal = push(&mut input, unit(time, &[1]), None).unwrap_err();
+            assert!(matches!(refusal, MuxRefusal::TimeJump { track: 3, .. }), "{refusal}");
+        }
+        // The first of a track is measured by the others.
+        let newest = Some(input.ticks(0));
+        let late = (AHEAD_S_MAX + 1) * 48_000;
+        assert!(push(&mut input, unit(late, &[1]), newest).is_err());
+        push(&mut input, unit(0, &[1]), newest).unwrap();
+        for time in [-11 * 48_000, late] {
+            assert!(push(&mut input, unit(time, &[1]), newest).is_err(), "{time}");
+        }
+        push(&mut input, unit(-9 * 48_000, &[1]), newest).unwrap();
+        push(&mut input, unit(960, &[1]), newest).unwrap();
+    }
+
+    #[test]
+    fn units_without_content_or_too_large_are_refused() {
+        let mut input = sound();
+        assert_eq!(push(&mut input, unit(0, &[]), None), Err(MuxRefusal::Empty { track: 3 }));
+        let large = vec![0; UNIT_BYTES_MAX + 1];
+        let refusal = push(&mut input, unit(0, &large), None).unwrap_err();
+        assert!(matches!(refusal, MuxRefusal::TooLarge { .. }), "{refusal}");
+        push(&mut input, unit(0, &large[1..]), None).unwrap();
+    }
+}

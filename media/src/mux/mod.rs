@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writers of media files: access units in, bytes of a file out.
+//!
+//! For recordings of cameras and for `pagewire play --output`. A writer appends to a buffer what is
+//! ready; the caller writes that to a file, at the end of the file, in the same order. What a call
+//! appends is whole: MP4 fragments or transport stream packets. So a file that is still growing, or
+//! was cut off between two calls, can be played.
+//!
+//! `input` checks the units of a track and finds their times of decoding, `parameters` keeps what
+//! decoders need before the first unit; both are shared. `fmp4` writes MP4, with `entries` for its
+//! sample descriptions; `transport` writes transport streams, with `elementary` for the form that
+//! units have there.
+//!
+//! Memory: what was not written yet, at most [`HELD_BYTES_MAX`] and one unit; it is bounded by time
+//! as well ([`FRAGMENT_S_MAX`]). Costs one copy of each unit into MP4 and two into transport
+//! streams.
+//!
+//! Sources: ISO/IEC 14496-12, ISO/IEC 13818-1; those of the codecs stand in the parts.
+//! Does not write files, align clocks of tracks, or put lost packets right.
+
+mod elementary;
+mod entries;
+mod fmp4;
+mod input;
+mod parameters;
+mod transport;
+
+use std::path::Path;
+
+pub use fmp4::Fmp4Writer;
+pub use transport::TsWriter;
+
+use crate::tracks::{Codec, SAMPLE_BYTES_MAX};
+use crate::{AccessUnit, MuxRefusal};
+
+/// Largest unit: larger ones could not be served ([`SAMPLE_BYTES_MAX`]).
+pub const UNIT_BYTES_MAX: usize = SAMPLE_BYTES_MAX as usize;
+
+/// Bytes that wait in a writer before it writes them out of turn.
+pub const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// Seconds of media after which a fragment ends without a key frame.
+pub const FRAGMENT_S_MAX: i64 = 2;
+
+/// Tracks of a file.
+pub const TRACKS_MAX: usize = crate::tracks::TRACKS_MAX;
+
+/// Kinds of files that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriterKind {
+    /// MP4 of movie fragments.
+    FragmentedMp4,
+    /// MPEG-2 transport stream.
+    TransportStream,
+}
+
+impl WriterKind {
+    /// The kind that the end of a file's name asks for: `.mp4`, `.m4v`, `.m4a` or `.ts`, in letters
+    /// of either case.
+    ///
+    /// # Errors
+    /// [`MuxRefusal::Name`] for any other.
+    pub fn of_name(name: &Path) -> Result<WriterKind, MuxRefusal> {
+        let end = name.extension().and_then(|end| end.to_str()).map(str::to_ascii_lowercase);
+        match end.as_deref() {
+            Some("mp4" | "m4v" | "m4a") => Ok(WriterKind::FragmentedMp4),
+            Some("ts") => Ok(WriterKind::TransportStream),
+            _ => Err(MuxRefusal::Name { name: name.display().to_string() }),
+        }
+    }
+
+    /// Its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WriterKind::FragmentedMp4 => "fragmented MP4",
+            WriterKind::TransportStream => "MPEG transport stream",
+        }
+    }
+}
+
+/// A writer of one of the kinds.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MediaWriter {
+    /// Of fragmented MP4.
+    Fmp4(Box<Fmp4Writer>),
+    /// Of transport streams.
+    Ts(Box<TsWriter>),
+}
+
+impl MediaWriter {
+    /// A writer of a file with these tracks, in this order.
+    ///
+    /// # Errors
+    /// No tracks or more than [`TRACKS_MAX`]; a codec that the kind of file does not hold.
+    pub fn new(kind: WriterKind, tracks: &[Codec]) -> Result<MediaWriter, MuxRefusal> {
+        Ok(match kind {
+            WriterKind::FragmentedMp4 => MediaWriter::Fmp4(Box::new(Fmp4Writer::new(tracks)?)),
+            WriterKind::TransportStream => MediaWriter::Ts(Box::new(TsWriter::new(tracks)?)),
+        })
+    }
+
+    /// Takes the next unit of a track, in decoding order, and appends to `out` what is ready. Units
+    /// of different tracks come in about the order of their times.
+    ///
+    /// # Errors
+    /// The unit is left out, or one of the same track that waited is; the writer goes on, and `out`
+    /// has what was ready.
+    pub fn push(
+        &mut self,
+        track: usize,
+        unit: AccessUnit,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MuxRefusal> {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.push(track, unit, out),
+            MediaWriter::Ts(writer) => writer.push(track, unit, out),
+        }
+    }
+
+    /// Appends all units whose times are known: what waited for more of a fragment, or for another
+    /// track. For a source that has gone quiet.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.flush(out),
+            MediaWriter::Ts(writer) => writer.flush(out),
+        }
+    }
+
+    /// Appends all that waits; the file ends there.
+    pub fn finish(self, out: &mut Vec<u8>) {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.finish(out),
+            MediaWriter::Ts(writer) => writer.finish(out),
+        }
+    }
+
+    /// True if all that was appended so far is a file that can be played: it has its tables and at
+    /// least a unit, and ends with a whole fragment or packet.
+    pub fn ends_whole(&self) -> bool {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.ends_whole(),
+            MediaWriter::Ts(writer) => writer.ends_whole(),
+        }
+    }
+}
+
+/// Checks the number of tracks, and that each is one of a file.
+fn check_tracks(kind: WriterKind, tracks: &[Codec]) -> Result<(), MuxRefusal> {
+    if !(1..=TRACKS_MAX).contains(&tracks.len()) {
+        let (kind, found, limit) = (kind.name(), tracks.len(), TRACKS_MAX);
+        return Err(MuxRefusal::TrackCount { kind, found, limit });
+    }
+    match tracks.iter().position(|codec| matches!(codec, Codec::Mp2t)) {
+        Some(track) => Err(refused(
+            kind,
+            track,
+            &tracks[track],
+            "a transport stream is no track of a file; write its packets as they are",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn refused(kind: WriterKind, track: usize, codec: &Codec, reason: &'static str) -> MuxRefusal {
+    MuxRefusal::Codec { track, codec: codec.name(), kind: kind.name(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_name_tells_the_kind_of_file() {
+        let kind = |name: &str| WriterKind::of_name(Path::new(name));
+        for name in ["a.mp4", "b/camera.1.M4V", "sound.m4a"] {
+            assert_eq!(kind(name), Ok(WriterKind::FragmentedMp4), "{name}");
+        }
+        assert_eq!(kind("a.TS"), Ok(WriterKind::TransportStream));
+        for name in ["a.mkv", "mp4", ".ts", "a.", ""] {
+            let refusal = kind(name).unwrap_err();
+            assert_eq!(refusal, MuxRefusal::Name { name: name.to_owned() });
+        }
+    }
+
+    #[test]
+    fn tracks_that_no_file_holds_are_refused_with_a_reason() {
+        for kind in [WriterKind::FragmentedMp4, WriterKind::TransportStream] {
+            let new = |tracks: &[Codec]| MediaWriter::new(kind, tracks).unwrap_err();
+            assert!(matches!(new(&[]), MuxRefusal::TrackCount { found: 0, .. }));
+            let many = vec![Codec::MpegAudio; TRACKS_MAX + 1];
+            assert!(matches!(new(&many), MuxRefusal::TrackCount { found: 17, .. }));
+            let refusal = new(&[Codec::MpegAudio, Codec::Mp2t]);
+            assert!(matches!(refusal, MuxRefusal::Codec { track: 1, .. }), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes MPEG transport streams of one programme.
+//!
+//! Units of all tracks are written in the order of their times of decoding, each as a PES packet.
+//! The clock runs [`LEAD`] before decoding; it stands on the first track of pictures, else of
+//! sound, every 40 ms at most, in packets of its own where no unit begins. The tables come every
+//! 100 ms at most, and before each key frame.
+//!
+//! A track that has nothing waits for others, [`WAIT_TICKS`] of media at most; what comes later than
+//! the clock by then is refused. Presentation times are moved by a constant so that decoding, which
+//! comes earlier where pictures are reordered, begins behind the clock's start. Sound costs about
+//! 30 % beside its bytes, as each frame has a PES packet.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3 (packets, PES packets), §2.4.4 (tables), §2.7.2 (interval of the
+//! clock: 100 ms; ETSI TR 101 290 §5.2.2, 2.3: 40 ms), §2.7.5 (DTS).
+//! Does not keep a constant rate, and writes no service information (SDT).
+
+use std::collections::VecDeque;
+
+use super::elementary::Elementary;
+use super::input::{TimedUnit, TrackInput};
+use super::{HELD_BYTES_MAX, WriterKind, check_tracks, refused};
+use crate::tracks::{Codec, TrackMedia};
+use crate::ts::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp, section, section_packets};
+use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND, TS_PACKET_BYTES};
+
+/// Units of PTS and DTS a millisecond.
+const PER_MS: i64 = 90;
+
+/// Time from the clock to decoding: what a decoder buffers.
+const LEAD: i64 = 500 * PER_MS;
+
+/// Largest step of the clock, and of the clock to the next tables.
+const CLOCK_STEP_MAX: i64 = 40 * PER_MS;
+const TABLES_STEP_MAX: i64 = 100 * PER_MS;
+
+/// Gap that is filled with clock references; a longer one is announced as a discontinuity.
+const GAP_MAX: i64 = 10_000 * PER_MS;
+
+/// Media for which a unit waits for a track that has nothing.
+const WAIT_TICKS: i64 = TICKS_PER_SECOND as i64;
+
+/// Media for which pictures wait for those that are presented before them.
+const REORDER_TICKS_MAX: i64 = 2 * TICKS_PER_SECOND as i64;
+
+const PAT_PID: u16 = 0;
+const MAP_PID: u16 = 0x1000;
+const FIRST_PID: u16 = 0x100;
+const PROGRAMME: u16 = 1;
+
+const BYTES_OF_HEADER: usize = 4;
+
+/// A track of the stream.
+#[derive(Debug)]
+struct Track {
+    elementary: Elementary,
+    input: TrackInput,
+    /// Units with their DTS and PTS, before the shift.
+    queue: VecDeque<(i64, i64, TimedUnit)>,
+    queued_bytes: usize,
+    is_video: bool,
+    /// DTS of the last unit that was queued.
+    last: i64,
+    /// Next continuity counter.
+    continuity: u8,
+}
+
+/// Writes the packets of a stream.
+#[derive(Debug)]
+pub struct TsWriter {
+    tracks: Vec<Track>,
+    /// Index of the track with the clock.
+    clock: usize,
+    /// What is added to DTS and PTS; known from the first unit written on.
+    shift: Option<i64>,
+    /// The last clock reference, before the shift.
+    pcr: Option<i64>,
+    /// The last tables' time, before the shift.
+    tables_at: i64,
+    /// Continuity counters of PAT and PMT.
+    counters: [u8; 2],
+    /// Latest presentation time so far, in ticks.
+    newest: Option<i64>,
+}
+
+impl TsWriter {
+    /// A writer of a stream with these tracks.
+    ///
+    /// # Errors
+    /// No tracks or too many; a codec that transport streams do not hold.
+    pub fn new(tracks: &[Codec]) -> Result<TsWriter, MuxRefusal> {
+        const KIND: WriterKind = WriterKind::TransportStream;
+        check_tracks(KIND, tracks)?;
+        let is_video = |codec: &Codec| codec.media() == TrackMedia::Video;
+        let clock = tracks.iter().position(is_video).unwrap_or(0);
+        let track = |(index, codec): (usize, &Codec)| {
+            let elementary = Elementary::of(codec);
+            Ok(Track {
+                elementary: elementary.map_err(|reason| refused(KIND, index, codec, reason))?,
+                input: TrackInput::new(index, codec),
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                is_video: is_video(codec),
+                last: i64::MIN,
+                continuity: 0,
+            })
+        };
+        Ok(TsWriter {
+            tracks: tracks.iter().enumerate().map(track).collect::<Result<_, _>>()?,
+            clock,
+            shift: None,
+            pcr: None,
+            tables_at: i64::MIN / 2,
+            counters: [0; 2],
+            newest: None,
+        })
+    }
+
+    /// Takes the next unit of a track; see [`super::MediaWriter::push`].
+    ///
+    /// # Errors
+    /// The unit is left out, or one of the same track that waited.
+    pub fn push(
+        &mut self,
+        track: usize,
+        unit: AccessUnit,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MuxRefusal> {
+        let tracks = self.tracks.len();
+        let about = self.tracks.get_mut(track).ok_or(MuxRefusal::NoTrack { track, tracks })?;
+        let (bytes, limit) = (unit.bytes.len(), about.elementary.bytes_max());
+        if bytes > limit {
+            return Err(MuxRefusal::TooLarge { track, bytes, limit });
+        }
+        let (time, is_start) = (unit.time, unit.is_start);
+        let Track { input, elementary, .. } = about;
+        input.push(unit, self.newest, |unit, known| elementary.form(unit, is_start, known))?;
+        let ticks = about.input.ticks(time);
+        let newest = self.newest.map_or(ticks, |newest| newest.max(ticks));
+        self.newest = Some(newest);
+        for about in &mut self.tracks {
+            about.input.release_until(about.input.units(newest - REORDER_TICKS_MAX));
+        }
+        let held = |track: &Track| track.input.held_bytes() + track.queued_bytes;
+        if self.tracks.iter().map(held).sum::<usize>() > HELD_BYTES_MAX {
+            return self.write_all(out);
+        }
+        let queued = self.queue_ready();
+        self.write_ready(newest - WAIT_TICKS, out);
+        queued
+    }
+
+    /// Appends all units whose times are known.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        self.write_ready(i64::MAX, out);
+    }
+
+    /// Appends all that waits.
+    pub fn finish(mut self, out: &mut Vec<u8>) {
+        // What is late has nobody to be told any more.
+        let _ = self.write_all(out);
+    }
+
+    /// True if what was appended is a stream that can be played.
+    pub fn ends_whole(&self) -> bool {
+        self.pcr.is_some()
+    }
+
+    fn write_all(&mut self, out: &mut Vec<u8>) -> Result<(), MuxRefusal> {
+        self.tracks.iter_mut().for_each(|track| track.input.release_all());
+        let queued = self.queue_ready();
+        self.write_ready(i64::MAX, out);
+        queued
+    }
+
+    /// Gives the units with known times their DTS. What is late is left out.
+    fn queue_ready(&mut self) -> Result<(), MuxRefusal> {
+        let mut result = Ok(());
+        let pcr = self.pcr.unwrap_or(i64::MIN);
+        for (index, track) in self.tracks.iter_mut().enumerate() {
+            while let Some(unit) = track.input.take() {
+                let lag = track.input.lag();
+                let at_90k = |time: i64| {
+                    // Ticks of 27 MHz are 300 of these units.
+                    track.input.ticks(time).div_euclid(300)
+                };
+                // Never behind the presentation of this unit, or of one that follows it.
+                let decode = at_90k((unit.decode - lag).min(unit.earliest));
+                let (decode, presented) = (decode.max(track.last).max(pcr), at_90k(unit.presented));
+                if decode > presented {
+                    let by_ms = (decode - presented) / PER_MS;
+                    result = Err(MuxRefusal::Late { track: index, by_ms });
+                    continue;
+                }
+                track.last = decode;
+                track.queued_bytes += unit.held_bytes();
+                track.queue.push_back((decode, presented, unit));
+            }
+        }
+        result
+    }
+
+    /// Writes units in the order of decoding, while every track has one. For a track that has none
+    /// those of `until` (in ticks) and before do not wait, unless pictures of it wait for their
+    /// times.
+    fn write_ready(&mut self, until: i64, out: &mut Vec<u8>) {
+        let until = until.div_euclid(300);
+        loop {
+            let heads = self.tracks.iter().enumerate();
+            let heads = heads.filter_map(|(index, track)| Some((track.queue.front()?.0, index)));
+            let Some((decode, index)) = heads.min() else { return };
+            let is_awaited = |track: &Track| {
+                track.queue.is_empty() && (decode > until || track.input.is_waiting())
+            };
+            if self.tracks.iter().any(is_awaited) {
+                return;
+            }
+            let track = &mut self.tracks[index];
+            let (decode, presented, unit) = track.queue.pop_front().expect("it has a head");
+            track.queued_bytes -= unit.held_bytes();
+            self.write_unit(index, (decode, presented), &unit, out);
+        }
+    }
+
+    /// Writes a unit, and before it the clock and the tables that are due.
+    fn write_unit(
+        &mut self,
+        index: usize,
+        (decode, presented): (i64, i64),
+        unit: &TimedUnit,
+        out: &mut Vec<u8>,
+    ) {
+        let now = decode - LEAD;
+        let shift = *self.shift.get_or_insert(-now);
+        let is_key = unit.is_start && self.tracks[index].is_video;
+        self.run_clock(now, out);
+        if is_key && self.tables_at < now {
+            self.write_tables(now, out);
+        }
+        let has_clock = index == self.clock && self.pcr.is_none_or(|pcr| pcr < now);
+        if self.pcr.is_none() && !has_clock {
+            self.write_clock(now, false, out);
+        }
+        if has_clock {
+            self.pcr = Some(now);
+        }
+        let track = &mut self.tracks[index];
+        let pes = PesHeader {
+            stream_id: track.elementary.stream_id,
+            presented: wrapped(presented + shift),
+            decode: wrapped(decode + shift),
+            is_video: track.is_video,
+        };
+        let start = UnitStart {
+            pid: FIRST_PID + index as u16,
+            // Where there are no pictures, play can begin at any frame of sound.
+            is_random_access: is_key || (index == self.clock && !track.is_video),
+            pcr: has_clock.then(|| wrapped(now + shift) * 300),
+        };
+        let head = pes.bytes(unit.bytes.len());
+        write_packets(&start, &head, &unit.bytes, &mut track.continuity, out);
+    }
+
+    /// Lets the clock run to `now`, with references and tables as often as they are due.
+    fn run_clock(&mut self, now: i64, out: &mut Vec<u8>) {
+        match self.pcr {
+            None => self.write_tables(now, out),
+            Some(pcr) if now - pcr > GAP_MAX => {
+                self.write_tables(now, out);
+                self.write_clock(now, true, out);
+            }
+            Some(mut pcr) => {
+                while now - pcr > CLOCK_STEP_MAX {
+                    pcr += CLOCK_STEP_MAX;
+                    self.write_clock(pcr, false, out);
+                    self.write_due_tables(pcr, out);
+                }
+                self.write_due_tables(now, out);
+            }
+        }
+    }
+
+    /// Writes the tables if the clock could be past their interval at the next step.
+    fn write_due_tables(&mut self, now: i64, out: &mut Vec<u8>) {
+        if now - self.tables_at > TABLES_STEP_MAX - CLOCK_STEP_MAX {
+            self.write_tables(now, out);
+        }
+    }
+
+    fn write_clock(&mut self, now: i64, is_discontinuous: bool, out: &mut Vec<u8>) {
+        const DISCONTINUITY: u8 = 0x80;
+        let pcr = wrapped(now + self.shift.expect("it is known")) * 300;
+        let pid = FIRST_PID + self.clock as u16;
+        // A packet without payload has the counter of the one before it (§2.4.3.3).
+        let before = self.tracks[self.clock].continuity.wrapping_sub(1) & 0x0f;
+        let mut packet = clock_packet(pid, before, pcr);
+        packet[5] |= if is_discontinuous { DISCONTINUITY } else { 0 };
+        out.extend(packet);
+        self.pcr = Some(now);
+    }
+
+    fn write_tables(&mut self, now: i64, out: &mut Vec<u8>) {
+        let mut pat = PROGRAMME.to_be_bytes().to_vec();
+        pat.extend((0xe000 | MAP_PID).to_be_bytes());
+        let mut map = (0xe000 | (FIRST_PID + self.clock as u16)).to_be_bytes().to_vec();
+        map.extend([0xf0, 0]);
+        for (track, pid) in self.tracks.iter().zip(FIRST_PID..) {
+            let Elementary { descriptors, .. } = &track.elementary;
+            map.push(track.elementary.stream_type(&track.input.parameters));
+            map.extend((0xe000 | pid).to_be_bytes());
+            map.extend((0xf000 | descriptors.len() as u16).to_be_bytes());
+            map.extend(descriptors);
+        }
+        let [pat_counter, map_counter] = &mut self.counters;
+        section_packets(PAT_PID, &section(0x00, 1, 0, &pat), pat_counter, out);
+        section_packets(MAP_PID, &section(0x02, PROGRAMME, 0, &map), map_counter, out);
+        self.tables_at = now;
+    }
+}
+
+/// A time of 90 kHz in 33 bits.
+fn wrapped(time: i64) -> u64 {
+    time.rem_euclid(TIME_MODULUS as i64) as u64
+}
+
+/// Fields of a PES packet.
+struct PesHeader {
+    stream_id: u8,
+    presented: u64,
+    decode: u64,
+    is_video: bool,
+}
+
+impl PesHeader {
+    /// The header of a packet with so many bytes behind it.
+    fn bytes(&self, payload: usize) -> Vec<u8> {
+        const ALIGNED: u8 = 0x84;
+        let has_decode = self.decode != self.presented;
+        let times = if has_decode { 10 } else { 5 };
+        // The length is left open where it does not fit, which pictures alone may (§2.4.3.7).
+        let length = u16::try_from(3 + times + payload).ok().filter(|_| !self.is_video);
+        let mut bytes = vec![0, 0, 1, self.stream_id];
+        bytes.extend(length.unwrap_or(0).to_be_bytes());
+        bytes.extend([ALIGNED, if has_decode { 0xc0 } else { 0x80 }, times as u8]);
+        let fields = bytes.len();
+        bytes.resize(fields + times, 0);
+        put_timestamp(&mut bytes[fields..], if has_decode { 0x30 } else { 0x20 }, self.presented);
+        if has_decode {
+            put_timestamp(&mut bytes[fields + 5..], 0x10, self.decode);
+        }
+        bytes
+    }
+}
+
+/// Fields of the first packet of a unit.
+struct UnitStart {
+    pid: u16,
+    is_random_access: bool,
+    /// Clock reference, in ticks.
+    pcr: Option<u64>,
+}
+
+/// Writes a PES packet, `head` and `body`, in packets; the last is filled up by its adaptation
+/// field.
+fn write_packets(
+    start: &UnitStart,
+    head: &[u8],
+    mut body: &[u8],
+    continuity: &mut u8,
+    out: &mut Vec<u8>,
+) {
+    const RANDOM_ACCESS: u8 = 0x40;
+    const HAS_PCR: u8 = 0x10;
+    const UNIT_START: u16 = 0x4000;
+    let mut head = head;
+    let mut is_first = true;
+    while !(head.is_empty() && body.is_empty()) {
+        let mut packet = [0xff; TS_PACKET_BYTES];
+        let has_pcr = is_first && start.pcr.is_some();
+        let flags = if is_first && start.is_random_access { RANDOM_ACCESS } else { 0 }
+            | if has_pcr { HAS_PCR } else { 0 };
+        // Its length, flags and clock reference.
+        let needed = match (flags, has_pcr) {
+            (0, _) => 0,
+            (_, false) => 2,
+            (_, true) => 8,
+        };
+        let left = head.len() + body.len();
+        let sent = left.min(TS_PACKET_BYTES - BYTES_OF_HEADER - needed);
+        let field = TS_PACKET_BYTES - BYTES_OF_HEADER - sent;
+        let unit_start = if is_first { UNIT_START } else { 0 };
+        let [high, low] = (unit_start | start.pid).to_be_bytes();
+        let control = if field > 0 { 0x30 } else { 0x10 };
+        packet[..4].copy_from_slice(&[0x47, high, low, control | *continuity]);
+        if field > 0 {
+            packet[4] = (field - 1) as u8;
+        }
+        if field > 1 {
+            packet[5] = flags;
+        }
+        if let Some(pcr) = start.pcr.filter(|_| has_pcr) {
+            put_pcr(&mut packet, pcr);
+        }
+        let payload = &mut packet[BYTES_OF_HEADER + field..];
+        let (from_head, rest) = head.split_at(head.len().min(sent));
+        let (from_body, others) = body.split_at(sent - from_head.len());
+        payload[..from_head.len()].copy_from_slice(from_head);
+        payload[from_head.len()..].copy_from_slice(from_body);
+        (head, body) = (rest, others);
+        out.extend(packet);
+        *continuity = (*continuity + 1) & 0x0f;
+        is_first = false;
+    }
+}
