@@ -95,6 +95,8 @@ pub enum ClientSetting {
     Length,
     /// `pause` of a play.
     Pause,
+    /// `output` of a play.
+    Output,
     /// `sessions` of a load.
     Sessions,
     /// `length` of a load.
@@ -117,6 +119,7 @@ impl fmt::Display for ClientSetting {
             ClientSetting::Url => "URL",
             ClientSetting::Length => "length",
             ClientSetting::Pause => "pause",
+            ClientSetting::Output => "output",
             ClientSetting::Sessions => "sessions",
             ClientSetting::Seconds => "measured time",
             ClientSetting::Ramp => "ramp",

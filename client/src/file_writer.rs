@@ -110,7 +110,8 @@ fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>) -> io::Result<()> {
     file.flush()
 }
 
-fn failed(call: &'static str, object: &Path, source: io::Error) -> Error {
+/// The error of a call on a file.
+pub(super) fn failed(call: &'static str, object: &Path, source: io::Error) -> Error {
     Error::Host { call, object: object.display().to_string(), source }
 }
 

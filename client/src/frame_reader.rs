@@ -76,13 +76,19 @@ impl UnexpectedFrames {
     }
 }
 
+/// Where the frames of a stream go.
+pub(crate) struct FrameRoute<S> {
+    pub(crate) channels: ChannelPair,
+    pub(crate) sink: S,
+    pub(crate) rtcp: mpsc::Sender<Vec<u8>>,
+}
+
 /// The task's state.
 pub(crate) struct FrameReader<S> {
     pub(crate) stream: OwnedReadHalf,
     pub(crate) demultiplexer: StreamDemultiplexer,
-    pub(crate) channels: ChannelPair,
-    pub(crate) sink: S,
-    pub(crate) rtcp: mpsc::Sender<Vec<u8>>,
+    /// One a stream.
+    pub(crate) routes: Vec<FrameRoute<S>>,
     pub(crate) replies: mpsc::Sender<Reply>,
     pub(crate) unexpected: Arc<UnexpectedFrames>,
     pub(crate) pace: ReadPace,
@@ -119,8 +125,10 @@ impl<S: PacketSink> FrameReader<S> {
                     Err(error) => Err(NoReply::broke(&error)),
                 }
             });
-            while !self.sink.flush() {
-                sleep(FULL_WAIT).await;
+            for route in &mut self.routes {
+                while !route.sink.flush() {
+                    sleep(FULL_WAIT).await;
+                }
             }
             match read {
                 // More may be there.
@@ -144,14 +152,20 @@ impl<S: PacketSink> FrameReader<S> {
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         let at = Instant::now();
-        let FrameReader { demultiplexer, channels, sink, rtcp, replies, unexpected, .. } = self;
+        let FrameReader { demultiplexer, routes, replies, unexpected, .. } = self;
         demultiplexer.feed(bytes, |part| match part {
-            StreamPart::Frame { channel, data } if channel == channels.rtp => sink.take(data, at),
-            // A reporter that is behind misses a report, and the next makes up for it.
-            StreamPart::Frame { channel, data } if channel == channels.rtcp => {
-                let _ = rtcp.try_send(data.to_vec());
+            StreamPart::Frame { channel, data } => {
+                let is_its = |route: &&mut FrameRoute<S>| {
+                    let ChannelPair { rtp, rtcp } = route.channels;
+                    channel == rtp || channel == rtcp
+                };
+                match routes.iter_mut().find(is_its) {
+                    Some(route) if channel == route.channels.rtp => route.sink.take(data, at),
+                    // A reporter that is behind misses a report, and the next makes up for it.
+                    Some(route) => drop(route.rtcp.try_send(data.to_vec())),
+                    None => unexpected.note(channel),
+                }
             }
-            StreamPart::Frame { channel, .. } => unexpected.note(channel),
             // More replies than requests: those beyond the queue are nobody's.
             StreamPart::Reply(reply) => drop(replies.try_send(reply)),
         })

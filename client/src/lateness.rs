@@ -18,11 +18,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use wire::mp2t::CLOCK_RATE_HZ;
+
 use crate::verdict::LatenessMs;
 
 /// Lateness of all packets of a stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lateness {
+    scale: TimeScale,
     /// Packets by lateness in bins, of the clocks that have ended.
     ended: BTreeMap<i64, u64>,
     max_ns_ended: i64,
@@ -31,9 +34,17 @@ pub(super) struct Lateness {
     drift_ppm: Option<f64>,
 }
 
+/// Nanoseconds of RTP timestamps, as a fraction in its lowest terms.
+#[derive(Debug, Clone, Copy)]
+struct TimeScale {
+    ns: i64,
+    stamps: i64,
+}
+
 /// One clock: from a PLAY to the next pause.
 #[derive(Debug)]
 struct Clock {
+    scale: TimeScale,
     began: Instant,
     stamps: UnwrappedTimestamps,
     /// Packets by transit in bins.
@@ -75,17 +86,38 @@ pub(super) struct LatenessFigures {
     pub(super) late: u64,
 }
 
+impl Default for Lateness {
+    /// That of a stream by the clock of MP2T.
+    fn default() -> Lateness {
+        Lateness::new(CLOCK_RATE_HZ)
+    }
+}
+
 impl Lateness {
+    /// That of a stream whose RTP clock has this rate, which is not 0.
+    pub(super) fn new(clock_rate_hz: u32) -> Lateness {
+        Lateness {
+            scale: TimeScale::new(clock_rate_hz),
+            ended: BTreeMap::new(),
+            max_ns_ended: 0,
+            media_stamps_ended: 0,
+            clock: None,
+            drift_ppm: None,
+        }
+    }
+
     /// Counts a packet that arrived for the first time.
     pub(super) fn arrived(&mut self, timestamp: u32, arrival: Instant) {
-        let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
+        let scale = self.scale;
+        let clock = self.clock.get_or_insert_with(|| Clock::new(scale, timestamp, arrival));
         clock.arrived(timestamp, arrival);
         clock.count();
     }
 
     /// Notes a packet outside the measured time: it may be the earliest, and is in no figure.
     pub(super) fn passed(&mut self, timestamp: u32, arrival: Instant) {
-        let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
+        let scale = self.scale;
+        let clock = self.clock.get_or_insert_with(|| Clock::new(scale, timestamp, arrival));
         clock.arrived(timestamp, arrival);
     }
 
@@ -198,9 +230,21 @@ impl Lateness {
     }
 }
 
+impl TimeScale {
+    fn new(clock_rate_hz: u32) -> TimeScale {
+        let rate = i64::from(clock_rate_hz.max(1));
+        let (mut common, mut rest) = (NS_PER_SECOND, rate);
+        while rest != 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        TimeScale { ns: NS_PER_SECOND / common, stamps: rate / common }
+    }
+}
+
 impl Clock {
-    fn new(timestamp: u32, arrival: Instant) -> Clock {
+    fn new(scale: TimeScale, timestamp: u32, arrival: Instant) -> Clock {
         Clock {
+            scale,
             began: arrival,
             stamps: UnwrappedTimestamps { last: timestamp, at: 0, min: 0, max: 0 },
             bins: BTreeMap::new(),
@@ -215,7 +259,8 @@ impl Clock {
         let stamp = self.stamps.unwrap(timestamp);
         let passed = arrival.saturating_duration_since(self.began);
         let passed_ns = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
-        let transit_ns = passed_ns.saturating_sub(stamp.saturating_mul(NS_PER_9_STAMPS) / 9);
+        let transit_ns =
+            passed_ns.saturating_sub(stamp.saturating_mul(self.scale.ns) / self.scale.stamps);
         self.min_ns = self.min_ns.min(transit_ns);
         self.last_ns = transit_ns;
         self.drift.note(passed, transit_ns);
@@ -277,8 +322,7 @@ fn nanoseconds(ns: i64) -> Duration {
 /// A packet is late beyond this bound, which the server's pacing is held to.
 pub(super) const LATE: Duration = Duration::from_millis(25);
 
-/// The RTP clock of MP2T runs at 90 kHz (RFC 2250 §2): nine of its units are 100 µs.
-const NS_PER_9_STAMPS: i64 = 100_000;
+const NS_PER_SECOND: i64 = 1_000_000_000;
 const BIN_NS: i64 = 50_000;
 /// 20 s to either side of the first packet.
 const BINS_MAX: i64 = 400_000;

@@ -9,17 +9,20 @@
 //!
 //! A packet of a play goes from the kernel to `receive_thread` (a thread of its own), through the
 //! one receiver of RTP ([`rtp_receiver`]) into the statistics and, where a file is wanted, in order
-//! to `file_writer` (another thread). `rtsp_connection` exchanges RTSP, `rtcp_reporter` RTCP;
-//! `play_session` runs the play, and `verdict` has the result.
+//! to `file_writer` (another thread). Packets of a track go to its depayloader (`track_receiver`),
+//! and access units through `track_queue` and `track_muxer` into the file. `rtsp_connection`
+//! exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play, and `verdict` has the
+//! result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 9112.
-//! Does not decode, play more than one stream, or use TLS, proxies, cookies or redirections.
+//! Does not decode, or use TLS, proxies, cookies or redirections.
 
 #![forbid(unsafe_code)]
 
 mod channel_rtcp;
 mod client_session;
 mod control_writer;
+mod decode_order;
 mod demultiplexer;
 mod download;
 mod error;
@@ -30,7 +33,9 @@ pub mod load;
 mod media_names;
 mod multicast;
 mod play;
+mod play_consumer;
 mod play_session;
+mod play_verdict;
 mod plural;
 mod random;
 mod read_pace;
@@ -40,6 +45,10 @@ pub mod rtp_receiver;
 mod rtsp_connection;
 mod socket_pair;
 mod stream_setup;
+mod track_file;
+mod track_muxer;
+mod track_queue;
+mod track_receiver;
 mod transport;
 mod tunnel;
 mod verdict;
@@ -61,8 +70,12 @@ pub use frame_reader::{FrameBatch, FrameQueue};
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
 pub use random::{random_cname, random_u32};
+pub use track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
+pub use track_queue::{Ended, TrackEvent, TrackQueue};
 pub use transport::{StreamTransport, TransportChoice};
-pub use verdict::{AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, Verdict};
+pub use verdict::{
+    AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, TrackVerdict, Verdict,
+};
 
 /// Protocol of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

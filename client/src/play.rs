@@ -9,18 +9,27 @@
 //! Does not seek or change the range while it plays.
 
 use std::future::pending;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use media::depayload::Depayloader;
+use media::mux::WriterKind;
+use wire::mp2t::ENCODING_NAME;
+use wire::rtsp::client::DescribedSession;
 use wire::rtsp::{NptRange, NptStart};
+use wire::sdp::TrackOffer;
 
 use super::file_writer::FileWriter;
-use super::play_session::{PlaySession, ReceiverTasks};
-use super::receive_thread::{AnnouncedSender, ReceiveThread};
+use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
+use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
-use super::stream_setup::set_up_stream;
+use super::stream_setup::set_up_streams;
+use super::track_file::TrackFile;
+use super::track_queue::TrackQueue;
+use super::track_receiver::TrackReceiver;
 use super::transport::{StreamTransport, TransportChoice};
 use super::verdict::Verdict;
 use crate::error::{ClientSetting, Error};
@@ -33,7 +42,8 @@ pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Play {
     /// `rtsp://HOST:PORT/PATH`.
     pub url: String,
-    /// Write the transport stream to this file; one that is there is replaced.
+    /// Write the transport stream to this file, or the tracks to this MP4 or transport stream, by
+    /// the end of its name; one that is there is replaced.
     pub output: Option<PathBuf>,
     /// Start in normal play time; the beginning where none is given.
     pub start: Option<Duration>,
@@ -136,30 +146,118 @@ async fn play_by(
     session.play_to_end(range, equipment, stop, progress).await
 }
 
+/// A stream of a description that is played.
+struct ChosenStream {
+    url: String,
+    offer: TrackOffer,
+    /// None of a transport stream.
+    depayloader: Option<Depayloader>,
+}
+
 /// Sends DESCRIBE and SETUP.
 async fn prepare(
     options: Play,
     transport: StreamTransport,
 ) -> Result<(PlaySession, ReceiverTasks), Error> {
     let mut control = RtspConnection::open(&options.url, transport).await?;
-    let described = control.describe().await?;
-    let stream = set_up_stream(&mut control, transport).await?;
-    // Not before: a server that refuses must not cost a file that is there.
-    let output = options.output.as_deref().map(FileWriter::create).transpose()?;
-    let payload_type = described.offer.payload_type;
-    let sender = AnnouncedSender { host: stream.host, ssrc: stream.reply.ssrc, payload_type };
-    let receiving = ReceiveThread::start(stream.input, sender, output)?;
-    let reporter = RtcpReporter::new(stream.rtcp, receiving.shared());
-    let equipment = ReceiverTasks {
-        receiving,
-        reporter,
-        transport,
-        place: stream.place,
-        unexpected_frames: stream.unexpected_frames,
-        buffer_bytes: stream.buffer_bytes,
-    };
+    let described = control.describe_session().await?;
     let duration = described.offer.duration;
-    Ok((PlaySession::new(options, control, &stream.reply, duration), equipment))
+    let chosen = choose(&control, described)?;
+    let is_presentation = chosen.iter().any(|stream| stream.depayloader.is_some());
+    let kind = match &options.output {
+        Some(path) if is_presentation => Some(writer_kind(path)?),
+        _ => None,
+    };
+    let urls: Vec<_> = chosen.iter().map(|stream| stream.url.clone()).collect();
+    let setups = set_up_streams(&mut control, transport, &urls).await?;
+    let (sinks, queue) = TrackQueue::new(chosen.len());
+    let mut sinks = sinks.into_iter();
+    let rates = chosen.iter().map(|stream| stream.offer.clock_rate_hz).collect();
+    // Not before: a server that refuses must not cost a file that is there.
+    let (mut plain_file, mut track_file) = (None, None);
+    if let Some(path) = options.output.as_deref() {
+        match kind {
+            Some(kind) => track_file = Some(TrackFile::create(path, kind, queue, rates)?),
+            None => plain_file = Some(FileWriter::create(path)?),
+        }
+    }
+    let mut streams = Vec::with_capacity(setups.len());
+    let mut first_reply = None;
+    let mut unexpected_frames = Arc::default();
+    for (stream, set_up) in chosen.into_iter().zip(setups) {
+        let ChosenStream { url, offer, depayloader } = stream;
+        let sink = sinks.next().filter(|_| track_file.is_some());
+        let track = depayloader.is_some().then(|| offer.format_name());
+        let format = match depayloader {
+            None => StreamFormat::TransportStream(plain_file.take()),
+            Some(depayloader) => {
+                let is_video = offer.media == "video";
+                StreamFormat::Track(Box::new(TrackReceiver::new(depayloader, is_video, sink)))
+            }
+        };
+        let TrackOffer { payload_type, clock_rate_hz, .. } = offer;
+        let ssrc = set_up.reply.ssrc;
+        let sender = AnnouncedSender { host: set_up.host, ssrc, payload_type, clock_rate_hz };
+        let receiving = ReceiveThread::start(set_up.input, sender, format)?;
+        let reporter = RtcpReporter::new(set_up.rtcp, receiving.shared());
+        unexpected_frames = set_up.unexpected_frames;
+        first_reply.get_or_insert(set_up.reply);
+        streams.push(StreamTasks {
+            receiving,
+            reporter,
+            url,
+            track,
+            clock_rate_hz,
+            place: set_up.place,
+            buffer_bytes: set_up.buffer_bytes,
+        });
+    }
+    let reply = first_reply.expect("a description has a stream");
+    let equipment = ReceiverTasks { streams, transport, unexpected_frames, track_file };
+    Ok((PlaySession::new(options, control, &reply, duration), equipment))
+}
+
+/// Chooses the streams to play: the transport stream, where one is offered, else all tracks.
+fn choose(
+    control: &RtspConnection,
+    described: DescribedSession,
+) -> Result<Vec<ChosenStream>, Error> {
+    let DescribedSession { offer, stream_urls } = described;
+    let mut all: Vec<_> = offer.tracks.into_iter().zip(stream_urls).collect();
+    let is_stream = |offer: &TrackOffer| offer.encoding.eq_ignore_ascii_case(ENCODING_NAME);
+    if let Some(at) = all.iter().position(|(offer, _)| is_stream(offer)) {
+        let (offer, url) = all.swap_remove(at);
+        return Ok(vec![ChosenStream { url, offer, depayloader: None }]);
+    }
+    let mut refusals = offer.left_out;
+    let mut chosen = Vec::with_capacity(all.len());
+    for (offer, url) in all {
+        match Depayloader::new(&offer) {
+            Ok(depayloader) => {
+                chosen.push(ChosenStream { url, offer, depayloader: Some(depayloader) });
+            }
+            Err(refusal) => refusals.push(refusal.to_string()),
+        }
+    }
+    // A verdict on a part of what is offered would be none.
+    match refusals.is_empty() || !chosen.is_empty() && is_metadata(&refusals) {
+        true => Ok(chosen),
+        false => Err(control.fault("DESCRIBE", refusals.join("; "))),
+    }
+}
+
+/// True where only streams that are neither pictures nor sound were refused.
+fn is_metadata(refusals: &[String]) -> bool {
+    refusals.iter().all(|text| !text.starts_with("video ") && !text.starts_with("audio "))
+}
+
+/// The kind of file that an output of tracks is.
+fn writer_kind(path: &Path) -> Result<WriterKind, Error> {
+    WriterKind::of_name(path).map_err(|refusal| Error::Setting {
+        setting: ClientSetting::Output,
+        found: path.display().to_string(),
+        cure: refusal.to_string(),
+    })
 }
 
 /// Checks the settings and makes the range to ask for.

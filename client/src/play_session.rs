@@ -2,64 +2,76 @@
 //! Runs a play: PLAY, keep-alives, a pause, any kind of end, and the verdict.
 //!
 //! One task waits for five things at once: BYE, the end of the RTSP connection, the caller's stop,
-//! the clock, and RTCP. A thread of its own receives the packets; this task only reads its
-//! statistics.
+//! the clock, and RTCP. A thread a stream receives the packets; this task only reads its
+//! statistics. A transport stream is one stream, and a presentation has one a track.
 //!
 //! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive), Appendix B (a pause leaves no gap); RFC 3550
 //! §6.6.
 //! Does not begin again after the connection is lost.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until, timeout};
-use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::Reception;
-use wire::rtsp::client::SetupReply;
+use wire::rtsp::client::{SetupReply, StreamStart};
 use wire::rtsp::{NptRange, NptStart};
 
 use super::frame_reader::UnexpectedFrames;
-use super::lateness::LATE;
 use super::play::{Play, PlayProgress, Stop};
-use super::receive_thread::{Command, ReceiveResult, ReceiveThread, StreamStats};
+use super::play_verdict::EndedStream;
+use super::receive_thread::{Command, ReceiveThread, StreamStats};
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
+use super::track_file::TrackFile;
 use super::transport::StreamTransport;
-use super::verdict::{
-    AnnouncedStream, MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, Verdict,
-};
+use super::verdict::{AnnouncedStream, PlayEnd, SHORT_S_MAX, Verdict};
 use crate::error::Error;
 
-/// The receiving thread and the reporter of a play.
+/// The streams of a play, and what they share.
 pub(super) struct ReceiverTasks {
+    pub(super) streams: Vec<StreamTasks>,
+    pub(super) transport: StreamTransport,
+    pub(super) unexpected_frames: Arc<UnexpectedFrames>,
+    pub(super) track_file: Option<TrackFile>,
+}
+
+/// The receiving thread and the reporter of a stream.
+pub(super) struct StreamTasks {
     pub(super) receiving: ReceiveThread,
     pub(super) reporter: RtcpReporter,
-    pub(super) transport: StreamTransport,
+    /// URL of its SETUP.
+    pub(super) url: String,
+    /// Its format as the description names it; none of a transport stream.
+    pub(super) track: Option<String>,
+    pub(super) clock_rate_hz: u32,
     /// Place where packets are expected, for messages.
     pub(super) place: String,
-    pub(super) unexpected_frames: Arc<UnexpectedFrames>,
     pub(super) buffer_bytes: usize,
 }
 
 /// A session being played.
 pub(super) struct PlaySession {
-    options: Play,
+    pub(super) options: Play,
     control: RtspConnection,
-    place: String,
     session_timeout: Duration,
-    announced: AnnouncedStream,
+    pub(super) announced: AnnouncedStream,
     /// Length of the stream by its description.
-    described: Option<Duration>,
+    pub(super) described: Option<Duration>,
     /// True where the last answer to PLAY has a range without an end.
-    is_open: bool,
+    pub(super) is_open: bool,
     /// Length of the announced range.
     media_total: Option<Duration>,
-    /// The RTP timestamp at the end of the announced range.
-    end_timestamp: Option<u32>,
+    /// The RTP timestamp at the end of the announced range, of each stream.
+    end_timestamps: Vec<Option<u32>>,
     stage: PlayStage,
-    pauses: u32,
+    pub(super) pauses: u32,
     /// Times of the first answer to PLAY and of the last.
-    began: Instant,
+    pub(super) began: Instant,
     resumed: Instant,
     keep_alive_at: Instant,
     /// Time at which enough was played.
@@ -84,13 +96,12 @@ impl PlaySession {
         PlaySession {
             options,
             control,
-            place: String::new(),
             session_timeout: set_up.timeout,
             announced: AnnouncedStream { session_timeout_s, ..AnnouncedStream::default() },
             described,
             is_open: false,
             media_total: None,
-            end_timestamp: None,
+            end_timestamps: Vec::new(),
             stage: PlayStage::Playing { pause_at: None },
             pauses: 0,
             began: now,
@@ -108,55 +119,79 @@ impl PlaySession {
         stop: &mut Stop,
         progress: &mut impl FnMut(&PlayProgress),
     ) -> Result<Verdict, Error> {
-        let ReceiverTasks { receiving, reporter, transport, place, .. } = equipment;
-        self.place = place;
+        let ReceiverTasks { streams, transport, unexpected_frames, track_file } = equipment;
         let end = tokio::select! {
-            end = self.run(range, &receiving, &reporter, stop, progress) => end,
-            never = reporter.exchange() => match never {},
+            end = self.run(range, &streams, track_file.as_ref(), stop, progress) => end,
+            never = exchange(&streams) => match never {},
         };
         tokio::select! {
-            () = self.leave(&reporter, &receiving) => {}
-            never = reporter.exchange() => match never {},
+            () = self.leave(&streams) => {}
+            never = exchange(&streams) => match never {},
         }
-        let stats = receiving.shared();
-        let ended = receiving.stop().await;
-        let (end, result) = (end?, ended?);
-        let stats = super::receive_thread::lock(&stats);
-        let (unexpected_frames, unexpected_channel) = equipment.unexpected_frames.seen();
+        let mut ended = Vec::with_capacity(streams.len());
+        for stream in streams {
+            let StreamTasks {
+                receiving, reporter, url: _, track, clock_rate_hz, buffer_bytes, ..
+            } = stream;
+            let stats = receiving.shared();
+            let reports_sent = reporter.sent();
+            drop(reporter);
+            let result = receiving.stop().await;
+            ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
+        }
+        let file = match track_file {
+            // The queue has ended with the threads.
+            Some(file) => Some(file.finish().await?),
+            None => None,
+        };
+        let end = end?;
+        let mut streams = Vec::with_capacity(ended.len());
+        for (stats, result, track, clock_rate_hz, buffer_bytes, reports_sent) in ended {
+            let result = result?;
+            streams.push(EndedStream {
+                stats,
+                result,
+                track,
+                clock_rate_hz,
+                buffer_bytes,
+                reports_sent,
+            });
+        }
+        let (unexpected_frames, unexpected_channel) = unexpected_frames.seen();
         Ok(Verdict {
             transport,
-            receive_buffer_bytes: equipment.buffer_bytes,
             unexpected_frames,
             unexpected_channel,
-            ..self.verdict(end, &stats, &result, reporter.sent())
+            ..self.verdict(end, &streams, file)
         })
     }
 
     /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
-    async fn leave(&mut self, reporter: &RtcpReporter, receiving: &ReceiveThread) {
+    async fn leave(&mut self, streams: &[StreamTasks]) {
         let leave_session = async {
-            reporter.leave().await;
+            for stream in streams {
+                stream.reporter.leave().await;
+            }
             self.control.ask("TEARDOWN", |client| client.teardown()).await
         };
         let is_answered = matches!(timeout(LEAVE_WAIT, leave_session).await, Ok(Ok(_)));
-        let has_sent_bye = receiving.stats().rtcp.has_sent_bye;
-        if is_answered && !has_sent_bye {
+        if is_answered && !has_sent_bye(streams) {
             // BYE carries the number of packets sent; packets under way are still received.
-            let _ = timeout(SETTLE, reporter.bye.notified()).await;
-            settle(receiving).await;
+            let _ = timeout(SETTLE, byes(streams)).await;
+            settle(streams).await;
         }
     }
 
     async fn run(
         &mut self,
         range: NptRange,
-        receiving: &ReceiveThread,
-        reporter: &RtcpReporter,
+        streams: &[StreamTasks],
+        file: Option<&TrackFile>,
         stop: &mut Stop,
         progress: &mut impl FnMut(&PlayProgress),
     ) -> Result<PlayEnd, Error> {
         tokio::select! {
-            begun = self.begin(range, receiving) => begun?,
+            begun = self.begin(range, streams, file) => begun?,
             () = &mut *stop => return Ok(PlayEnd::Stopped),
         }
         let mut check_at = Instant::now();
@@ -164,41 +199,53 @@ impl PlaySession {
             let due = self.due(check_at);
             tokio::select! {
                 () = &mut *stop => return Ok(PlayEnd::Stopped),
-                () = reporter.bye.notified() => {
-                    settle(receiving).await;
+                () = byes(streams) => {
+                    settle(streams).await;
                     return Ok(PlayEnd::Bye);
                 }
                 found = self.control.closed() => {
-                    return Ok(closed_or_bye(reporter, receiving, found).await);
+                    return Ok(closed_or_bye(streams, found).await);
                 }
                 () = sleep_until(due.into()) => {}
             }
             let now = Instant::now();
             if now >= check_at {
                 check_at = now + CHECK_EVERY;
-                progress(&self.progress(&receiving.stats(), now));
-                if let Some(end) = self.end_reason(&receiving.stats(), now)? {
+                progress(&self.progress(streams, now));
+                if file.is_some_and(TrackFile::is_broken) {
+                    // It gives its reason when it is finished.
+                    return Ok(PlayEnd::Stopped);
+                }
+                if let Some(end) = self.end_reason(streams, now)? {
                     return Ok(end);
                 }
             }
             let sent = tokio::select! {
-                sent = self.send_due_requests(now, receiving) => sent,
+                sent = self.send_due_requests(now, streams) => sent,
                 // A late answer is not mistaken for that to TEARDOWN: it has another CSeq.
                 () = &mut *stop => return Ok(PlayEnd::Stopped),
             };
             match sent {
                 Ok(()) => {}
-                Err(_) if receiving.stats().rtcp.has_sent_bye => return Ok(PlayEnd::Bye),
+                Err(_) if has_sent_bye(streams) => return Ok(PlayEnd::Bye),
                 Err(error) => {
-                    return Ok(closed_or_bye(reporter, receiving, error.to_string()).await);
+                    return Ok(closed_or_bye(streams, error.to_string()).await);
                 }
             }
         }
     }
 
     /// Sends the first PLAY.
-    async fn begin(&mut self, range: NptRange, receiving: &ReceiveThread) -> Result<(), Error> {
-        self.play(Some(range), receiving).await?;
+    async fn begin(
+        &mut self,
+        range: NptRange,
+        streams: &[StreamTasks],
+        file: Option<&TrackFile>,
+    ) -> Result<(), Error> {
+        let starts = self.play(Some(range), streams).await?;
+        if let Some(file) = file {
+            file.begin_at(starts.iter().map(|start| start.timestamp).collect());
+        }
         self.began = self.resumed;
         self.keep_alive_at = self.began + self.keep_alive_every();
         let at = self.options.pause.map(|(at, _)| self.began + at);
@@ -211,36 +258,44 @@ impl PlaySession {
         Ok(())
     }
 
-    /// Sends PLAY; its packets are on a new clock.
+    /// Sends PLAY; its packets are on a new clock. Returns where each stream starts.
     async fn play(
         &mut self,
         range: Option<NptRange>,
-        receiving: &ReceiveThread,
-    ) -> Result<(), Error> {
-        receiving.command(Command::Hold);
+        streams: &[StreamTasks],
+    ) -> Result<Vec<StreamStart>, Error> {
+        for stream in streams {
+            stream.receiving.command(Command::Hold);
+        }
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         self.resumed = Instant::now();
-        let started = self.control.client.started(&reply);
-        let started = started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
-        receiving.command(Command::Begin { sequence: started.sequence });
+        let urls: Vec<_> = streams.iter().map(|stream| stream.url.clone()).collect();
+        let started = self.control.client.streams_started(&reply, &urls);
+        let (started, starts) =
+            started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
+        for (stream, start) in streams.iter().zip(&starts) {
+            stream.receiving.command(Command::Begin { sequence: start.sequence });
+        }
         if self.pauses == 0 {
             self.announced.sequence = started.sequence;
             self.announced.timestamp = started.timestamp;
         }
-        let Some(range) = started.range else { return Ok(()) };
+        let Some(range) = started.range else { return Ok(starts) };
         self.announced.range = Some(range.to_string());
         self.is_open = range.end.is_none();
-        let NptStart::At(from) = range.start else { return Ok(()) };
+        let NptStart::At(from) = range.start else { return Ok(starts) };
         let length = range.end.map(|end| end.saturating_sub(from));
         if self.pauses == 0 {
             self.media_total = length;
         }
-        self.end_timestamp = started.timestamp.zip(length).map(|(timestamp, length)| {
-            let stamps = length.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000;
+        let end_timestamp = |(stream, start): (&StreamTasks, &StreamStart)| {
+            let (timestamp, length) = start.timestamp.zip(length)?;
+            let stamps = length.as_nanos() * u128::from(stream.clock_rate_hz) / 1_000_000_000;
             // Modulo 2^32, as timestamps are.
-            timestamp.wrapping_add(stamps as u32)
-        });
-        Ok(())
+            Some(timestamp.wrapping_add(stamps as u32))
+        };
+        self.end_timestamps = streams.iter().zip(&starts).map(end_timestamp).collect();
+        Ok(starts)
     }
 
     /// Time of the next check.
@@ -257,19 +312,21 @@ impl PlaySession {
     async fn send_due_requests(
         &mut self,
         now: Instant,
-        receiving: &ReceiveThread,
+        streams: &[StreamTasks],
     ) -> Result<(), Error> {
         match self.stage {
             PlayStage::Playing { pause_at: Some(at) } if now >= at => {
                 self.control.ask("PAUSE", |client| client.pause()).await?;
-                receiving.command(Command::Pause);
+                for stream in streams {
+                    stream.receiving.command(Command::Pause);
+                }
                 let since = Instant::now();
                 let rest = self.options.pause.map_or(Duration::ZERO, |(_, rest)| rest);
                 self.stage = PlayStage::Paused { since, until: since + rest };
                 self.pauses += 1;
             }
             PlayStage::Paused { since, until } if now >= until => {
-                self.play(None, receiving).await?;
+                self.play(None, streams).await?;
                 let rested = self.resumed - since;
                 self.leave_at = self.leave_at.map(|at| at + rested);
                 self.stage = PlayStage::Playing { pause_at: None };
@@ -288,8 +345,12 @@ impl PlaySession {
     }
 
     /// Returns the reason of an end that the server has not signalled.
-    fn end_reason(&self, stats: &StreamStats, now: Instant) -> Result<Option<PlayEnd>, Error> {
-        if stats.is_output_broken || !stats.is_receiving {
+    fn end_reason(&self, streams: &[StreamTasks], now: Instant) -> Result<Option<PlayEnd>, Error> {
+        let is_broken = |stream: &StreamTasks| {
+            let stats = stream.receiving.stats();
+            stats.is_output_broken || !stats.is_receiving
+        };
+        if streams.iter().any(is_broken) {
             // The thread gives its reason when it is stopped.
             return Ok(Some(PlayEnd::Stopped));
         }
@@ -299,166 +360,139 @@ impl PlaySession {
         if self.leave_at.is_some_and(|at| now >= at) {
             return Ok(Some(PlayEnd::Length));
         }
-        let last = stats.packets.last.map_or(self.resumed, |last| last.max(self.resumed));
-        let quiet = now.saturating_duration_since(last);
-        let is_complete = self.short_s(stats).is_some_and(|short| short <= SHORT_S_MAX);
+        let lasts = streams.iter().filter_map(|stream| stream.receiving.stats().packets.last);
+        let heard = lasts.max();
+        let quiet = now
+            .saturating_duration_since(heard.map_or(self.resumed, |last| last.max(self.resumed)));
+        let shorts = (0..streams.len()).map(|index| self.short_s(streams, index));
+        let is_complete = shorts.into_iter().all(|short| short.is_some_and(|s| s <= SHORT_S_MAX));
         if quiet >= QUIET && is_complete {
             return Ok(Some(PlayEnd::Quiet));
         }
         if quiet < SILENCE {
             return Ok(None);
         }
-        match stats.packets.last {
+        match heard {
             Some(_) => Ok(Some(PlayEnd::Silent { seconds: quiet.as_secs() })),
-            None => Err(self.no_packet_error(stats)),
+            None => Err(self.no_packet_error(streams)),
         }
     }
 
-    fn no_packet_error(&self, stats: &StreamStats) -> Error {
-        let mut found = format!("no packet came {} in {} s", self.place, SILENCE.as_secs());
-        match stats.packets.unexpected_from {
+    fn no_packet_error(&self, streams: &[StreamTasks]) -> Error {
+        let places: Vec<_> = streams.iter().map(|stream| stream.place.as_str()).collect();
+        let (seconds, place) = (SILENCE.as_secs(), places.join(" or "));
+        let mut found = format!("no packet came {place} in {seconds} s");
+        let (mut foreign, mut malformed, mut from) = (0, 0, None);
+        for stream in streams {
+            let stats = stream.receiving.stats();
+            foreign += stats.packets.unexpected_source;
+            malformed += stats.packets.malformed;
+            from = from.or(stats.packets.unexpected_from);
+        }
+        match from {
             Some(from) => found.push_str(&format!(
-                ", but {} datagrams from {from}, where nobody was to send from",
-                stats.packets.unexpected_source
+                ", but {foreign} datagrams from {from}, where nobody was to send from"
             )),
-            None if stats.packets.unexpected_source + stats.packets.malformed > 0 => found
-                .push_str(&format!(
-                    ", but {} datagrams that were not of the stream",
-                    stats.packets.unexpected_source + stats.packets.malformed
-                )),
+            None if foreign + malformed > 0 => found.push_str(&format!(
+                ", but {} datagrams that were not of the stream",
+                foreign + malformed
+            )),
             None => found.push_str("; is a firewall between?"),
         }
         self.control.no_packet(found)
     }
 
-    /// Seconds of the announced range that have not arrived.
-    fn short_s(&self, stats: &StreamStats) -> Option<f64> {
+    /// Seconds of the announced range that have not arrived of a stream.
+    fn short_s(&self, streams: &[StreamTasks], index: usize) -> Option<f64> {
+        let stream = &streams[index];
+        self.short_of(&stream.receiving.stats(), index, stream.clock_rate_hz)
+    }
+
+    /// The same by its statistics.
+    pub(super) fn short_of(
+        &self,
+        stats: &StreamStats,
+        index: usize,
+        clock_rate_hz: u32,
+    ) -> Option<f64> {
         stats.packets.last?;
-        let end = self.end_timestamp?;
+        let end = (*self.end_timestamps.get(index)?)?;
         let stamps = end.wrapping_sub(stats.packets.last_timestamp).cast_signed();
-        Some(f64::from(stamps) / f64::from(CLOCK_RATE_HZ))
+        Some(f64::from(stamps) / f64::from(clock_rate_hz))
     }
 
-    /// Seconds that are missing of the length asked for, of a stream that the sender has ended and
-    /// that has no end itself; 0 where no length was asked for. None for any other end.
-    fn early_s(&self, end: &PlayEnd, stats: &StreamStats) -> Option<f64> {
-        let has_end = self.described.is_some() || !self.is_open;
-        if has_end || *end != PlayEnd::Bye {
-            return None;
-        }
-        let Some(length) = self.options.length else { return Some(0.0) };
-        let short = length.as_secs_f64() - media(stats).as_secs_f64();
-        (short > SHORT_S_MAX).then_some(short)
-    }
-
-    fn progress(&self, stats: &StreamStats, now: Instant) -> PlayProgress {
-        PlayProgress {
-            packets: stats.reception().received(),
-            payload_bytes: stats.packets.payload_bytes,
-            lost: lost(stats.reception()),
-            media: media(stats),
+    fn progress(&self, streams: &[StreamTasks], now: Instant) -> PlayProgress {
+        let mut progress = PlayProgress {
+            packets: 0,
+            payload_bytes: 0,
+            lost: 0,
+            media: Duration::ZERO,
             media_total: self.media_total,
             wall: now.saturating_duration_since(self.began),
-            lateness: stats.packets.lateness.last(),
+            lateness: Duration::ZERO,
             is_paused: matches!(self.stage, PlayStage::Paused { .. }),
+        };
+        for stream in streams {
+            let stats = stream.receiving.stats();
+            progress.packets += stats.reception().received();
+            progress.payload_bytes += stats.packets.payload_bytes;
+            progress.lost += lost(stats.reception());
+            progress.media = progress.media.max(media_of(&stats, stream.clock_rate_hz));
+            progress.lateness = progress.lateness.max(stats.packets.lateness.last());
         }
-    }
-
-    fn verdict(
-        mut self,
-        end: PlayEnd,
-        stats: &StreamStats,
-        result: &ReceiveResult,
-        reports_sent: u64,
-    ) -> Verdict {
-        let reception = stats.reception();
-        let wall = stats.packets.last.map(|last| last.saturating_duration_since(self.began));
-        self.announced.first_received = stats.receiver.sources.first_received;
-        let gaps = reception.gaps().iter();
-        let early_s = self.early_s(&end, stats);
-        let ended_by_itself = matches!(end, PlayEnd::Bye | PlayEnd::Quiet | PlayEnd::Silent { .. });
-        Verdict {
-            packets: reception.received(),
-            payload_bytes: stats.packets.payload_bytes,
-            lost: lost(reception),
-            lost_at_ends: lost_at_ends(stats),
-            gaps: gaps
-                .map(|g| MissingPackets { sequence: g.first as u16, packets: g.packets })
-                .collect(),
-            gaps_unlisted: reception.gaps_unlisted(),
-            duplicates: reception.duplicates(),
-            reordered: reception.reordered(),
-            restarts: reception.restarts(),
-            strays: reception.strays(),
-            unexpected_source: stats.packets.unexpected_source,
-            malformed: stats.packets.malformed + stats.rtcp.malformed,
-            bad_payload_size: stats.packets.bad_payload_size,
-            while_paused: stats.packets.while_paused,
-            kernel_drops: result.kernel_drops,
-            transport: StreamTransport::Udp,
-            transport_reason: None,
-            unexpected_frames: 0,
-            unexpected_channel: None,
-            receive_buffer_bytes: 0,
-            jitter_ms: ms(reception.jitter_time()),
-            lateness: stats.packets.lateness.milliseconds(LATE),
-            sender_reports: stats.rtcp.sender_reports,
-            reports_sent,
-            bye: stats.rtcp.has_sent_bye,
-            pauses: self.pauses,
-            wall_s: wall.unwrap_or_default().as_secs_f64(),
-            media_s: media(stats).as_secs_f64(),
-            short_s: self
-                .short_s(stats)
-                .filter(|_| ended_by_itself)
-                .or(early_s.filter(|_| self.options.length.is_some())),
-            ended_early: early_s.is_some(),
-            announced: self.announced,
-            output: self.options.output.zip(result.written).map(|(path, written)| RecordedFile {
-                path,
-                bytes: written.bytes,
-                missing: result.file_missing,
-                left_out_bytes: written.left_out_bytes,
-            }),
-            url: self.options.url,
-            end,
-        }
+        progress
     }
 }
 
 /// A packet from before the announced first counts as received (A.1) and must not hide a gap.
-fn lost(reception: &Reception) -> u64 {
+pub(super) fn lost(reception: &Reception) -> u64 {
     let in_gaps: u64 = reception.gaps().iter().map(|gap| gap.packets).sum();
     reception.lost().max(in_gaps + reception.gaps_unlisted())
 }
 
-/// Packets that the sender has counted and that no gap shows.
-fn lost_at_ends(stats: &StreamStats) -> u64 {
-    let Some((sender, _)) = stats.rtcp.last_sender else { return 0 };
-    // Both counts are modulo 2^32. A sender that counted before this session (a relay) differs by
-    // more than any stream loses at its ends.
-    let beyond = sender.packets.wrapping_sub(stats.reception().expected() as u32);
-    if stats.reception().restarts() == 0 && beyond <= LOST_AT_ENDS_MAX {
-        u64::from(beyond)
-    } else {
-        0
+/// Length of the media that has arrived of a stream.
+pub(super) fn media_of(stats: &StreamStats, clock_rate_hz: u32) -> Duration {
+    let stamps = stats.packets.lateness.media_stamps().max(0).unsigned_abs();
+    Duration::from_secs(stamps) / clock_rate_hz.max(1)
+}
+
+/// Exchanges RTCP on all streams until it is dropped.
+async fn exchange(streams: &[StreamTasks]) -> Infallible {
+    let mut exchanges: Vec<Pin<Box<dyn Future<Output = Infallible> + Send + '_>>> = Vec::new();
+    for stream in streams {
+        exchanges.push(Box::pin(stream.reporter.exchange()));
+    }
+    poll_fn(|context| {
+        for exchange in &mut exchanges {
+            if let Poll::Ready(never) = exchange.as_mut().poll(context) {
+                match never {}
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Waits until the sender has said BYE on all streams.
+async fn byes(streams: &[StreamTasks]) {
+    for stream in streams {
+        // The note outlives a wait that was given up.
+        while !stream.receiving.stats().rtcp.has_sent_bye {
+            stream.reporter.bye.notified().await;
+        }
     }
 }
 
-fn media(stats: &StreamStats) -> Duration {
-    Duration::from_secs(stats.packets.lateness.media_stamps().max(0).unsigned_abs()) / CLOCK_RATE_HZ
-}
-
-fn ms(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+fn has_sent_bye(streams: &[StreamTasks]) -> bool {
+    streams.iter().all(|stream| stream.receiving.stats().rtcp.has_sent_bye)
 }
 
 /// Waits until no more packets are under way.
-async fn settle(receiving: &ReceiveThread) {
+async fn settle(streams: &[StreamTasks]) {
     let until = Instant::now() + SETTLE_MAX;
     loop {
         sleep(SETTLE / 2).await;
-        let last = receiving.stats().packets.last;
+        let last = streams.iter().filter_map(|stream| stream.receiving.stats().packets.last).max();
         if Instant::now() >= until || last.is_none_or(|last| last.elapsed() >= SETTLE) {
             return;
         }
@@ -467,13 +501,9 @@ async fn settle(receiving: &ReceiveThread) {
 
 /// Returns the end after the connection is lost. A server that stops sends BYE before, which may
 /// still be under way.
-async fn closed_or_bye(
-    reporter: &RtcpReporter,
-    receiving: &ReceiveThread,
-    found: String,
-) -> PlayEnd {
-    let bye = timeout(BYE_WAIT, reporter.bye.notified()).await;
-    settle(receiving).await;
+async fn closed_or_bye(streams: &[StreamTasks], found: String) -> PlayEnd {
+    let bye = timeout(BYE_WAIT, byes(streams)).await;
+    settle(streams).await;
     if bye.is_ok() { PlayEnd::Bye } else { PlayEnd::Closed { found } }
 }
 
@@ -492,4 +522,3 @@ const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const EARLIER_MAX: Duration = Duration::from_secs(30);
 /// Time that the server is given to end a range by itself.
 const LENGTH_GRACE: Duration = Duration::from_secs(2);
-pub(super) const LOST_AT_ENDS_MAX: u32 = 1 << 16;

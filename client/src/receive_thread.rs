@@ -21,19 +21,22 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use media::Codec;
+use media::depayload::DepayloadCounts;
 use paths::dropped_packets;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::oneshot;
 use wire::reorder::Limits;
-use wire::rtp::{Reception, SequenceUpdate};
+use wire::rtp::Reception;
 
 use super::file_writer::{FileWriter, WrittenFile};
 use super::frame_reader::{FrameBatch, FrameQueue};
 use super::lateness::Lateness;
+use super::play_consumer::{PlayConsumer, TrackConsumer};
+use super::track_receiver::{TRACK_REORDER, TrackReceiver};
 use crate::error::Error;
 use crate::rtp_receiver::{
-    ArrivalClock, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, SingleSource, SocketDatagram,
-    SocketReader, is_transport_stream,
+    ArrivalClock, PacketConsumer, RtpReceiver, SingleSource, SocketDatagram, SocketReader,
 };
 
 /// The sender of a stream, as SETUP has announced it.
@@ -43,6 +46,15 @@ pub(super) struct AnnouncedSender {
     /// Where SETUP has named none, the first packet does.
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
+    pub(super) clock_rate_hz: u32,
+}
+
+/// What the packets carry, and who gets it.
+pub(super) enum StreamFormat {
+    /// A transport stream, for a file as it is.
+    TransportStream(Option<FileWriter>),
+    /// A track, whose access units are put together.
+    Track(Box<TrackReceiver>),
 }
 
 /// Statistics of a stream; shared with the tasks that report.
@@ -50,6 +62,8 @@ pub(super) struct AnnouncedSender {
 pub(super) struct StreamStats {
     pub(super) receiver: RtpReceiver<SingleSource>,
     pub(super) packets: PacketStats,
+    /// Counts of a track's access units.
+    pub(super) units: DepayloadCounts,
     pub(super) is_output_broken: bool,
     pub(super) is_receiving: bool,
     pub(super) rtcp: RtcpStats,
@@ -114,8 +128,10 @@ pub(super) struct ReceiveThread {
 }
 
 /// Result of the thread.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct ReceiveResult {
+    /// Format of a track, where it has come to be known.
+    pub(super) codec: Option<Codec>,
     pub(super) written: Option<WrittenFile>,
     /// Packets that the file lacks.
     pub(super) file_missing: u64,
@@ -127,12 +143,15 @@ impl ReceiveThread {
     pub(super) fn start(
         input: PacketInput,
         source: AnnouncedSender,
-        output: Option<FileWriter>,
+        format: StreamFormat,
     ) -> Result<ReceiveThread, Error> {
         if let PacketInput::Socket(socket) = &input {
             SocketReader::prepare(socket)?;
         }
-        let reorder = output.is_some().then(Limits::default);
+        let reorder = match &format {
+            StreamFormat::TransportStream(output) => output.is_some().then(Limits::default),
+            StreamFormat::Track(_) => Some(TRACK_REORDER),
+        };
         let stats = Arc::new(Mutex::new(StreamStats::new(source, reorder)));
         let (commands, inbox) = channel();
         let (end, result) = oneshot::channel();
@@ -143,7 +162,7 @@ impl ReceiveThread {
             inbox,
             phase: Phase::Held(HeldUntilPlay::default()),
             clock: reader.clock,
-            output,
+            format,
         };
         std::thread::Builder::new()
             .name("receive".to_owned())
@@ -192,10 +211,12 @@ pub(crate) fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl StreamStats {
     fn new(source: AnnouncedSender, reorder: Option<Limits>) -> StreamStats {
-        let single = SingleSource::new(source.ssrc);
+        let single = SingleSource::new(source.ssrc, source.clock_rate_hz);
+        let lateness = Lateness::new(source.clock_rate_hz);
         StreamStats {
             receiver: RtpReceiver::new(source.payload_type, single, reorder),
-            packets: PacketStats::default(),
+            packets: PacketStats { lateness, ..PacketStats::default() },
+            units: DepayloadCounts::default(),
             is_output_broken: false,
             is_receiving: true,
             rtcp: RtcpStats::default(),
@@ -217,7 +238,7 @@ struct Thread {
     inbox: Receiver<Command>,
     phase: Phase,
     clock: ArrivalClock,
-    output: Option<FileWriter>,
+    format: StreamFormat,
 }
 
 /// Datagrams that wait for the answer to PLAY: sender, time of arrival, bytes.
@@ -235,12 +256,11 @@ enum Phase {
     Stopping(Instant),
 }
 
-/// Consumer of the packets of a play.
-struct PlayConsumer<'a> {
-    packets: &'a mut PacketStats,
-    output: &'a mut Option<FileWriter>,
-    clock: ArrivalClock,
-    paused_since: Option<Instant>,
+/// What is done with the receiver of a stream.
+enum ReceiverStep<'a> {
+    Datagram(SocketDatagram<'a>),
+    Expire(Duration),
+    Finish,
 }
 
 impl Thread {
@@ -262,6 +282,7 @@ impl Thread {
                     if is_idle && is_stopping {
                         break;
                     }
+                    self.expire();
                 }
                 Err(errno) => {
                     let source = io::Error::from_raw_os_error(errno.code());
@@ -290,7 +311,10 @@ impl Thread {
             // Before the packets, as above.
             self.handle_commands();
             match batch {
-                Some(batch) => self.receive_batch(&batch, frames.from),
+                Some(batch) => {
+                    self.receive_batch(&batch, frames.from);
+                    self.expire();
+                }
                 None if is_stopping => break,
                 None => {}
             }
@@ -321,28 +345,50 @@ impl Thread {
         lock(&self.stats).is_receiving = false;
         let written = self.close()?;
         let file_missing = lock(&self.stats).receiver.missing();
-        failure.map_or(Ok(ReceiveResult { written, file_missing, kernel_drops }), Err)
+        let codec = match &self.format {
+            StreamFormat::Track(track) => track.codec().cloned(),
+            StreamFormat::TransportStream(_) => None,
+        };
+        failure.map_or(Ok(ReceiveResult { codec, written, file_missing, kernel_drops }), Err)
     }
 
     fn close(&mut self) -> Result<Option<WrittenFile>, Error> {
-        self.with_receiver(|receiver, consumer| receiver.finish(consumer));
-        self.output.take().map(FileWriter::finish).transpose()
+        self.with_receiver(ReceiverStep::Finish);
+        match &mut self.format {
+            StreamFormat::TransportStream(output) => {
+                output.take().map(FileWriter::finish).transpose()
+            }
+            StreamFormat::Track(track) => {
+                let mut stats = lock(&self.stats);
+                track.finish();
+                track.flush_times(&mut stats.packets.lateness);
+                stats.units = track.counts();
+                Ok(None)
+            }
+        }
     }
 
-    /// Calls the receiver with this thread's consumer.
-    fn with_receiver(
-        &mut self,
-        call: impl FnOnce(&mut RtpReceiver<SingleSource>, &mut PlayConsumer<'_>),
-    ) {
+    /// Has the receiver take a step with this thread's consumer.
+    fn with_receiver(&mut self, step: ReceiverStep<'_>) {
         let mut guard = lock(&self.stats);
-        let StreamStats { receiver, packets, is_output_broken, .. } = &mut *guard;
+        let StreamStats { receiver, packets, units, is_output_broken, .. } = &mut *guard;
         let paused_since = match self.phase {
             Phase::Paused(since) => Some(since),
             _ => None,
         };
-        let (output, clock) = (&mut self.output, self.clock);
-        call(receiver, &mut PlayConsumer { packets, output, clock, paused_since });
-        *is_output_broken = self.output.as_ref().is_some_and(FileWriter::is_broken);
+        let clock = self.clock;
+        match &mut self.format {
+            StreamFormat::TransportStream(output) => {
+                let mut consumer = PlayConsumer { packets, output, clock, paused_since };
+                step.take(receiver, &mut consumer);
+                *is_output_broken = output.as_ref().is_some_and(FileWriter::is_broken);
+            }
+            StreamFormat::Track(track) => {
+                let mut consumer = TrackConsumer { packets, track, clock, paused_since };
+                step.take(receiver, &mut consumer);
+                *units = track.counts();
+            }
+        }
     }
 
     fn handle_commands(&mut self) {
@@ -366,6 +412,9 @@ impl Thread {
     fn begin(&mut self, sequence: Option<u16>) {
         {
             let mut stats = lock(&self.stats);
+            if let StreamFormat::Track(track) = &mut self.format {
+                track.flush_times(&mut stats.packets.lateness);
+            }
             stats.receiver.expect_first(sequence);
             stats.receiver.sources.renew_clock();
             stats.packets.lateness.renew();
@@ -376,9 +425,9 @@ impl Thread {
     fn begin_held(&mut self) {
         if let Phase::Held(held) = std::mem::replace(&mut self.phase, Phase::Playing) {
             for (from, at, bytes) in held.datagrams {
-                self.with_receiver(|receiver, consumer| {
-                    receiver.receive(&bytes, from, at, consumer);
-                });
+                let bytes = &bytes[..];
+                let datagram = SocketDatagram { bytes, is_cut: false, from, at, dropped: 0 };
+                self.with_receiver(ReceiverStep::Datagram(datagram));
             }
         }
     }
@@ -400,49 +449,26 @@ impl Thread {
             // The answer is overdue: go on without what it would have announced.
             self.begin_held();
         }
-        self.with_receiver(|receiver, consumer| {
-            receiver.receive(bytes, from, at, consumer);
-        });
+        self.with_receiver(ReceiverStep::Datagram(datagram));
+    }
+
+    /// Gives up holes that have been waited for long enough.
+    fn expire(&mut self) {
+        if matches!(self.format, StreamFormat::Track(_)) {
+            let now = self.clock.since(Instant::now());
+            self.with_receiver(ReceiverStep::Expire(now));
+        }
     }
 }
 
-impl PacketConsumer for PlayConsumer<'_> {
-    fn arrived(&mut self, packet: RtpPacket<'_>) {
-        let Some((header, arrival)) = packet.header else { return };
-        let at = self.clock.instant(packet.at);
-        self.packets.last = Some(at);
-        self.packets.while_paused +=
-            u64::from(self.paused_since.is_some_and(|since| at >= since + PAUSE_GRACE));
-        if matches!(
-            arrival,
-            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old
-        ) {
-            return;
-        }
-        if arrival != SequenceUpdate::Reordered {
-            self.packets.last_timestamp = header.timestamp;
-        }
-        self.packets.lateness.arrived(header.timestamp, at);
-        self.packets.payload_bytes += packet.payload.len() as u64;
-        self.packets.bad_payload_size += u64::from(!is_transport_stream(packet.payload));
-    }
-
-    fn deliver(&mut self, payload: &[u8], _came: Duration, _now: Duration) {
-        if let Some(output) = self.output {
-            output.push(payload);
-        }
-    }
-
-    fn refused(
-        &mut self,
-        _: SocketAddr,
-        datagrams: u64,
-        reason: RtpRefusal,
-        _: Option<SocketAddr>,
-    ) {
-        match reason {
-            RtpRefusal::Malformed | RtpRefusal::BareSize => self.packets.malformed += datagrams,
-            _ => self.packets.unexpected_source += datagrams,
+impl ReceiverStep<'_> {
+    fn take(self, receiver: &mut RtpReceiver<SingleSource>, consumer: &mut impl PacketConsumer) {
+        match self {
+            ReceiverStep::Datagram(SocketDatagram { bytes, from, at, .. }) => {
+                receiver.receive(bytes, from, at, consumer);
+            }
+            ReceiverStep::Expire(now) => receiver.expire(now, consumer),
+            ReceiverStep::Finish => receiver.finish(consumer),
         }
     }
 }
@@ -457,8 +483,6 @@ fn wait(socket: &UdpSocket, at_most: Duration) {
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// A sender that does not stop when it is told to is not received for ever.
 const STOP_AFTER: Duration = Duration::from_millis(200);
-/// Packets under way when PAUSE is answered.
-const PAUSE_GRACE: Duration = Duration::from_millis(200);
 /// Ten seconds of 8 Mb/s: an answer that takes longer than that is not waited for.
 const HELD_PACKETS_MAX: usize = 8192;
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -473,8 +497,9 @@ mod tests {
     fn a_receiver_that_is_dropped_leaves_no_thread_behind() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
-        let source = AnnouncedSender { host, ssrc: None, payload_type: 33 };
-        let receiving = ReceiveThread::start(PacketInput::Socket(socket), source, None).unwrap();
+        let source = AnnouncedSender { host, ssrc: None, payload_type: 33, clock_rate_hz: 90_000 };
+        let format = StreamFormat::TransportStream(None);
+        let receiving = ReceiveThread::start(PacketInput::Socket(socket), source, format).unwrap();
         let stats = receiving.shared();
         drop(receiving);
         // The thread holds the other end; a minute is not a limit but a last resort.

@@ -22,13 +22,13 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use wire::rtsp::client::{Client, DescribeReply, Reply, ReplyReader};
+use wire::rtsp::client::{Client, DescribeReply, DescribedSession, Reply, ReplyReader};
 use wire::rtsp::{ChannelPair, Fault, Limits};
 
 use super::channel_rtcp::ChannelRtcp;
 use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::StreamDemultiplexer;
-use super::frame_reader::{CLOSED, FrameReader, NoReply, PacketSink, UnexpectedFrames};
+use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink, UnexpectedFrames};
 use super::media_names::names_of;
 use super::read_pace::ReadPace;
 use super::transport::StreamTransport;
@@ -147,18 +147,33 @@ impl RtspConnection {
         sink: impl PacketSink,
         pace: ReadPace,
     ) -> (ChannelRtcp, Arc<UnexpectedFrames>) {
+        let (mut rtcp, unexpected) = self.read_streams(vec![(channels, sink)], pace);
+        (rtcp.remove(0), unexpected)
+    }
+
+    /// Does the same for several streams; returns the RTCP channel of each.
+    ///
+    /// # Panics
+    /// A task reads the connection already.
+    pub(super) fn read_streams<S: PacketSink>(
+        &mut self,
+        streams: Vec<(ChannelPair, S)>,
+        pace: ReadPace,
+    ) -> (Vec<ChannelRtcp>, Arc<UnexpectedFrames>) {
         let Inbound::Direct(direct) = std::mem::replace(&mut self.inbound, Inbound::Ended) else {
             panic!("a task reads the connection already");
         };
         let (to_replies, replies) = mpsc::channel(REPLIES_MAX);
-        let (rtcp, channel) = ChannelRtcp::new(channels.rtcp, self.writer.clone());
+        let route = |(channels, sink): (ChannelPair, S)| {
+            let (rtcp, channel) = ChannelRtcp::new(channels.rtcp, self.writer.clone());
+            (FrameRoute { channels, sink, rtcp }, channel)
+        };
+        let (routes, channels) = streams.into_iter().map(route).unzip();
         let unexpected = Arc::new(UnexpectedFrames::default());
         let reader = FrameReader {
             stream: direct.stream,
             demultiplexer: StreamDemultiplexer::new(direct.reader),
-            channels,
-            sink,
-            rtcp,
+            routes,
             replies: to_replies,
             unexpected: unexpected.clone(),
             pace,
@@ -166,7 +181,7 @@ impl RtspConnection {
         let ended = Arc::new(OnceLock::new());
         let task = tokio::spawn(reader.run(ended.clone()));
         self.inbound = Inbound::Task(ReaderTask { replies, ended, task });
-        (channel, unexpected)
+        (channels, unexpected)
     }
 
     /// Asks for the description.
@@ -179,6 +194,13 @@ impl RtspConnection {
             }
             _ => self.fault("DESCRIBE", malformed),
         })
+    }
+
+    /// Asks for the description of a presentation.
+    pub(super) async fn describe_session(&mut self) -> Result<DescribedSession, Error> {
+        let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
+        let described = self.client.described_session(&reply);
+        described.map_err(|malformed| self.fault("DESCRIBE", malformed))
     }
 
     /// Sends a request and waits for its answer. Any status but 200 is an error.

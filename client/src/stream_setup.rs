@@ -35,21 +35,28 @@ pub(super) struct StreamSetup {
     pub(super) buffer_bytes: usize,
 }
 
-/// Sends SETUP by one transport.
-pub(super) async fn set_up_stream(
+/// Sends SETUP of each stream, by its URL, by one transport.
+pub(super) async fn set_up_streams(
     control: &mut RtspConnection,
     transport: StreamTransport,
-) -> Result<StreamSetup, Error> {
-    match transport {
-        StreamTransport::Udp => udp(control).await,
-        StreamTransport::Tcp | StreamTransport::Http => interleaved(control).await,
-        StreamTransport::Multicast => of_group(control).await,
+    urls: &[String],
+) -> Result<Vec<StreamSetup>, Error> {
+    if transport.is_interleaved() {
+        return interleaved(control, urls).await;
     }
+    let mut streams = Vec::with_capacity(urls.len());
+    for url in urls {
+        streams.push(match transport {
+            StreamTransport::Multicast => of_group(control, url).await?,
+            _ => udp(control, url).await?,
+        });
+    }
+    Ok(streams)
 }
 
-async fn udp(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
+async fn udp(control: &mut RtspConnection, url: &str) -> Result<StreamSetup, Error> {
     let SocketPair { rtp, rtcp, ports, buffer_bytes } = SocketPair::bind(control.local)?;
-    let reply = ask(control, &udp_offer(ports)).await?;
+    let reply = ask(control, url, &udp_offer(ports)).await?;
     let host = sender_of(&reply, control);
     let to = report_target(&reply, host, control.remote);
     Ok(StreamSetup {
@@ -63,23 +70,36 @@ async fn udp(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
     })
 }
 
-async fn interleaved(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
-    let (reply, channels) = set_up_channels(control).await?;
-    let (sink, queue) = FrameQueue::new(control.server);
-    let (rtcp, unexpected_frames) = control.read_frames(channels, sink, ReadPace::Prompt);
-    Ok(StreamSetup {
-        reply,
-        host: control.remote,
-        input: PacketInput::Frames(queue),
-        rtcp: RtcpLink::Channel(rtcp),
-        place: format!("on channel {}", channels.rtp),
-        unexpected_frames,
-        buffer_bytes: 0,
-    })
+async fn interleaved(
+    control: &mut RtspConnection,
+    urls: &[String],
+) -> Result<Vec<StreamSetup>, Error> {
+    let mut granted = Vec::with_capacity(urls.len());
+    let (mut sinks, mut queues) = (Vec::new(), Vec::new());
+    for (number, url) in urls.iter().enumerate() {
+        let (reply, channels) = set_up_channels_of(control, url, number).await?;
+        let (sink, queue) = FrameQueue::new(control.server);
+        sinks.push((channels, sink));
+        queues.push(queue);
+        granted.push((reply, channels));
+    }
+    let (rtcp, unexpected_frames) = control.read_streams(sinks, ReadPace::Prompt);
+    let streams = granted.into_iter().zip(queues).zip(rtcp);
+    Ok(streams
+        .map(|(((reply, channels), queue), rtcp)| StreamSetup {
+            reply,
+            host: control.remote,
+            input: PacketInput::Frames(queue),
+            rtcp: RtcpLink::Channel(rtcp),
+            place: format!("on channel {}", channels.rtp),
+            unexpected_frames: unexpected_frames.clone(),
+            buffer_bytes: 0,
+        })
+        .collect())
 }
 
-async fn of_group(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
-    let reply = ask(control, &TransportOffer::Multicast).await?;
+async fn of_group(control: &mut RtspConnection, url: &str) -> Result<StreamSetup, Error> {
+    let reply = ask(control, url, &TransportOffer::Multicast).await?;
     let group = reply.multicast.clone();
     let group = group.and_then(|group| Some((multicast::group_address(&group)?, group)));
     let Some((address, group)) = group else {
@@ -101,20 +121,36 @@ async fn of_group(control: &mut RtspConnection) -> Result<StreamSetup, Error> {
     })
 }
 
-/// Sends SETUP for RTP on this connection; the server may choose other channels than those offered.
+/// Sends SETUP for RTP of the one stream on this connection; the server may choose other channels
+/// than those offered.
 pub(super) async fn set_up_channels(
     control: &mut RtspConnection,
 ) -> Result<(SetupReply, ChannelPair), Error> {
-    let offer = TransportOffer::Interleaved { channels: Some(ChannelPair { rtp: 0, rtcp: 1 }) };
-    let reply = ask(control, &offer).await?;
+    let url = control.client.stream_url().to_owned();
+    set_up_channels_of(control, &url, 0).await
+}
+
+/// Sends SETUP of the stream of this number on this connection.
+async fn set_up_channels_of(
+    control: &mut RtspConnection,
+    url: &str,
+    number: usize,
+) -> Result<(SetupReply, ChannelPair), Error> {
+    let first = (2 * number) as u8;
+    let channels = Some(ChannelPair { rtp: first, rtcp: first + 1 });
+    let reply = ask(control, url, &TransportOffer::Interleaved { channels }).await?;
     match reply.channels {
         Some(channels) => Ok((reply, channels)),
         None => Err(control.fault("SETUP", "another transport than interleaved was granted")),
     }
 }
 
-async fn ask(control: &mut RtspConnection, offer: &TransportOffer) -> Result<SetupReply, Error> {
-    let reply = control.ask("SETUP", |client| client.setup(offer)).await?;
+async fn ask(
+    control: &mut RtspConnection,
+    url: &str,
+    offer: &TransportOffer,
+) -> Result<SetupReply, Error> {
+    let reply = control.ask("SETUP", |client| client.setup_stream(url, offer)).await?;
     let set_up = control.client.set_up(&reply);
     set_up.map_err(|malformed| control.fault("SETUP", malformed))
 }

@@ -91,8 +91,38 @@ pub struct Verdict {
     /// The sender ended a stream without an end, before the length asked for where one was: what
     /// was still to come is not known.
     pub ended_early: bool,
+    /// Tracks of a presentation; none for a transport stream.
+    pub tracks: Vec<TrackVerdict>,
     /// The file, where one was asked for.
     pub output: Option<RecordedFile>,
+}
+
+/// Result of one track of a presentation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TrackVerdict {
+    /// Format as the description names it, such as `video H264/90000`.
+    pub format: String,
+    /// Name of the codec (RFC 6381), where its parameters have come.
+    pub codec: Option<String>,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets missing by their sequence numbers.
+    pub lost: u64,
+    /// Access units that arrived whole: pictures, or frames of sound.
+    pub units: u64,
+    /// Those of them at which decoding can begin.
+    pub key_units: u64,
+    /// Bytes of them.
+    pub unit_bytes: u64,
+    /// Access units that are not whole.
+    pub broken_units: u64,
+    /// Packets that do not keep to their payload format.
+    pub malformed_packets: u64,
+    /// Time from the least timestamp to the greatest, in seconds.
+    pub media_s: f64,
+    /// Lateness of its packets; of pictures, against their times of decoding.
+    pub lateness: LatenessMs,
 }
 
 /// Reason why a play ended.
@@ -185,6 +215,11 @@ pub struct RecordedFile {
     pub missing: u64,
     /// Bytes that were left out because the disk was too slow.
     pub left_out_bytes: u64,
+    /// Access units of tracks that were left out: the disk was too slow, or the file does not hold
+    /// them.
+    pub left_out_units: u64,
+    /// Reasons of the first of them, and of tracks that were left out whole.
+    pub faults: Vec<String>,
 }
 
 impl Verdict {
@@ -203,8 +238,15 @@ impl Verdict {
             PlayEnd::Length | PlayEnd::Stopped => true,
             PlayEnd::Silent { .. } | PlayEnd::Closed { .. } => false,
         };
-        let written = |file: &RecordedFile| file.missing == 0 && file.left_out_bytes == 0;
-        came && ended && self.output.as_ref().is_none_or(written)
+        let written = |file: &RecordedFile| {
+            file.missing == 0 && file.left_out_bytes == 0 && file.left_out_units == 0
+        };
+        let put_together = |track: &TrackVerdict| {
+            track.units > 0 && track.broken_units == 0 && track.malformed_packets == 0
+        };
+        came && ended
+            && self.tracks.iter().all(put_together)
+            && self.output.as_ref().is_none_or(written)
     }
 
     fn lost_in_all(&self) -> u64 {
@@ -294,6 +336,9 @@ impl fmt::Display for Verdict {
             ", {lost} lost, {} duplicates, {} reordered; {rate:.0} kb/s",
             self.duplicates, self.reordered
         )?;
+        for track in &self.tracks {
+            writeln!(f, "  track       {track}")?;
+        }
         if !self.gaps.is_empty() {
             let shown: Vec<_> =
                 self.gaps.iter().take(GAPS_SHOWN).map(MissingPackets::to_string).collect();
@@ -324,6 +369,12 @@ impl fmt::Display for Verdict {
         )?;
         if let Some(file) = &self.output {
             write!(f, "  file        {}, {} bytes", file.path.display(), file.bytes)?;
+            if file.left_out_units > 0 {
+                write!(f, ", {} units left out", file.left_out_units)?;
+            }
+            for fault in &file.faults {
+                write!(f, "; {fault}")?;
+            }
             match (file.missing, file.left_out_bytes) {
                 (0, 0) => writeln!(f)?,
                 (missing, 0) => writeln!(f, ", {missing} packets missing")?,
@@ -346,6 +397,21 @@ impl fmt::Display for PlayEnd {
             PlayEnd::Stopped => f.write_str("stopped"),
             PlayEnd::Silent { seconds } => write!(f, "no packet came for {seconds} s"),
             PlayEnd::Closed { found } => write!(f, "{found}"),
+        }
+    }
+}
+
+impl fmt::Display for TrackVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TrackVerdict { format, units, key_units, broken_units, malformed_packets, .. } = self;
+        let codec = self.codec.as_deref().unwrap_or("parameters never came");
+        write!(f, "{format} ({codec}): {units} whole units")?;
+        if key_units != units {
+            write!(f, ", {key_units} of them key frames")?;
+        }
+        match (broken_units, malformed_packets) {
+            (0, 0) => Ok(()),
+            _ => write!(f, ", {broken_units} broken, {malformed_packets} packets malformed"),
         }
     }
 }

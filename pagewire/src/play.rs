@@ -18,7 +18,8 @@ use crate::output;
 pub(crate) struct Options {
     /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH of a download.
     url: String,
-    /// Writes the received bytes to a file; those of the asset when nothing is lost.
+    /// Writes the received bytes to a file: those of the asset when nothing is lost. Tracks of a
+    /// presentation go into fragmented MP4 (.mp4) or a transport stream (.ts).
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Starts here instead of at the beginning.
@@ -70,6 +71,7 @@ fn flag(setting: ClientSetting) -> &'static str {
     match setting {
         ClientSetting::Length => "--length",
         ClientSetting::Pause => "--pause",
+        ClientSetting::Output => "--output",
         ClientSetting::Sessions => "--sessions",
         ClientSetting::Seconds => "--seconds",
         ClientSetting::Ramp => "--ramp",

@@ -28,7 +28,7 @@ use super::sample_reader::SampledSession;
 use super::sampled_stats::{ExpectedStream, SampledStats, Window};
 use super::session_rtcp::SessionRtcp;
 use crate::error::{ClientSetting, Error};
-use crate::play_session::LOST_AT_ENDS_MAX;
+use crate::play_verdict::LOST_AT_ENDS_MAX;
 use crate::read_pace::{ReadPace, ReadRate};
 use crate::receive_thread::lock;
 use crate::rtcp_reporter::{RtcpLink, report_target};

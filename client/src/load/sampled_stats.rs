@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::{Reception, SequenceUpdate};
 
 use crate::lateness::Lateness;
@@ -106,8 +107,11 @@ struct SampledConsumer<'a> {
 
 impl SampledStats {
     pub(super) fn new(expected: ExpectedStream) -> SampledStats {
-        let mut receiver =
-            RtpReceiver::new(expected.payload_type, SingleSource::new(expected.ssrc), None);
+        let mut receiver = RtpReceiver::new(
+            expected.payload_type,
+            SingleSource::new(expected.ssrc, CLOCK_RATE_HZ),
+            None,
+        );
         receiver.expect_first(expected.sequence);
         SampledStats { receiver, packets: PacketStats::new(expected) }
     }

@@ -92,7 +92,8 @@ impl RtpReceiver<SourceTable> {
             return self.malformed(from, 1, RtpRefusal::BareSize, consumer);
         }
         let standing = self.sources.receive_bare(from, at);
-        self.take(standing, None, RtpPacket { header: None, payload: datagram, from, at }, consumer)
+        let packet = RtpPacket { header: None, payload: datagram, datagram, from, at };
+        self.take(standing, None, packet, consumer)
     }
 
     /// Counts neighbouring datagrams of which only the beginning of the first is seen. Nothing is

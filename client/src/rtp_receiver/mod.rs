@@ -62,6 +62,8 @@ pub struct RtpPacket<'a> {
     pub header: Option<(&'a Header, SequenceUpdate)>,
     /// The payload.
     pub payload: &'a [u8],
+    /// All of the packet, with its header.
+    datagram: &'a [u8],
     /// The address of the sender.
     pub from: SocketAddr,
     /// The time of arrival, on the caller's clock.
@@ -89,11 +91,15 @@ pub enum RtpRefusal {
 
 /// Consumer of what a receiver accepts and refuses. All methods are called on the receiving thread.
 pub trait PacketConsumer {
+    /// Packets are delivered with their headers. Not for receivers that put sources on probation.
+    const TAKES_HEADERS: bool = false;
+
     /// A packet of the stream arrived. Duplicates and strays are among them.
     fn arrived(&mut self, packet: RtpPacket<'_>);
 
-    /// A payload is next in order. It arrived at `came`; it is `now`. Called only by receivers that
-    /// reorder.
+    /// A payload is next in order, or the packet with its header
+    /// ([`TAKES_HEADERS`](Self::TAKES_HEADERS)). It arrived at `came`; it is `now`. Called only by
+    /// receivers that reorder.
     fn deliver(&mut self, payload: &[u8], came: Duration, now: Duration);
 
     /// Datagrams from `from` were refused, while the stream comes from `peer`.
@@ -170,7 +176,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         {
             window.start_at(sequence);
         }
-        let packet = RtpPacket { header: None, payload: &datagram[payload], from, at };
+        let packet = RtpPacket { header: None, payload: &datagram[payload], datagram, from, at };
         self.take(standing, Some(&header), packet, consumer)
     }
 
@@ -211,12 +217,12 @@ impl<S: SelectSource> RtpReceiver<S> {
     }
 
     /// Takes a packet whose source has been classified.
-    fn take(
+    fn take<C: PacketConsumer>(
         &mut self,
         standing: SourceStatus,
         header: Option<&Header>,
         packet: RtpPacket<'_>,
-        consumer: &mut impl PacketConsumer,
+        consumer: &mut C,
     ) -> bool {
         let who = (header.map(|header| header.ssrc), packet.from);
         let arrival = match standing {
@@ -245,7 +251,8 @@ impl<S: SelectSource> RtpReceiver<S> {
         consumer.arrived(RtpPacket { header: header.map(|header| (header, arrival)), ..packet });
         match header {
             Some(header) => {
-                self.place(header.sequence, packet.payload, arrival, packet.at, consumer);
+                let bytes = if C::TAKES_HEADERS { packet.datagram } else { packet.payload };
+                self.place(header.sequence, bytes, arrival, packet.at, consumer);
             }
             None => consumer.deliver(packet.payload, packet.at, packet.at),
         }
@@ -343,7 +350,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         }
         for held in probation.of(who) {
             let (payload, from) = (held.payload, who.1);
-            consumer.arrived(RtpPacket { header: None, payload, from, at: now });
+            consumer.arrived(RtpPacket { header: None, payload, datagram: payload, from, at: now });
             match &mut self.window {
                 Some(window) if header.is_some() => {
                     window.push(held.sequence, payload, held.came, |payload, came| {
@@ -465,7 +472,7 @@ mod tests {
 
     #[test]
     fn an_announced_source_is_taken_from_its_first_packet_and_no_other() {
-        let source = SingleSource::new(None);
+        let source = SingleSource::new(None, 90_000);
         let mut receiver = RtpReceiver::new(33, source, Some(Limits::default()));
         receiver.expect_first(Some(7));
         let mut delivered = Delivered::default();
@@ -480,7 +487,7 @@ mod tests {
     fn a_restart_loses_no_packet_of_either_selection() {
         let packets = [(1, 10, b'a'), (1, 11, b'b'), (1, 20_000, b'm'), (1, 20_001, b'n')];
         let reorder = Some(Limits::default());
-        let mut single = RtpReceiver::new(33, SingleSource::new(Some(1)), reorder);
+        let mut single = RtpReceiver::new(33, SingleSource::new(Some(1), 90_000), reorder);
         let mut delivered = Delivered::default();
         send(&mut single, &mut delivered, &packets);
         assert_eq!(delivered.letters, "abmn");

@@ -10,7 +10,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::{Header, Reception, SequenceUpdate};
 use wire::sources::SourceStatus;
 
@@ -27,6 +26,7 @@ pub(crate) struct SingleSource {
     /// Until the first packet: the sequence number that RTP-Info has named, if it has.
     first: Option<Option<u16>>,
     confirmed: Option<u16>,
+    clock_rate_hz: u32,
     timeline: Timeline,
 }
 
@@ -39,13 +39,15 @@ struct Timeline {
 }
 
 impl SingleSource {
-    pub(crate) fn new(ssrc: Option<u32>) -> SingleSource {
+    /// The source of a stream whose RTP clock has this rate.
+    pub(crate) fn new(ssrc: Option<u32>, clock_rate_hz: u32) -> SingleSource {
         SingleSource {
             ssrc,
-            reception: Reception::new(CLOCK_RATE_HZ),
+            reception: Reception::new(clock_rate_hz),
             first_received: None,
             first: Some(None),
             confirmed: None,
+            clock_rate_hz,
             timeline: Timeline::default(),
         }
     }
@@ -66,7 +68,7 @@ impl SingleSource {
     fn begin(&mut self, announced: Option<u16>, found: u16) {
         match announced {
             Some(sequence) if found.wrapping_sub(sequence) < FIRST_DISTANCE_MAX => {
-                self.reception = Reception::starting_at(CLOCK_RATE_HZ, sequence);
+                self.reception = Reception::starting_at(self.clock_rate_hz, sequence);
                 self.confirmed = Some(sequence);
             }
             Some(_) => self.first_received = Some(found),
@@ -83,7 +85,7 @@ impl SelectSource for SingleSource {
         if let Some(announced) = self.first.take() {
             self.begin(announced, header.sequence);
         }
-        let time = self.timeline.at(at, header.timestamp);
+        let time = self.timeline.at(at, header.timestamp, self.clock_rate_hz);
         let arrival = self.reception.receive(header, time);
         if !matches!(
             arrival,
@@ -105,12 +107,12 @@ impl SelectSource for SingleSource {
 
 impl Timeline {
     /// The time of an arrival. The first of a new clock is made to fit on the last of the old.
-    fn at(&mut self, arrival: Duration, timestamp: u32) -> Duration {
+    fn at(&mut self, arrival: Duration, timestamp: u32, clock_rate_hz: u32) -> Duration {
         if std::mem::take(&mut self.is_new)
             && let Some((last, last_timestamp)) = self.last
         {
             let step = timestamp.wrapping_sub(last_timestamp).cast_signed().max(0);
-            let due = last + Duration::from_secs(u64::from(step.unsigned_abs())) / CLOCK_RATE_HZ;
+            let due = last + Duration::from_secs(u64::from(step.unsigned_abs())) / clock_rate_hz;
             self.left_out = arrival.saturating_sub(due);
         }
         arrival.saturating_sub(self.left_out)
@@ -128,14 +130,14 @@ mod tests {
     fn a_pause_is_taken_out_of_the_jitters_time() {
         let mut timeline = Timeline::default();
         let ms = Duration::from_millis;
-        assert_eq!(timeline.at(ms(0), 0), ms(0));
+        assert_eq!(timeline.at(ms(0), 0, 90_000), ms(0));
         timeline.last = Some((ms(0), 0));
-        let time = timeline.at(ms(15), 900);
+        let time = timeline.at(ms(15), 900, 90_000);
         assert_eq!(time, ms(15));
         timeline.last = Some((time, 900));
         timeline.is_new = true;
         // Due 10 ms after the last, whenever it came; the next is late by what it is late.
-        assert_eq!(timeline.at(ms(3000), 1800), ms(25));
-        assert_eq!(timeline.at(ms(3012), 2700), ms(37));
+        assert_eq!(timeline.at(ms(3000), 1800, 90_000), ms(25));
+        assert_eq!(timeline.at(ms(3012), 2700, 90_000), ms(37));
     }
 }

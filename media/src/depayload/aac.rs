@@ -5,8 +5,8 @@
 //! Does not put interleaved units in order.
 
 use super::{Output, TimedPacket, UNIT_BYTES_MAX};
+use crate::bits::Bits;
 use crate::tracks::Codec;
-use crate::ts::Bits;
 
 /// Bits of the fields of an AU header.
 #[derive(Debug, Clone, Copy)]

@@ -9,8 +9,8 @@
 //! Does not select layers of scalable streams: all are given out.
 
 use super::{Output, TimedPacket, UNIT_BYTES_MAX};
+use crate::sequence::Av1Sequence;
 use crate::tracks::{Av1Config, Codec};
-use crate::ts::Bits;
 
 /// The temporal unit that is being put together.
 #[derive(Debug)]
@@ -161,81 +161,15 @@ impl Av1Units {
         if unit_type == SEQUENCE_HEADER {
             self.is_start = true;
             let units = self.bytes[at..].to_vec();
-            if let Some(config) = sequence(payload, units) {
+            if let Some(found) = Av1Sequence::read(payload) {
+                let Av1Sequence { profile, level, is_high_tier, bit_depth, .. } = found;
+                let config = Av1Config { profile, level, is_high_tier, bit_depth, units };
                 self.codec = Codec::Av1(config);
                 self.is_known = true;
             }
         }
         Some(())
     }
-}
-
-/// Reads what a configuration record repeats of a sequence header.
-fn sequence(payload: &[u8], units: Vec<u8>) -> Option<Av1Config> {
-    let mut bits = Bits::new(payload);
-    let profile = bits.take(3)? as u8;
-    bits.skip(1);
-    let is_reduced = bits.flag()?;
-    let (level, is_high_tier) =
-        if is_reduced { (bits.take(5)? as u8, false) } else { operating_point(&mut bits)? };
-    let (width_bits, height_bits) = (bits.take(4)? + 1, bits.take(4)? + 1);
-    bits.skip((width_bits + height_bits) as usize);
-    let has_frame_ids = !is_reduced && bits.flag()?;
-    bits.skip(if has_frame_ids { 7 } else { 0 });
-    // Superblocks of 128, filter intra, intra edge.
-    bits.skip(3);
-    if !is_reduced {
-        // Compounds, warped motion, dual filter.
-        bits.skip(4);
-        let has_order_hint = bits.flag()?;
-        bits.skip(if has_order_hint { 2 } else { 0 });
-        let has_screen_tools = bits.flag()? || bits.flag()?;
-        if has_screen_tools && !bits.flag()? {
-            bits.skip(1);
-        }
-        bits.skip(if has_order_hint { 3 } else { 0 });
-    }
-    // Superres, CDEF, restoration.
-    bits.skip(3);
-    let bit_depth = match bits.flag()? {
-        false => 8,
-        true if profile == 2 && bits.flag()? => 12,
-        true => 10,
-    };
-    Some(Av1Config { profile, level, is_high_tier, bit_depth, units })
-}
-
-/// Level and tier of the first operating point; goes on behind the last.
-fn operating_point(bits: &mut Bits<'_>) -> Option<(u8, bool)> {
-    let mut delay_bits = None;
-    if bits.flag()? {
-        bits.skip(64);
-        if bits.flag()? {
-            bits.golomb()?;
-        }
-        if bits.flag()? {
-            delay_bits = Some(bits.take(5)? as usize + 1);
-            bits.skip(42);
-        }
-    }
-    let has_display_delay = bits.flag()?;
-    let points = bits.take(5)? + 1;
-    let mut first = None;
-    for _ in 0..points {
-        bits.skip(12);
-        let level = bits.take(5)? as u8;
-        let is_high_tier = level > 7 && bits.flag()?;
-        if let Some(delay_bits) = delay_bits
-            && bits.flag()?
-        {
-            bits.skip(2 * delay_bits + 1);
-        }
-        if has_display_delay && bits.flag()? {
-            bits.skip(4);
-        }
-        first.get_or_insert((level, is_high_tier));
-    }
-    first
 }
 
 fn leb128(bytes: &[u8]) -> Option<(usize, usize)> {

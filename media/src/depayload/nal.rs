@@ -12,8 +12,8 @@
 //! Does not reorder by decoding order numbers (STAP-B, MTAP, FU-B, DONL).
 
 use super::{Output, TimedPacket, UNIT_BYTES_MAX};
+use crate::bits::without_emulation;
 use crate::tracks::{Codec, H264Config, H265Config};
-use crate::ts::without_emulation;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

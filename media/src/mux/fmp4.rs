@@ -298,7 +298,8 @@ impl Fmp4Writer {
         };
         let mvex = Some(Mvex { mehd: None, trex });
         let moov = Moov { mvhd, mvex, trak: traks, ..Moov::default() };
-        // iso5: offsets from the fragment (default-base-is-moof); iso6: signed presentation offsets.
+        // iso5: offsets from the fragment (default-base-is-moof); iso6: signed presentation
+        // offsets.
         let brands = [b"iso6", b"iso5", b"mp41"].map(FourCC::new);
         let ftyp =
             Ftyp { major_brand: brands[0], minor_version: 0, compatible_brands: brands.to_vec() };

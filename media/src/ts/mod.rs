@@ -5,9 +5,9 @@
 //! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
 //! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
 //! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
-//! reads the tracks' headers, `codecs` names them, `extract` makes a stream of some of
-//! them, `splice` joins several end to end, `pictures` sends some pictures at other times and
-//! `rewrite` writes fields of packets for both and for [`crate::mux`]; `monitor` watches one that arrives.
+//! reads the tracks' headers, `codecs` names them, `extract` makes a stream of some of them,
+//! `splice` joins several end to end, `pictures` sends some pictures at other times and `rewrite`
+//! writes fields of packets for both and for [`crate::mux`]; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -30,7 +30,6 @@ mod sync;
 mod tables;
 
 pub(crate) use access::is_video;
-pub(crate) use bits::{Bits, without_emulation};
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use extract::{ContinuityCounters, Extract};

@@ -2,19 +2,20 @@
 //! Client side of RTSP: requests out, replies in. For players and tests that verify a server.
 //!
 //! Verifies the server instead of coping with any server: plays one MPEG transport stream over
-//! RTP/AVP and sends no request it does not need. A reply that lacks what RFC 2326 requires
-//! is a fault, named with its section. One request at a time is in flight; the caller matches
-//! [`Reply::cseq`] if it wants more. Requests that the server sends are dropped. Interleaved frames
-//! come out between the replies.
+//! RTP/AVP, or the streams of a presentation, and sends no request it does not need. A reply that
+//! lacks what RFC 2326 requires is a fault, named with its section. One request at a time is in
+//! flight; the caller matches [`Reply::cseq`] if it wants more. Requests that the server sends are
+//! dropped. Interleaved frames come out between the replies.
 //!
 //! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use rtsp_types::{HeaderName, Url};
+use rtsp_types::Url;
 
-use super::frame::{Framer, Limits, MessageKind, Received};
+pub use super::reply::{Reply, ReplyReader};
+
 use super::range::{self, NptRange, RangeUnit};
 use super::transport::{self, ChannelPair, LowerTransport, PortPair, TransportOffer};
 use crate::error::{Fault, Malformed};
@@ -39,6 +40,24 @@ pub struct DescribeReply {
     pub offer: sdp::Offer,
     /// The URL that SETUP goes to.
     pub stream_url: String,
+}
+
+/// Parsed reply to DESCRIBE of a presentation, whose streams are set up one by one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DescribedSession {
+    /// The streams in the description.
+    pub offer: sdp::SessionOffer,
+    /// The URL of SETUP for each of them.
+    pub stream_urls: Vec<String>,
+}
+
+/// Start of a stream by RTP-Info.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamStart {
+    /// The sequence number of the first packet.
+    pub sequence: Option<u16>,
+    /// The RTP timestamp of the start of the range.
+    pub timestamp: Option<u32>,
 }
 
 /// Parsed reply to SETUP.
@@ -106,6 +125,11 @@ impl Client {
     /// TCP port of the server: 554 where the URL has none (§9.2).
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The URL that SETUP goes to.
+    pub fn stream_url(&self) -> &str {
+        &self.stream_url
     }
 
     /// The number of the last request made.
@@ -176,6 +200,69 @@ impl Client {
         let base = base.unwrap_or(&self.url);
         self.stream_url = resolve(base, offer.stream_control.as_deref());
         Ok(DescribeReply { offer, stream_url: self.stream_url.clone() })
+    }
+
+    /// Takes the reply to DESCRIBE of a presentation of any formats. Requests of all streams then
+    /// go to the URL that the description names for them, if it names one.
+    ///
+    /// # Errors
+    /// A status other than 200, and a description without any stream over RTP/AVP.
+    pub fn described_session(&mut self, reply: &Reply) -> Result<DescribedSession, Malformed> {
+        reply.expect_ok()?;
+        let offer = sdp::parse_tracks(&reply.body)?;
+        let base = reply.header("Content-Base").or(reply.header("Content-Location"));
+        let base = base.unwrap_or(&self.url).to_owned();
+        let url = |track: &sdp::TrackOffer| resolve(&base, track.control.as_deref());
+        let stream_urls = offer.tracks.iter().map(url).collect();
+        // A server that names another URL than the one that was asked knows the session by it.
+        if let Some(aggregate) = offer.control.as_deref().filter(|name| name.contains("://")) {
+            self.url = aggregate.to_owned();
+        }
+        Ok(DescribedSession { offer, stream_urls })
+    }
+
+    /// SETUP of one stream of several, by one transport.
+    pub fn setup_stream(&mut self, url: &str, offer: &TransportOffer) -> Vec<u8> {
+        self.stream_url = url.to_owned();
+        self.setup(offer)
+    }
+
+    /// Takes the reply to PLAY of several streams: where each of them starts, by its URL of SETUP.
+    /// Streams that RTP-Info does not name have no start.
+    ///
+    /// # Errors
+    /// As for [`started`](Self::started).
+    pub fn streams_started(
+        &self,
+        reply: &Reply,
+        stream_urls: &[String],
+    ) -> Result<(PlayReply, Vec<StreamStart>), Malformed> {
+        let started = self.started(reply)?;
+        let mut starts = vec![StreamStart::default(); stream_urls.len()];
+        let info = reply.header("RTP-Info").unwrap_or_default();
+        let parts: Vec<_> = transport::split_unquoted(info, ',').collect();
+        for (number, part) in parts.iter().enumerate() {
+            let mut url = "";
+            let mut start = StreamStart::default();
+            for parameter in transport::split_unquoted(part, ';') {
+                match transport::parameter(parameter) {
+                    ("url", value) => url = value.trim_matches('"'),
+                    ("seq", value) => start.sequence = value.parse().ok(),
+                    ("rtptime", value) => start.timestamp = value.parse().ok(),
+                    _ => {}
+                }
+            }
+            // Relative URLs are not allowed (§12.33), and sent.
+            let is_it = |known: &String| {
+                known == url || !url.is_empty() && known.ends_with(&format!("/{url}"))
+            };
+            let by_order = (parts.len() == starts.len()).then_some(number);
+            let index = stream_urls.iter().position(is_it).or(by_order);
+            if let Some(slot) = index.and_then(|index| starts.get_mut(index)) {
+                *slot = start;
+            }
+        }
+        Ok((started, starts))
     }
 
     /// Takes the reply to SETUP; later requests name its session.
@@ -277,116 +364,6 @@ fn resolve(base: &str, control: Option<&str>) -> String {
     }
 }
 
-/// A reply that was read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Reply {
-    offset: u64,
-    message: rtsp_types::Response<rtsp_types::Empty>,
-    /// The body; empty where there was none.
-    pub body: Vec<u8>,
-}
-
-impl Reply {
-    /// The status code.
-    pub fn status(&self) -> u16 {
-        self.message.status().into()
-    }
-
-    /// The words behind the status code.
-    pub fn reason(&self) -> &str {
-        self.message.reason_phrase()
-    }
-
-    /// The number of the request it answers.
-    pub fn cseq(&self) -> Option<u32> {
-        self.header("CSeq")?.parse().ok()
-    }
-
-    /// The value of a header; several of one name are joined by commas.
-    pub fn header(&self, name: &'static str) -> Option<&str> {
-        let name = HeaderName::from_static_str(name).ok()?;
-        self.message.header(&name).map(|value| value.as_str().trim())
-    }
-
-    fn required(&self, name: &'static str) -> Result<&str, Malformed> {
-        self.header(name).ok_or_else(|| self.fault(Fault::ReplyHeader { name }))
-    }
-
-    fn expect_ok(&self) -> Result<(), Malformed> {
-        match self.status() {
-            200 => Ok(()),
-            code => Err(self.fault(Fault::Status { code })),
-        }
-    }
-
-    fn fault(&self, fault: Fault) -> Malformed {
-        Malformed::new(self.offset, fault)
-    }
-}
-
-/// Turns the bytes of one connection into replies.
-#[derive(Debug)]
-pub struct ReplyReader {
-    framer: Framer,
-}
-
-impl ReplyReader {
-    /// A reader for a new connection.
-    pub fn new(limits: Limits) -> Self {
-        ReplyReader { framer: Framer::new(limits, MessageKind::Replies) }
-    }
-
-    /// Takes bytes as they were received; call [`next`](Self::next) until it has no more before the
-    /// next `feed`.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        self.framer.feed(bytes);
-    }
-
-    /// The next complete reply or interleaved frame; none when more bytes are needed.
-    ///
-    /// # Errors
-    /// What cannot be read past. The connection is to be closed; the error repeats.
-    // Not an Iterator: an error ends it, and "none" only means "not yet".
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Option<Received<Reply>>, Malformed> {
-        while let Some(received) = self.framer.next()? {
-            let frame = match received {
-                Received::Interleaved(frame) => return Ok(Some(Received::Interleaved(frame))),
-                Received::Message(frame) => frame,
-            };
-            match rtsp_types::Message::<Vec<u8>>::parse(&frame.head) {
-                Ok((rtsp_types::Message::Response(message), _)) => {
-                    let message = message.map_body(|_| rtsp_types::Empty);
-                    let reply = Reply { offset: frame.offset, message, body: frame.body };
-                    return Ok(Some(Received::Message(reply)));
-                }
-                Ok(_) => {}
-                Err(_) => return Err(Malformed::new(frame.offset, Fault::StartLine)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The next complete reply, past any interleaved frames; for a caller without channels.
-    ///
-    /// # Errors
-    /// Same as for [`next`](Self::next).
-    pub fn next_reply(&mut self) -> Result<Option<Reply>, Malformed> {
-        loop {
-            match self.next()? {
-                None => return Ok(None),
-                Some(Received::Message(reply)) => return Ok(Some(reply)),
-                Some(Received::Interleaved(_)) => {}
-            }
-        }
-    }
-
-    /// True when no message has begun: all bytes so far were whole messages.
-    pub fn is_empty(&self) -> bool {
-        self.framer.is_empty()
-    }
-}
-
 /// §9.2.
 const DEFAULT_PORT: u16 = 554;
 
@@ -395,6 +372,7 @@ const TIMEOUT_S_DEFAULT: u64 = 60;
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Limits;
     use super::super::transport::GrantedTransport;
     use super::*;
 

@@ -18,6 +18,7 @@ pub mod client;
 mod frame;
 mod range;
 mod reader;
+mod reply;
 mod request;
 mod response;
 mod session;

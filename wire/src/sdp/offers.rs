@@ -22,6 +22,8 @@ use crate::rtsp::range_end;
 pub struct SessionOffer {
     /// The name of the session.
     pub name: String,
+    /// `a=control` of the session, unchanged.
+    pub control: Option<String>,
     /// Duration, if the description has one.
     pub duration: Option<Duration>,
     /// Streams of RTP, in the order of the description; at least one.
@@ -88,7 +90,8 @@ pub fn parse_tracks(text: &[u8]) -> Result<SessionOffer, Malformed> {
     let ranges = session.medias.iter().filter_map(|media| value(&media.attributes, "range"));
     let range = value(&session.attributes, "range").or(ranges.into_iter().next());
     let duration = range.and_then(range_end);
-    Ok(SessionOffer { name: session.session_name.clone(), duration, tracks, left_out })
+    let control = value(&session.attributes, "control").map(str::to_owned);
+    Ok(SessionOffer { name: session.session_name.clone(), control, duration, tracks, left_out })
 }
 
 fn track(media: &Media, session: Option<&Connection>) -> Option<TrackOffer> {

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file that the tracks of a play are written to: fragmented MP4 or a transport stream.
+//!
+//! A thread takes units from the queue of the receiving threads, and writes. A failure ends the
+//! play; its reason is known when the file is finished.
+//!
+//! Does not wait until the bytes are on the disk (fsync).
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use media::mux::WriterKind;
+use tokio::sync::oneshot;
+
+use super::file_writer::failed;
+use super::track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
+use super::track_queue::{Ended, TrackQueue};
+use crate::error::Error;
+
+/// A file being written.
+pub(super) struct TrackFile {
+    origins: Sender<Vec<Option<TrackOrigin>>>,
+    rates: Vec<u32>,
+    is_broken: Arc<AtomicBool>,
+    result: oneshot::Receiver<Result<WrittenTracks, Error>>,
+}
+
+/// Result of writing a file.
+#[derive(Debug)]
+pub(super) struct WrittenTracks {
+    pub(super) bytes: u64,
+    /// Units that the disk was too slow for, or that the file does not hold.
+    pub(super) left_out_units: u64,
+    pub(super) faults: Vec<String>,
+}
+
+impl TrackFile {
+    /// Creates the file, or empties an existing one. `rates` are the RTP clock rates of the tracks.
+    pub(super) fn create(
+        path: &Path,
+        kind: WriterKind,
+        queue: TrackQueue,
+        rates: Vec<u32>,
+    ) -> Result<TrackFile, Error> {
+        let file = File::create(path).map_err(|source| failed("open", path, source))?;
+        let (origins, inbox) = channel();
+        let (done, result) = oneshot::channel();
+        let is_broken = Arc::new(AtomicBool::new(false));
+        let writing = Writing {
+            path: path.to_owned(),
+            file,
+            muxer: TrackMuxer::new(kind, rates.len()),
+            bytes: 0,
+        };
+        let told = is_broken.clone();
+        std::thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(move || {
+                let written = writing.run(&queue, &inbox);
+                told.store(written.is_err(), Ordering::Relaxed);
+                // The handle is gone where the play was given up.
+                let _ = done.send(written);
+            })
+            .map_err(|source| failed("clone", Path::new("thread output"), source))?;
+        Ok(TrackFile { origins, rates, is_broken, result })
+    }
+
+    /// Names the RTP timestamps at which the tracks start, as far as the server has named them.
+    pub(super) fn begin_at(&self, timestamps: Vec<Option<u32>>) {
+        let origin = |(timestamp, &clock_rate_hz): (Option<u32>, &u32)| {
+            Some(TrackOrigin { timestamp: timestamp?, clock_rate_hz })
+        };
+        let _ = self.origins.send(timestamps.into_iter().zip(&self.rates).map(origin).collect());
+    }
+
+    /// True once the file can no longer be written.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the end of the queue and for the last bytes.
+    pub(super) async fn finish(self) -> Result<WrittenTracks, Error> {
+        drop(self.origins);
+        self.result.await.unwrap_or_else(|_| {
+            let source = std::io::Error::other("the thread panicked");
+            Err(Error::Host { call: "write", object: "output".into(), source })
+        })
+    }
+}
+
+struct Writing {
+    path: PathBuf,
+    file: File,
+    muxer: TrackMuxer,
+    bytes: u64,
+}
+
+impl Writing {
+    fn run(
+        mut self,
+        queue: &TrackQueue,
+        origins: &Receiver<Vec<Option<TrackOrigin>>>,
+    ) -> Result<WrittenTracks, Error> {
+        // Packets are held until PLAY is answered, and the answer comes before them.
+        if let Ok(origins) = origins.recv() {
+            self.muxer.begin_at(&origins);
+        }
+        let mut out = Vec::new();
+        loop {
+            match queue.next(CHECK_EVERY) {
+                Ok(Some((track, event))) => self.muxer.take(track, event, &mut out),
+                Ok(None) => self.muxer.check_time(&mut out),
+                Err(Ended) => break,
+            }
+            self.write(&mut out)?;
+        }
+        let Writing { path, mut file, muxer, mut bytes } = self;
+        let MuxCounts { left_out_units, faults, .. } = muxer.finish(&mut out);
+        file.write_all(&out).map_err(|source| failed("write", &path, source))?;
+        bytes += out.len() as u64;
+        let left_out_units = left_out_units + queue.dropped_units();
+        Ok(WrittenTracks { bytes, left_out_units, faults })
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(out).map_err(|source| failed("write", &self.path, source))?;
+        self.bytes += out.len() as u64;
+        out.clear();
+        Ok(())
+    }
+}
+
+const CHECK_EVERY: Duration = Duration::from_millis(250);

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From the units of several tracks to the bytes of one file.
+//!
+//! The tracks' clocks are brought to one origin here: that of the range that is played (RTP-Info),
+//! or, where a server names none, the arrival of the first unit. A file's tables name the codec of
+//! every track, so units wait until all codecs are known, for [`CODECS_WAIT`] at most; a track that
+//! is not known by then is left out.
+//!
+//! Sources: RFC 2326 §12.33 (RTP-Info); those of `media::mux`.
+//! Does not write files.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use media::mux::{MediaWriter, WriterKind};
+use media::{AccessUnit, Codec, MuxRefusal};
+
+use super::track_queue::TrackEvent;
+
+/// Start of a track: an RTP timestamp, and the rate that it counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrackOrigin {
+    /// RTP timestamp of time zero.
+    pub timestamp: u32,
+    /// RTP clock rate, in hertz.
+    pub clock_rate_hz: u32,
+}
+
+/// Makes one file of the units of several tracks.
+#[derive(Debug)]
+pub struct TrackMuxer {
+    kind: WriterKind,
+    tracks: Vec<MuxedTrack>,
+    writer: Option<MediaWriter>,
+    /// Units that wait for the codecs.
+    waiting: VecDeque<(usize, AccessUnit)>,
+    waiting_bytes: usize,
+    first_arrival: Option<Instant>,
+    counts: MuxCounts,
+}
+
+/// Counts of a [`TrackMuxer`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MuxCounts {
+    /// Units that were left out.
+    pub left_out_units: u64,
+    /// Reason of the first of them, and of tracks that were left out.
+    pub faults: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct MuxedTrack {
+    codec: Option<Codec>,
+    origin: Option<TrackOrigin>,
+    /// What is taken off its times.
+    shift: Option<i64>,
+    /// Its number in the file.
+    number: Option<usize>,
+}
+
+impl TrackMuxer {
+    /// A muxer of so many tracks.
+    pub fn new(kind: WriterKind, tracks: usize) -> TrackMuxer {
+        TrackMuxer {
+            kind,
+            tracks: (0..tracks).map(|_| MuxedTrack::default()).collect(),
+            writer: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            first_arrival: None,
+            counts: MuxCounts::default(),
+        }
+    }
+
+    /// Sets the origin of each track, before the first unit.
+    pub fn begin_at(&mut self, origins: &[Option<TrackOrigin>]) {
+        for (track, origin) in self.tracks.iter_mut().zip(origins) {
+            track.origin = *origin;
+        }
+    }
+
+    /// Takes an event of a track; appends what is ready to `out`.
+    pub fn take(&mut self, track: usize, event: TrackEvent, out: &mut Vec<u8>) {
+        match event {
+            // Parameters that change later are in the units as well.
+            TrackEvent::Codec(codec) => drop(self.tracks[track].codec.get_or_insert(codec)),
+            TrackEvent::Unit(unit) => {
+                self.first_arrival.get_or_insert_with(Instant::now);
+                if self.writer.is_none() {
+                    self.waiting_bytes += unit.bytes.len();
+                    self.waiting.push_back((track, unit));
+                } else {
+                    self.write(track, unit, out);
+                }
+            }
+        }
+        self.begin_if_known(out);
+    }
+
+    /// Begins the file where codecs have been waited for long enough; to be called now and then.
+    pub fn check_time(&mut self, out: &mut Vec<u8>) {
+        self.begin_if_known(out);
+    }
+
+    /// True once a codec differs from the one that the file has begun with, in more than its
+    /// parameter sets: the units that follow need another file.
+    pub fn counts(&self) -> &MuxCounts {
+        &self.counts
+    }
+
+    /// Appends all that waits; the file ends there.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> MuxCounts {
+        if self.writer.is_none() {
+            self.begin(out);
+        }
+        if let Some(writer) = self.writer.take() {
+            writer.finish(out);
+        }
+        self.counts
+    }
+
+    fn begin_if_known(&mut self, out: &mut Vec<u8>) {
+        if self.writer.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        let are_known = self.tracks.iter().all(|track| track.codec.is_some());
+        let waited = self.first_arrival.map_or(Duration::ZERO, |first| first.elapsed());
+        if are_known || waited >= CODECS_WAIT || self.waiting_bytes >= WAITING_BYTES_MAX {
+            self.begin(out);
+        }
+    }
+
+    /// Begins the file with the tracks whose codecs are known.
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let mut codecs = Vec::new();
+        for (index, track) in self.tracks.iter_mut().enumerate() {
+            let Some(codec) = &track.codec else {
+                let fault = format!("track {index}: left out, no parameters of its codec came");
+                self.counts.faults.push(fault);
+                continue;
+            };
+            // Each alone, so that one that the file does not hold costs no other.
+            if let Err(refusal) = MediaWriter::new(self.kind, std::slice::from_ref(codec)) {
+                self.counts.faults.push(format!("track {index}: left out: {refusal}"));
+                continue;
+            }
+            track.number = Some(codecs.len());
+            codecs.push(codec.clone());
+        }
+        match MediaWriter::new(self.kind, &codecs) {
+            Ok(writer) => self.writer = Some(writer),
+            Err(refusal) => self.note(&refusal),
+        }
+        self.waiting_bytes = 0;
+        for (track, unit) in std::mem::take(&mut self.waiting) {
+            self.write(track, unit, out);
+        }
+    }
+
+    fn write(&mut self, track: usize, mut unit: AccessUnit, out: &mut Vec<u8>) {
+        let since = self.first_arrival.map_or(Duration::ZERO, |first| first.elapsed());
+        let about = &mut self.tracks[track];
+        let (Some(number), Some(codec), Some(writer)) =
+            (about.number, &about.codec, &mut self.writer)
+        else {
+            self.counts.left_out_units += 1;
+            return;
+        };
+        let rate = codec.clock_rate_hz();
+        let shift = *about.shift.get_or_insert_with(|| match about.origin {
+            Some(origin) => origin.shift(unit.time, rate),
+            None => unit.time - (since.as_secs_f64() * f64::from(rate)) as i64,
+        });
+        unit.time -= shift;
+        if let Err(refusal) = writer.push(number, unit, out) {
+            self.note(&refusal);
+        }
+    }
+
+    fn note(&mut self, refusal: &MuxRefusal) {
+        self.counts.left_out_units += 1;
+        if self.counts.faults.len() < FAULTS_MAX {
+            self.counts.faults.push(refusal.to_string());
+        }
+    }
+}
+
+impl TrackOrigin {
+    /// The time of the origin on the timeline of a unit, which is less than half a turn of the
+    /// timestamps away. Both in units of a clock of `rate`.
+    fn shift(self, unit_time: i64, rate: u32) -> i64 {
+        let scaled = |stamps: i64| {
+            (i128::from(stamps) * i128::from(rate) / i128::from(self.clock_rate_hz.max(1))) as i64
+        };
+        let (origin, turn) = (scaled(self.timestamp.into()), scaled(1 << 32).max(1));
+        let turns = (unit_time - origin + turn / 2).div_euclid(turn);
+        origin + turns * turn
+    }
+}
+
+/// Parameter sets come with key frames, and these some seconds apart.
+const CODECS_WAIT: Duration = Duration::from_secs(10);
+const WAITING_BYTES_MAX: usize = 64 << 20;
+const FAULTS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_is_the_nearest_turn_of_the_timestamps() {
+        let origin = TrackOrigin { timestamp: u32::MAX - 99, clock_rate_hz: 90_000 };
+        let at = i64::from(u32::MAX) - 99;
+        assert_eq!(origin.shift(at + 500, 90_000), at);
+        // The first unit came after the wrap, and its depayloader began there.
+        assert_eq!(origin.shift(400, 90_000), at - (1 << 32));
+        assert_eq!(origin.shift(200, 45_000), (at - (1 << 32)) / 2);
+    }
+}
