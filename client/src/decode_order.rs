@@ -117,7 +117,7 @@ mod tests {
         // Cut off behind the first picture of a group that is presented late.
         let cut_off = u32::MAX.wrapping_sub(9000).wrapping_add(35 * 3000);
         order.push(cut_off, from + Duration::from_millis(32 * 33), |time, at| {
-            found.push((time, at))
+            found.push((time, at));
         });
         order.flush(|time, arrival| found.push((time, arrival)));
         assert_eq!(found.len(), 64);

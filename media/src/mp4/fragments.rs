@@ -110,8 +110,8 @@ impl Fragment {
                 self.enter(input, movie, run)?;
                 continue;
             };
-            let track = reader.track.map(|track| &mut movie.tracks[track]);
-            let Some(track) = track.filter(|track| !track.is_left_out()) else {
+            let is_sent = |track: &usize| !movie.tracks[*track].is_left_out();
+            let Some(track) = reader.track.filter(is_sent) else {
                 let samples = reader.left.min(u32::try_from(*budget).unwrap_or(u32::MAX));
                 for _ in 0..samples {
                     reader.next(input)?;
@@ -122,7 +122,7 @@ impl Fragment {
             };
             while *budget > 0 && reader.left > 0 {
                 *budget -= 1;
-                track.push((reader.next(input)?, reader.description))?;
+                movie.push(track, (reader.next(input)?, reader.description))?;
             }
             self.leave();
         }

@@ -213,8 +213,8 @@ impl Mp4Demuxer {
                 break;
             };
             *budget -= 1;
-            track.push(sample)?;
-            if track.is_left_out() {
+            movie.push(*index, sample)?;
+            if movie.tracks[*index].is_left_out() {
                 is_read = true;
                 break;
             }

@@ -13,7 +13,9 @@ use super::edits::Edit;
 use super::entries::{Description, descriptions};
 use super::tables::{Described, TableBoxes};
 use crate::plan::RtpIdentity;
-use crate::tracks::{LeftOut, SampleFault, SampleTableBuilder, TRACKS_MAX, Track, TrackMedia};
+use crate::tracks::{
+    LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TRACKS_MAX, Track, TrackMedia,
+};
 use crate::{DemuxError, Refusal};
 
 /// Tracks that are looked at. Files of many languages and their subtitles have a few dozen.
@@ -29,6 +31,8 @@ pub(super) struct Movie {
     pub(super) tracks: Vec<TrackState>,
     /// Defaults of fragments.
     pub(super) defaults: Vec<Trex>,
+    /// Samples of all tracks so far.
+    samples: u32,
 }
 
 /// A track while its samples are collected.
@@ -73,6 +77,12 @@ impl Movie {
             }
             Ok(())
         })?;
+        // Before any table is read: one costs memory by the million of samples.
+        let found = tracks.iter().filter(|track| !track.is_left_out()).count();
+        if found > TRACKS_MAX {
+            let limit = TRACKS_MAX;
+            return Err(Refusal::TooManyTracks { container: CONTAINER, found, limit }.into());
+        }
         let mut defaults = Vec::new();
         if let Some(fragments) = fragments {
             fragments.children(input, |child| {
@@ -85,7 +95,23 @@ impl Movie {
                 Ok(())
             })?;
         }
-        Ok(Movie { timescale, tracks, defaults })
+        Ok(Movie { timescale, tracks, defaults, samples: 0 })
+    }
+
+    /// Adds a sample to a track; nothing happens where the track is left out. A file has as many
+    /// samples in all as a track may have: tables of several tracks may point at the same bytes.
+    #[inline]
+    pub(super) fn push(&mut self, track: usize, sample: Described) -> Result<(), DemuxError> {
+        let track = &mut self.tracks[track];
+        if track.is_left_out() {
+            return Ok(());
+        }
+        self.samples += 1;
+        if self.samples > SAMPLES_MAX {
+            let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
+            return Err(track.refuse(number, SampleFault::TooMany { limit: SAMPLES_MAX }));
+        }
+        track.push(sample)
     }
 
     /// The tracks that are sent, and those that are not.
@@ -177,7 +203,7 @@ impl TrackState {
 
     /// Adds a sample; nothing happens where the track is left out.
     #[inline]
-    pub(super) fn push(&mut self, (mut sample, description): Described) -> Result<(), DemuxError> {
+    fn push(&mut self, (mut sample, description): Described) -> Result<(), DemuxError> {
         if self.chosen != Some(description) {
             self.choose(description);
         }

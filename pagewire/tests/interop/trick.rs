@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::client;
 use crate::harness::Server;
 use crate::harness::answer::Answer;
-use crate::harness::rtsp::Player;
+use crate::harness::rtsp::{Player, PortPair};
 use crate::side_by_side::{self, Case};
 use crate::tracks::{Picture, pictures};
 
@@ -148,18 +148,24 @@ fn pump(mut from: TcpStream, mut to: TcpStream, header: Option<&str>) {
 /// Makes the film in both forms; `None` where there is no ffmpeg.
 fn make(test: &str, folder: &Path) -> Option<[PathBuf; 2]> {
     let paths = TITLES.map(|(name, _)| folder.join(name));
-    let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
-    command.arg(format!("testsrc2=size=480x270:rate=25:duration={SECONDS}"));
-    command.args(["-f", "lavfi", "-i"]).arg(format!("sine=duration={SECONDS}"));
-    command.args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"]);
-    command.args(["-g", &GROUP.to_string(), "-c:a", "aac"]).arg(&paths[0]);
-    client(test, &mut command)?.succeeded();
+    film(test, &paths[0], SECONDS, GROUP)?;
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-y", "-i"]).arg(&paths[0]);
     command.args(["-c", "copy"]).arg(&paths[1]);
     client(test, &mut command)?.succeeded();
     Some(paths)
+}
+
+/// Makes an MP4 of so many seconds, with so many pictures from one key frame to the next.
+fn film(test: &str, path: &Path, seconds: u32, group: usize) -> Option<()> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
+    command.arg(format!("testsrc2=size=480x270:rate=25:duration={seconds}"));
+    command.args(["-f", "lavfi", "-i"]).arg(format!("sine=duration={seconds}"));
+    command.args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"]);
+    command.args(["-g", &group.to_string(), "-c:a", "aac"]).arg(path);
+    client(test, &mut command)?.succeeded();
+    Some(())
 }
 
 fn serve(paths: &[PathBuf; 2]) -> Server {
@@ -246,6 +252,58 @@ fn one_session_goes_through_all_rates() {
         drop(heard);
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
+    server.stop();
+}
+
+/// Where key frames are far apart, play goes on at once, and near where it was.
+#[test]
+fn normal_play_follows_sparse_key_frames_at_once() {
+    let test = "trick::normal_play_follows_sparse_key_frames_at_once";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let path = folder.path().join("sparse.mp4");
+    let Some(()) = film(test, &path, 32, 250) else { return };
+    let server = Server::start(&[("sparse.mp4", &path)]);
+    server.await_stream("sparse.mp4");
+    let mut player = Player::set_up(server.rtsp, "sparse.mp4/track0");
+    let answer = player.command("PLAY", &["Range: npt=30-", "Scale: -1"]);
+    assert_eq!(range(&answer).0, 30.0);
+    player.hear("a picture", |heard| !heard.packets.is_empty());
+    thread::sleep(Duration::from_secs(1));
+    let before = player.heard().packets.len();
+    let asked = Instant::now();
+    let answer = player.command("PLAY", &["Scale: 1"]);
+    // A second back from there: the key frame at 20 s is the last before that.
+    assert_eq!(range(&answer).0, 20.0, "{answer:?}");
+    player.hear("normal play", |heard| heard.packets.len() > before);
+    let waited = asked.elapsed().as_secs_f64();
+    // Nine seconds, were the next picture backwards waited for.
+    assert!(waited < 4.0, "{waited} s");
+    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    server.stop();
+}
+
+/// Sound that is set up while the pictures alone are sent is played with them later.
+#[test]
+fn a_track_is_set_up_between_plays_at_two_rates() {
+    let test = "trick::a_track_is_set_up_between_plays_at_two_rates";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some(paths) = make(test, folder.path()) else { return };
+    let server = serve(&paths);
+    let mut player = Player::set_up(server.rtsp, "film.mp4/track0");
+    assert_eq!(player.command("PLAY", &["Scale: 2"]).status, 200);
+    player.hear("pictures", |heard| !heard.packets.is_empty());
+    assert_eq!(player.command("PAUSE", &[]).status, 200);
+    let ports = PortPair::on(server.rtsp.ip());
+    let session = format!("Session: {}", player.session);
+    let headers = [session.as_str(), &ports.transport()];
+    let answer = player.control.ask("SETUP", "film.mp4/track1", &headers);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let all = [session.as_str(), "Range: npt=2-", "Scale: 1"];
+    let answer = player.control.ask("PLAY", "film.mp4", &all);
+    assert_eq!(answer.header("Scale"), Some("1.0"), "{answer:?}");
+    let mut datagram = [0; 2048];
+    let heard = (0..100).find_map(|_| ports.rtp.recv(&mut datagram).ok());
+    assert!(heard.is_some_and(|bytes| bytes > 12), "sound comes too");
     server.stop();
 }
 

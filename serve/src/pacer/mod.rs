@@ -26,6 +26,7 @@ mod wheel;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -89,6 +90,21 @@ pub(crate) enum PacerCommand {
         number: u64,
     },
     Stop,
+}
+
+impl PacerCommand {
+    /// The session that it is for; none for the thread itself.
+    fn session(&self) -> Option<u64> {
+        match self {
+            PacerCommand::Add { number, .. }
+            | PacerCommand::AddTrack { number, .. }
+            | PacerCommand::Play { number, .. }
+            | PacerCommand::PlayTracks { number, .. }
+            | PacerCommand::Pause { number, .. }
+            | PacerCommand::Remove { number } => Some(*number),
+            PacerCommand::Stop => None,
+        }
+    }
 }
 
 /// An event from a pacer to the control side.
@@ -330,11 +346,29 @@ impl Thread {
                 Ok(PacerCommand::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     return self.tools.meter.publish_before(None);
                 }
-                Ok(command) => self.handle_command(command),
+                Ok(command) => {
+                    // `Stop` is handled above.
+                    let number = command.session().unwrap_or_default();
+                    self.contain(number, |thread| thread.handle_command(command));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.serve_due();
         }
+    }
+
+    /// Does work for one session. A panic, which is a fault of this program, ends that session; the
+    /// thread goes on for its other sessions, which would otherwise be silent for ever.
+    fn contain(&mut self, number: u64, work: impl FnOnce(&mut Thread)) {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        if done.is_ok() {
+            return;
+        }
+        tracing::error!("session {number}: a fault of this program, reported above; it is ended");
+        let Some(session) = self.streams.remove(&number) else { return };
+        self.packets_per_s = self.packets_per_s.saturating_sub(session.packets_per_s());
+        let over = StreamEnd::Broken("a fault of this program".to_owned());
+        let _ = self.events.send(Event { number, play: session.play(), over });
     }
 
     fn handle_command(&mut self, command: PacerCommand) {
@@ -370,7 +404,7 @@ impl Thread {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.halt();
                     // A closed control connection does not read the reply.
-                    let _ = reply.send(stream.position());
+                    let _ = reply.send(stream.stopped_at());
                 }
             }
             PacerCommand::Remove { number } => {
@@ -401,7 +435,7 @@ impl Thread {
             let awaited =
                 self.streams.get(&number).is_some_and(|s| s.is_playing() && s.wake() == tick);
             if awaited {
-                self.serve(number, false);
+                self.contain(number, |thread| thread.serve(number, false));
             }
         }
         due.clear();

@@ -92,11 +92,12 @@ impl PacedSession {
         }
     }
 
-    /// Returns the next packet of the file or channel; of tracks the due time of the next.
-    pub(super) fn position(&self) -> u64 {
+    /// Returns where a halted session has stopped: the next packet of the file or channel; of
+    /// tracks a due time.
+    pub(super) fn stopped_at(&self) -> u64 {
         match self {
             PacedSession::Stream(stream) => stream.position(),
-            PacedSession::Tracks(tracks) => tracks.position(),
+            PacedSession::Tracks(tracks) => tracks.stopped_at(),
         }
     }
 

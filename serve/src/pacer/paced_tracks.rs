@@ -38,6 +38,8 @@ pub(crate) struct PacedTracks {
     clock: Option<MediaClock>,
     /// Earliest start of the next play's clock: the end of the media sent so far.
     pub(super) sent_until: Option<Instant>,
+    /// Due time at which the last play has stopped.
+    stopped_at: u64,
     playing: bool,
     /// Due time before which packets are sent.
     limit_ticks: u64,
@@ -77,7 +79,7 @@ pub(crate) struct TrackPlace {
 impl PacedTracks {
     /// Creates a session that does not play yet.
     pub(crate) fn new(source: Arc<TrackSource>, first: PacedTrack) -> PacedTracks {
-        let packets_per_s = packets_per_s(&source, first.index);
+        let packets_per_s = packets_per_s(&source, first.own);
         PacedTracks {
             source,
             tracks: vec![first],
@@ -85,6 +87,7 @@ impl PacedTracks {
             speed: Speed::ONE,
             clock: None,
             sent_until: None,
+            stopped_at: 0,
             playing: false,
             limit_ticks: 0,
             play: 0,
@@ -105,7 +108,7 @@ impl PacedTracks {
 
     /// Adds a track; returns the packets a second that it adds.
     pub(super) fn add(&mut self, track: PacedTrack) -> u64 {
-        let added = packets_per_s(&self.source, track.index);
+        let added = packets_per_s(&self.source, track.own);
         self.packets_per_s += added;
         self.tracks.push(track);
         added
@@ -134,6 +137,8 @@ impl PacedTracks {
                 track.is_over = false;
             }
         }
+        // Until the first packet has started the clock.
+        self.stopped_at = self.position();
         self.playing = true;
     }
 
@@ -141,9 +146,18 @@ impl PacedTracks {
     /// earlier.
     pub(super) fn halt(&mut self) {
         if let Some(clock) = self.clock.take() {
-            self.sent_until = Some(clock.moment_of(self.position()));
+            // The next picture may be many seconds away, where key frames are all that is sent.
+            let latest = Instant::now() + AHEAD_MAX;
+            self.stopped_at = self.position().min(clock.ticks_at(latest));
+            self.sent_until = Some(clock.moment_of(self.stopped_at).min(latest));
         }
         self.playing = false;
+    }
+
+    /// Returns the due time at which play has stopped: that of the next packet, or where the next
+    /// is far away, of the moment.
+    pub(super) fn stopped_at(&self) -> u64 {
+        self.stopped_at
     }
 
     pub(super) fn is_playing(&self) -> bool {
@@ -309,7 +323,13 @@ impl PacedTracks {
     }
 }
 
-fn packets_per_s(source: &TrackSource, track: usize) -> u64 {
-    let bytes = source.asset.presentation.track_bits_per_second(track) / 8;
+/// Packets a second of a track of the file. One that the source does not send, as sound beside
+/// pictures at another rate, counts as one.
+fn packets_per_s(source: &TrackSource, own: usize) -> u64 {
+    let Some(index) = source.asset.index_of(own) else { return 1 };
+    let bytes = source.asset.presentation.track_bits_per_second(index) / 8;
     bytes / PACKET_BYTES_MAX as u64 + 1
 }
+
+/// A session sends so far ahead at most: a burst, and the lead of departure times.
+const AHEAD_MAX: Duration = Duration::from_millis(250);

@@ -126,7 +126,10 @@ pub(super) fn parse(header: &str) -> Result<(NptRange, RangeUnit), Status> {
     if list.next().is_some() {
         return Err(Status::InvalidRange);
     }
-    let (start, end) = times.split_once('-').ok_or(Status::BadRequest)?;
+    let (start, end) = match without_negative_start(times) {
+        Some(end) => ("0", end),
+        None => times.split_once('-').ok_or(Status::BadRequest)?,
+    };
     let (start, end) = (start.trim(), end.trim());
     let end = if end.is_empty() { None } else { Some(unit.read(end)?) };
     let start = match start {
@@ -155,6 +158,18 @@ pub(crate) fn end(range: &str) -> Option<Duration> {
 }
 
 /// `npt-sec` or `npt-hhmmss`.
+/// What follows a start that lies before the asset's own, as ffmpeg writes it for a seek to the
+/// first picture of a file whose sound begins earlier: `0.-153-`, `-1.-20-` (libavformat/rtspdec.c
+/// prints whole seconds and thousandths, each with its sign). Such a client waits for ever after a
+/// refusal, and means the start.
+fn without_negative_start(times: &str) -> Option<&str> {
+    let times = times.trim_start();
+    let (seconds, rest) = times.strip_prefix('-').unwrap_or(times).split_once(".-")?;
+    let (thousandths, end) = rest.split_once('-')?;
+    let are_digits = digits(seconds).is_ok() && digits(thousandths).is_ok();
+    are_digits.then_some(end)
+}
+
 fn time(text: &str) -> Result<Duration, Status> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut fields = whole.split(':');
@@ -274,6 +289,12 @@ mod tests {
     fn what_clients_send() {
         assert_eq!(parse("npt=0.000-"), at(Duration::ZERO, None)); // live555, ffmpeg
         assert_eq!(parse("npt=0-"), at(Duration::ZERO, None)); // GStreamer
+        // ffmpeg, for a start before the asset's own.
+        let ten = Some(Duration::from_secs(10));
+        for start in ["npt=0.-153-", "npt=0.-80-", "npt=-1.-20-"] {
+            assert_eq!(parse(start), at(Duration::ZERO, None), "{start}");
+            assert_eq!(parse(&format!("{start}10")), at(Duration::ZERO, ten), "{start}");
+        }
         assert_eq!(parse("npt = 5. - 7"), at(Duration::from_secs(5), Some(Duration::from_secs(7))));
         let nine = Duration::new(1, 123_456_789);
         assert_eq!(parse("npt=1.1234567899999-"), at(nine, None));
@@ -295,6 +316,8 @@ mod tests {
             ("npt=-", Status::BadRequest),
             ("npt=10", Status::BadRequest),
             ("npt=+10-", Status::BadRequest),
+            ("npt=0.--", Status::BadRequest),
+            ("npt=.-1-", Status::BadRequest),
             ("npt=1e3-", Status::BadRequest),
             ("npt=NaN-", Status::BadRequest),
             ("npt=5:30-", Status::BadRequest),

@@ -3,6 +3,7 @@
 
 use super::made::*;
 use super::*;
+use crate::tracks::{SAMPLES_MAX, SampleFault};
 
 /// The reason why `track`, number 9, is left out.
 fn reason(track: Trak) -> String {
@@ -101,4 +102,25 @@ fn a_file_without_a_track_names_all_reasons() {
     assert!(matches!(demux(&file(&[])), Err(Refusal::NoTrack { .. })));
     let many: Vec<_> = (1..=17).map(|id| Trak::of(id, PLACE + id * 50)).collect();
     assert!(matches!(demux(&file(&many)), Err(Refusal::TooManyTracks { found: 17, .. })));
+}
+
+#[test]
+fn tracks_share_the_samples_that_a_file_may_have() {
+    // Two tables of nine million samples, both of the same bytes.
+    let count = SAMPLES_MAX / 2 + (1 << 19);
+    let sparse = |id| Trak {
+        stts: table(b"stts", 2, &[count, 1]),
+        stsz: boxed(b"stsz", &[&words(&[0, 1, count])]),
+        stsc: table(b"stsc", 3, &[1, count, 1]),
+        stco: table(b"stco", 1, &[PLACE]),
+        timescale: 4000,
+        ..Trak::of(id, PLACE)
+    };
+    let mut bytes = file(&[sparse(1), sparse(2)]);
+    bytes.resize(bytes.len() + count as usize, 0);
+    let found = demux(&bytes);
+    let Err(Refusal::Sample { track: 2, fault: SampleFault::TooMany { limit }, .. }) = found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(limit, SAMPLES_MAX);
 }
