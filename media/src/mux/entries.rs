@@ -300,6 +300,6 @@ mod tests {
         let [only] = &found.substreams[..] else { panic!("one independent substream") };
         assert_eq!((only.num_dep_sub, only.chan_loc), (1, Some(2)));
         assert!(dec3(&dependent).is_none(), "a dependent substream alone");
-        (0..8).for_each(|end| assert!(dec3(&both[..end]).is_none(), "{end}"));
+        (0..6).for_each(|end| assert!(dec3(&both[..end]).is_none(), "{end}"));
     }
 }

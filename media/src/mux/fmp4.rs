@@ -7,8 +7,10 @@
 //! with the first fragment, when the parameters of all tracks are known; a track of which nothing
 //! has come for [`PARAMETERS_WAIT_S`] by then is left out if its description needs a unit.
 //!
-//! Times are those of the tracks' RTP clocks, moved so that the earliest unit is decoded at zero.
-//! Presentation offsets are signed (`trun` version 1), so no edit list is needed.
+//! Times are those of the tracks' RTP clocks, moved so that the earliest unit is decoded at zero;
+//! where pictures are reordered, all tracks are presented from some pictures' time on. Presentation
+//! offsets are not negative, though `trun` version 1 allows it: libavformat (5.1), and the players
+//! on it, would present such a track later than the others by the largest of them.
 //!
 //! Sources: ISO/IEC 14496-12 §4.3 (brands), §8.2 to §8.4 (moov), §8.8 (fragments).
 //! Does not write an index (`mfra`, `sidx`): the demuxers of live recordings read without.
@@ -88,6 +90,7 @@ impl Track {
 
     /// Puts a unit behind the others; the one before it ends there.
     fn enter(&mut self, mut unit: TimedUnit) {
+        unit.decode = unit.decode.max(self.base);
         if let Some(last) = self.last.take() {
             // Equal times would give samples without duration, which some players drop.
             unit.decode = unit.decode.max(last.decode + 1);
@@ -130,7 +133,7 @@ impl Fmp4Writer {
             samples: Vec::new(),
             last: None,
             duration: 0,
-            base: 0,
+            base: i64::MIN,
             is_written: true,
         };
         Ok(Fmp4Writer {
@@ -178,6 +181,7 @@ impl Fmp4Writer {
         if !about.is_written {
             return Err(MuxRefusal::LeftOut { track, waited_s: PARAMETERS_WAIT_S });
         }
+        about.input.check_time(unit.time, self.newest)?;
         if self.has_begun && unit.time < about.base {
             let by_ticks =
                 about.input.ticks(about.base).saturating_sub(about.input.ticks(unit.time));

@@ -3,7 +3,10 @@
 //!
 //! A unit comes with its time of presentation. Those of a group of pictures, sorted, are the times
 //! of decoding ([`Reorder`]); as many units wait as the sequence parameter set says that an encoder
-//! reorders, 16 where it does not say, and none of them for longer than the writer allows.
+//! reorders, 16 where it does not say, and none of them for longer than the writer allows. Sorted
+//! times are later than those of presentation where pictures are reordered, so all are moved back
+//! by a constant: by the first group of pictures, and by what the set says. Where that turns out to
+//! be too little, decoding comes no later than the presentation of the units that are known.
 //!
 //! Sources: RFC 3550 §5.1 (timestamps); ISO/IEC 14496-10 annex E.2.1 (max_num_reorder_frames).
 //! Does not wait for key frames that are missing behind the first.
@@ -35,11 +38,9 @@ const UNIT_OVERHEAD_BYTES: usize = 128;
 pub(super) struct TimedUnit {
     pub(super) bytes: Vec<u8>,
     pub(super) is_start: bool,
-    /// Time of decoding: the units' presentation times, sorted.
+    /// Time of decoding; not after presentation, and never before that of the unit before.
     pub(super) decode: i64,
     pub(super) presented: i64,
-    /// Earliest presentation time of this unit and all that were known behind it.
-    pub(super) earliest: i64,
 }
 
 impl TimedUnit {
@@ -113,12 +114,8 @@ impl TrackInput {
     /// Earliest time of decoding of the units that are here.
     pub(super) fn earliest(&self) -> Option<i64> {
         let ready = self.ready.front().map(|unit| unit.decode);
-        ready.into_iter().chain(self.reorder.earliest()).min()
-    }
-
-    /// Most by which units are decoded after they are presented, as far as the first ones told.
-    pub(super) fn lag(&self) -> i64 {
-        self.lag.unwrap_or(0)
+        let lag = || self.lag.unwrap_or_else(|| lag(&self.reorder, self.parameters.reordered()));
+        ready.or_else(|| self.reorder.earliest().map(|earliest| earliest - lag()))
     }
 
     /// Takes a unit, with its bytes as `form` makes them. `newest` is the latest time in the file,
@@ -177,9 +174,11 @@ impl TrackInput {
     /// Lets the next unit go with the time of decoding that is known by now.
     fn release(&mut self) {
         let Some(earliest) = self.reorder.earliest() else { return };
-        self.lag.get_or_insert_with(|| lag(&self.reorder, self.parameters.reordered()));
+        let known = || lag(&self.reorder, self.parameters.reordered());
+        let lag = *self.lag.get_or_insert_with(known);
         let Some(((bytes, is_start), decode, presented)) = self.reorder.pop() else { return };
-        self.ready.push_back(TimedUnit { bytes, is_start, decode, presented, earliest });
+        let decode = (decode - lag).min(earliest);
+        self.ready.push_back(TimedUnit { bytes, is_start, decode, presented });
     }
 
     /// The next unit whose times are known.
@@ -190,7 +189,7 @@ impl TrackInput {
     }
 
     /// Checks that a unit's time continues those before.
-    fn check_time(&self, time: i64, newest: Option<i64>) -> Result<(), MuxRefusal> {
+    pub(super) fn check_time(&self, time: i64, newest: Option<i64>) -> Result<(), MuxRefusal> {
         let rate = i64::from(self.rate_hz);
         let is_far = time.unsigned_abs() > TIME_S_MAX as u64 * rate as u64;
         let step_ms = |step: i128, rate: i128| {
@@ -250,8 +249,33 @@ mod tests {
         push(&mut input, unit(960, &[1, 2, 3]), None).unwrap();
         assert_eq!(input.held_bytes(), 3 + UNIT_OVERHEAD_BYTES);
         let taken = input.take().unwrap();
-        assert_eq!((taken.decode, taken.presented, taken.earliest), (960, 960, 960));
+        assert_eq!((taken.decode, taken.presented), (960, 960));
         assert_eq!((input.held_bytes(), input.is_waiting()), (0, false));
+    }
+
+    #[test]
+    fn pictures_are_decoded_before_they_are_presented_also_where_the_order_gets_deeper() {
+        // Main profile, 16 × 16, without usability information: nothing is known of the order.
+        let set = [0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80];
+        let codec = Codec::H264(crate::tracks::H264Config {
+            length_bytes: 4,
+            profile: [0x4d, 0x40, 0x0a],
+            sequence_sets: vec![set.to_vec()],
+            picture_sets: vec![vec![0x68, 0xce]],
+        });
+        let mut input = TrackInput::new(0, &codec);
+        assert_eq!(input.parameters.reordered(), HELD_MAX);
+        // Without B pictures at first, then I P B B, at 25 pictures a second.
+        let order = (0..20).chain((20..80).map(|at| at + [2, -1, -1][(at as usize - 20) % 3]));
+        for picture in order {
+            let bytes = [0, 0, 0, 2, 0x65, 1];
+            push(&mut input, unit(picture * 3600, &bytes), None).unwrap();
+        }
+        input.release_all();
+        let all: Vec<_> = std::iter::from_fn(|| input.take()).collect();
+        assert_eq!(all.len(), 80);
+        assert!(all.iter().all(|unit| unit.decode <= unit.presented));
+        assert!(all.windows(2).all(|pair| pair[0].decode <= pair[1].decode));
     }
 
     #[test]

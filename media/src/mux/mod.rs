@@ -105,8 +105,7 @@ impl MediaWriter {
     /// of different tracks come in about the order of their times.
     ///
     /// # Errors
-    /// The unit is left out, or one of the same track that waited is; the writer goes on, and `out`
-    /// has what was ready.
+    /// The unit is left out, and the writer goes on.
     pub fn push(
         &mut self,
         track: usize,

@@ -65,6 +65,13 @@ struct Track {
     continuity: u8,
 }
 
+impl Track {
+    /// A time of the track in units of PTS and DTS; ticks of 27 MHz are 300 of them.
+    fn at_90k(&self, time: i64) -> i64 {
+        self.input.ticks(time).div_euclid(300)
+    }
+}
+
 /// Writes the packets of a stream.
 #[derive(Debug)]
 pub struct TsWriter {
@@ -119,7 +126,7 @@ impl TsWriter {
     /// Takes the next unit of a track; see [`super::MediaWriter::push`].
     ///
     /// # Errors
-    /// The unit is left out, or one of the same track that waited.
+    /// The unit is left out.
     pub fn push(
         &mut self,
         track: usize,
@@ -133,6 +140,14 @@ impl TsWriter {
             return Err(MuxRefusal::TooLarge { track, bytes, limit });
         }
         let (time, is_start) = (unit.time, unit.is_start);
+        about.input.check_time(time, self.newest)?;
+        // Units that were taken never become late: the clock does not pass those that wait.
+        let (presented, written) = (about.at_90k(time), self.pcr.unwrap_or(i64::MIN));
+        let behind = about.last.max(written);
+        if presented < behind {
+            let by_ms = (behind - presented).div_euclid(PER_MS);
+            return Err(MuxRefusal::Late { track, by_ms });
+        }
         let Track { input, elementary, .. } = about;
         input.push(unit, self.newest, |unit, known| elementary.form(unit, is_start, known))?;
         let ticks = about.input.ticks(time);
@@ -143,11 +158,12 @@ impl TsWriter {
         }
         let held = |track: &Track| track.input.held_bytes() + track.queued_bytes;
         if self.tracks.iter().map(held).sum::<usize>() > HELD_BYTES_MAX {
-            return self.write_all(out);
+            self.write_all(out);
+        } else {
+            self.queue_ready();
+            self.write_ready(newest - WAIT_TICKS, out);
         }
-        let queued = self.queue_ready();
-        self.write_ready(newest - WAIT_TICKS, out);
-        queued
+        Ok(())
     }
 
     /// Appends all units whose times are known.
@@ -157,8 +173,7 @@ impl TsWriter {
 
     /// Appends all that waits.
     pub fn finish(mut self, out: &mut Vec<u8>) {
-        // What is late has nobody to be told any more.
-        let _ = self.write_all(out);
+        self.write_all(out);
     }
 
     /// True if what was appended is a stream that can be played.
@@ -166,38 +181,25 @@ impl TsWriter {
         self.pcr.is_some()
     }
 
-    fn write_all(&mut self, out: &mut Vec<u8>) -> Result<(), MuxRefusal> {
+    fn write_all(&mut self, out: &mut Vec<u8>) {
         self.tracks.iter_mut().for_each(|track| track.input.release_all());
-        let queued = self.queue_ready();
+        self.queue_ready();
         self.write_ready(i64::MAX, out);
-        queued
     }
 
-    /// Gives the units with known times their DTS. What is late is left out.
-    fn queue_ready(&mut self) -> Result<(), MuxRefusal> {
-        let mut result = Ok(());
-        let pcr = self.pcr.unwrap_or(i64::MIN);
-        for (index, track) in self.tracks.iter_mut().enumerate() {
+    /// Gives the units with known times their DTS and PTS.
+    fn queue_ready(&mut self) {
+        let written = self.pcr.unwrap_or(i64::MIN);
+        for track in &mut self.tracks {
             while let Some(unit) = track.input.take() {
-                let lag = track.input.lag();
-                let at_90k = |time: i64| {
-                    // Ticks of 27 MHz are 300 of these units.
-                    track.input.ticks(time).div_euclid(300)
-                };
-                // Never behind the presentation of this unit, or of one that follows it.
-                let decode = at_90k((unit.decode - lag).min(unit.earliest));
-                let (decode, presented) = (decode.max(track.last).max(pcr), at_90k(unit.presented));
-                if decode > presented {
-                    let by_ms = (decode - presented) / PER_MS;
-                    result = Err(MuxRefusal::Late { track: index, by_ms });
-                    continue;
-                }
+                let presented = track.at_90k(unit.presented);
+                let decode = track.at_90k(unit.decode).max(track.last).max(written);
+                assert!(decode <= presented, "a unit is late that was taken in time");
                 track.last = decode;
                 track.queued_bytes += unit.held_bytes();
                 track.queue.push_back((decode, presented, unit));
             }
         }
-        result
     }
 
     /// Writes units in the order of decoding, while every track has one. For a track that has none

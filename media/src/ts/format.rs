@@ -61,8 +61,8 @@ impl Coding {
             0x81 => Coding::Ac3,
             0x84 | 0x87 => Coding::Eac3,
             0x1c | 0x80 | 0x82 | 0x83 | 0x85 | 0xa1 | 0xa2 => Coding::OtherAudio,
-            // Private data: DVB tells by descriptors what it is (ETSI EN 300 468 §6.1).
-            0x06 => tags(descriptors).find_map(|(tag, _)| dvb(tag)).unwrap_or(Coding::Data),
+            // Private data: descriptors tell what it is.
+            0x06 => tags(descriptors).find_map(private).unwrap_or(Coding::Data),
             _ => Coding::Data,
         }
     }
@@ -79,12 +79,14 @@ impl Coding {
     }
 }
 
-fn dvb(tag: u8) -> Option<Coding> {
-    match tag {
-        0x6a => Some(Coding::Ac3),
-        0x7a => Some(Coding::Eac3),
-        0x7b => Some(Coding::OtherAudio),
-        0x7c => Some(Coding::Aac),
+/// By descriptors of DVB (ETSI EN 300 468 §6.1) and registered formats (ISO/IEC 13818-1 §2.6.8).
+fn private((tag, content): (u8, &[u8])) -> Option<Coding> {
+    match (tag, content) {
+        (0x6a, _) => Some(Coding::Ac3),
+        (0x7a, _) => Some(Coding::Eac3),
+        (0x7b, _) => Some(Coding::OtherAudio),
+        (0x7c, _) => Some(Coding::Aac),
+        (0x05, b"Opus") => Some(Coding::OtherAudio),
         _ => None,
     }
 }
@@ -376,6 +378,8 @@ mod tests {
     #[test]
     fn private_data_is_what_its_descriptors_say() {
         assert_eq!(Coding::of(0x06, &[0x0a, 4, b'd', b'e', b'u', 0, 0x6a, 1, 0]), Coding::Ac3);
+        let opus = [0x05, 4, b'O', b'p', b'u', b's', 0x7f, 2, 0x80, 2];
+        assert_eq!(Coding::of(0x06, &opus), Coding::OtherAudio);
         assert_eq!(Coding::of(0x06, &[0x59, 8, 0, 0, 0, 0, 0, 0, 0, 0]), Coding::Data);
         assert_eq!(Coding::of(0x06, &[0x6a, 200]), Coding::Data, "a descriptor that is cut off");
     }
