@@ -84,7 +84,8 @@ fn hostile_units_are_refused_by_name_and_the_file_stays_good() {
         for empty in [vec![], vec![0; 4], vec![0; 400]] {
             assert!(matches!(refusal(0, unit(0, empty, true)), MuxRefusal::Empty { .. }));
         }
-        for broken in [vec![0, 0, 0, 9, 0x65], vec![1, 2, 3], vec![0xff; 1000]] {
+        let many = [0, 0, 0, 1, 0x65].repeat(5000);
+        for broken in [vec![0, 0, 0, 9, 0x65], vec![1, 2, 3], vec![0xff; 1000], many] {
             let refusal = refusal(0, unit(0, broken, true));
             assert!(matches!(refusal, MuxRefusal::Malformed { .. }), "{refusal}");
         }
@@ -148,6 +149,21 @@ fn memory_is_bounded_when_time_stands_still() {
         assert!(held <= HELD_BYTES_MAX + UNIT_BYTES_MAX, "{kind:?}: {held} bytes held");
         writer.finish(&mut file);
         assert!(file.len() > pushed);
+    }
+}
+
+#[test]
+fn a_fragment_of_very_many_units_takes_no_longer_for_each() {
+    // Time stands still, so that nothing but their memory ends the fragment.
+    for kind in KINDS {
+        let mut writer = writer(kind, &[OPUS]);
+        let mut file = Vec::new();
+        let begun = std::time::Instant::now();
+        for _ in 0..300_000 {
+            writer.push(0, unit(0, vec![7], true), &mut file).unwrap();
+        }
+        writer.finish(&mut file);
+        assert!(begun.elapsed().as_secs() < 60, "{kind:?}: {:?}", begun.elapsed());
     }
 }
 

@@ -110,9 +110,9 @@ fn hvc1(config: &H265Config, sets: &ParameterSets, sequence: &SequenceSet) -> Op
         profile = *clean.get(3..)?.first_chunk()?;
     }
     let [general, a, b, c, d, constraints @ .., level] = profile;
-    // Not all sets may be there: others may come in the samples.
+    // By the name hvc1 all sets are there (§8.3.3.1.3); the head of this file has the reason.
     let array = |nal_unit_type: u8, nalus: &Vec<Vec<u8>>| HvcCArray {
-        completeness: false,
+        completeness: true,
         nal_unit_type,
         nalus: nalus.clone(),
     };

@@ -53,6 +53,8 @@ struct Track {
     size: (u32, u32),
     /// Units of the next fragment, with their durations.
     samples: Vec<(TimedUnit, u32)>,
+    /// Memory of those.
+    sample_bytes: usize,
     /// The unit behind those, until its end is known.
     last: Option<TimedUnit>,
     /// Duration of the unit before that.
@@ -71,8 +73,8 @@ impl Track {
     }
 
     fn held_bytes(&self) -> usize {
-        let samples = self.samples.iter().map(|(unit, _)| unit).chain(&self.last);
-        self.input.held_bytes() + samples.map(TimedUnit::held_bytes).sum::<usize>()
+        let last = self.last.as_ref().map_or(0, TimedUnit::held_bytes);
+        self.input.held_bytes() + self.sample_bytes + last
     }
 
     /// Makes the description of the track, if its parameters are known.
@@ -95,9 +97,15 @@ impl Track {
             // Equal times would give samples without duration, which some players drop.
             unit.decode = unit.decode.max(last.decode + 1);
             self.duration = u32::try_from(unit.decode - last.decode).unwrap_or(u32::MAX);
-            self.samples.push((last, self.duration));
+            self.put(last);
         }
         self.last = Some(unit);
+    }
+
+    /// Adds a unit of known duration to the fragment.
+    fn put(&mut self, unit: TimedUnit) {
+        self.sample_bytes += unit.held_bytes();
+        self.samples.push((unit, self.duration));
     }
 }
 
@@ -113,7 +121,6 @@ pub struct Fmp4Writer {
     /// Latest and earliest presentation time so far, in ticks.
     newest: Option<i64>,
     oldest: Option<i64>,
-    held_bytes: usize,
 }
 
 impl Fmp4Writer {
@@ -131,6 +138,7 @@ impl Fmp4Writer {
             entry: None,
             size: (0, 0),
             samples: Vec::new(),
+            sample_bytes: 0,
             last: None,
             duration: 0,
             base: i64::MIN,
@@ -143,7 +151,6 @@ impl Fmp4Writer {
             fragment: 0,
             newest: None,
             oldest: None,
-            held_bytes: 0,
         })
     }
 
@@ -164,8 +171,7 @@ impl Fmp4Writer {
             input.release_until(input.units(newest - FRAGMENT_TICKS_MAX));
             self.enter_ready(index, out);
         }
-        self.held_bytes = self.tracks.iter().map(Track::held_bytes).sum();
-        if self.held_bytes > HELD_BYTES_MAX {
+        if self.tracks.iter().map(Track::held_bytes).sum::<usize>() > HELD_BYTES_MAX {
             self.release_all(out);
             self.cut(true, out);
         } else if self.fragment_ticks() >= FRAGMENT_TICKS_MAX {
@@ -215,7 +221,8 @@ impl Fmp4Writer {
         for track in &mut self.tracks {
             if let Some(last) = track.last.take() {
                 // As long as the one before; alone, a moment.
-                track.samples.push((last, track.duration.max(1)));
+                track.duration = track.duration.max(1);
+                track.put(last);
             }
         }
         self.cut(true, out);
@@ -380,6 +387,7 @@ fn write_fragment(number: u32, tracks: &mut [Track], out: &mut Vec<u8>) {
     out.extend(b"mdat");
     for track in tracks {
         track.samples.drain(..).for_each(|(unit, _)| out.extend(unit.bytes));
+        track.sample_bytes = 0;
     }
 }
 

@@ -20,6 +20,9 @@ const SETS_MAX: usize = 16;
 /// Largest parameter set: records give its length in two bytes.
 const SET_BYTES_MAX: usize = u16::MAX as usize;
 
+/// NAL units of an access unit: a picture of the largest profile has 600 slices.
+const NALS_MAX: usize = 4096;
+
 /// The beginning of a frame of sound that is kept: an access unit of Enhanced AC-3 of several
 /// substreams.
 const FRAME_BYTES_MAX: usize = 16 << 10;
@@ -62,13 +65,16 @@ pub(super) fn nal_kind(is_h265: bool, nal: &[u8]) -> NalKind {
 }
 
 /// The NAL units of an access unit, each behind its length in four bytes; those without bytes are
-/// left out. None where a length is wrong.
+/// left out. None where a length is wrong, or where there are more than [`NALS_MAX`].
 pub(super) fn nal_units(mut unit: &[u8]) -> Option<Vec<&[u8]>> {
     let mut all = Vec::new();
     while !unit.is_empty() {
         let (length, rest) = unit.split_first_chunk()?;
         let (nal, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
         if !nal.is_empty() {
+            if all.len() == NALS_MAX {
+                return None;
+            }
             all.push(nal);
         }
         unit = rest;
@@ -141,7 +147,8 @@ impl Parameters {
     pub(super) fn observe(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         match self {
             Parameters::Sets { is_h265, sets, sequence } => {
-                let nals = nal_units(bytes).ok_or("a NAL unit is longer than the access unit")?;
+                const BROKEN: &str = "NAL units longer than the access unit, or more than 4096";
+                let nals = nal_units(bytes).ok_or(BROKEN)?;
                 if take_sets(*is_h265, &nals, sets) {
                     *sequence = sequence_of(*is_h265, sets);
                 }

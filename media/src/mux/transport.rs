@@ -6,10 +6,10 @@
 //! sound, every 40 ms at most, in packets of its own where no unit begins. The tables come every
 //! 100 ms at most, and before each key frame.
 //!
-//! A track that has nothing waits for others, [`WAIT_TICKS`] of media at most; what comes later
-//! than the clock by then is refused. Presentation times are moved by a constant so that decoding,
-//! which comes earlier where pictures are reordered, begins behind the clock's start. Sound costs
-//! about 30 % beside its bytes, as each frame has a PES packet.
+//! Units wait for a track that has none, for [`WAIT_TICKS`] of media at most; a unit that is behind
+//! the clock by then is refused. Presentation times are moved by a constant so that decoding, which
+//! comes earlier where pictures are reordered, begins behind the clock's start. Tables and clock
+//! take 40 kbit/s, and each frame of sound has a PES packet: 72 kbit/s of AAC alone become 174.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets, PES packets), §2.4.4 (tables), §2.7.2 (interval of the
 //! clock: 100 ms; ETSI TR 101 290 §5.2.2, 2.3: 40 ms), §2.7.5 (DTS).
