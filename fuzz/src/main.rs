@@ -14,12 +14,18 @@
 use std::sync::OnceLock;
 
 mod epub;
+mod frames;
 mod http;
 mod intake;
+mod layouts;
 mod manifest;
+mod mkv;
 mod mp4;
+mod payload;
 mod pieces;
 mod plan;
+mod presentations;
+mod reassembly;
 mod reply;
 mod rtcp;
 mod rtp;
@@ -41,6 +47,9 @@ static TARGETS: &[FuzzTarget] = &[
     intake::TARGET,
     ts::TARGET,
     mp4::TARGET,
+    mkv::TARGET,
+    frames::TARGET,
+    payload::TARGET,
     splice::TARGET,
     plan::TARGET,
     unseal::TARGET,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trick play of fuzzed files: `media::TrickPlan` and the packets of its chapters; used by the
-//! targets `ts` and `mp4`.
+//! targets `ts`, `mp4`, `mkv` and `frames`.
 //!
-//! Checked: pictures are in order and a tenth of a second apart; every range of the file that a
-//! packet carries lies in it, packets of a transport stream are whole, and due times do not go
-//! back.
+//! Checked: pictures are in order and a tenth of a second apart; packets are as [`crate::layouts`]
+//! says, those of a transport stream are whole, and due times do not go back.
 
-use media::payload::{Layout, PACKET_BYTES_MAX, RtpValues};
+use media::payload::Layout;
 use media::{PacketPlan, PlayScale, Presentation, TICKS_PER_SECOND, TrickPlan};
+
+use crate::layouts;
 
 /// Chapters looked at: those behind are made in the same way.
 const CHAPTERS_MAX: u32 = 12;
@@ -55,21 +56,12 @@ fn check(trick: &TrickPlan, plan: Option<&PacketPlan>, file: &[u8]) {
 }
 
 fn check_layout(layout: &Layout, is_stream: bool, file: &[u8]) {
-    let values = RtpValues { payload_type: 33, ssrc: 1, sequence: 0, timestamp: 0 };
+    layouts::check(layout, file.len() as u64);
     let mut head = Vec::new();
-    for packet in 0..layout.packets() {
+    for packet in (0..layout.packets()).filter(|_| is_stream) {
         head.clear();
-        layout.write_head(packet, &values, &mut head);
-        let mut bytes = head.len();
-        layout.write_pieces(packet..packet + 1, |piece| {
-            let end = piece.file_offset + u64::from(piece.bytes);
-            assert!(end <= file.len() as u64, "{piece:?} past the end of the file");
-            bytes += piece.bytes as usize;
-        });
-        assert!(bytes <= PACKET_BYTES_MAX && bytes > 12, "packet {packet} of {bytes} bytes");
-        if is_stream {
-            let packets = head[12..].chunks(188);
-            assert!(packets.map(|packet| (packet.len(), packet[0])).all(|p| p == (188, 0x47)));
-        }
+        layout.write_head(packet, &layouts::VALUES, &mut head);
+        let packets = head[layouts::RTP_BYTES..].chunks(188);
+        assert!(packets.map(|packet| (packet.len(), packet[0])).all(|p| p == (188, 0x47)));
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn lay_out(
     let has_sequence = units.iter().any(|unit| unit.unit_type() == SEQUENCE_HEADER);
     if sample.is_start
         && !has_sequence
+        && !units.is_empty()
         && let Some(sequence) = sequence_header(&config.units)
     {
         writer.packet(&[&[ONE_ELEMENT | first], &sequence[..]].concat(), &[], false);

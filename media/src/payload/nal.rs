@@ -56,26 +56,21 @@ impl<'a> NalFormat<'a> {
     ) -> io::Result<()> {
         let units = self.units(sample, file, writer)?;
         let has_sets = units.iter().any(|unit| self.is_set(unit));
+        // A delimiter begins an access unit. Sets go behind it, and before something to decode.
+        let is_delimited = units.first().is_some_and(|first| self.is_delimiter(first));
+        let (delimiter, others) = units.split_at(usize::from(is_delimited));
         let mut rest = &units[..];
-        if sample.is_start && !has_sets && !self.sets.is_empty() {
-            // Behind the delimiter, which begins an access unit.
-            if let Some((first, others)) =
-                rest.split_first().filter(|(first, _)| self.is_delimiter(first))
-            {
-                self.single(first, others.is_empty(), writer);
-                rest = others;
-            }
+        if sample.is_start && !has_sets && !self.sets.is_empty() && !others.is_empty() {
+            delimiter.iter().for_each(|unit| self.alone(unit, false, writer));
             self.write_sets(writer);
+            rest = others;
         }
         while !rest.is_empty() {
             let count = self.aggregated(rest);
             let (now, later) = rest.split_at(count);
             let is_last = later.is_empty();
             match now {
-                [unit] if unit.bytes as usize <= PAYLOAD_BYTES_MAX => {
-                    self.single(unit, is_last, writer);
-                }
-                [unit] => self.fragments(unit, is_last, writer),
+                [unit] => self.alone(unit, is_last, writer),
                 units => self.aggregate(units, is_last, writer),
             }
             rest = later;
@@ -158,7 +153,12 @@ impl<'a> NalFormat<'a> {
         units.iter().take(PIECES_MAX).take_while(fits).count().max(1)
     }
 
-    fn single(&self, unit: &Unit, is_marked: bool, writer: &mut LayoutWriter) {
+    /// A packet of one unit, or a row of its fragments.
+    fn alone(&self, unit: &Unit, is_marked: bool, writer: &mut LayoutWriter) {
+        if unit.bytes as usize > PAYLOAD_BYTES_MAX {
+            self.fragments(unit, is_marked, writer);
+            return;
+        }
         let piece = FilePiece { file_offset: unit.offset, bytes: unit.bytes };
         writer.packet(&[], &[piece], is_marked);
     }

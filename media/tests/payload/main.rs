@@ -457,3 +457,17 @@ fn samples_with_their_own_parameter_sets_keep_them_alone() {
     bare.splice(1..1, SETS.map(<[u8]>::to_vec));
     assert_eq!(nal_units(&received, false), [bare], "the sets come behind the delimiter");
 }
+
+/// Found by the fuzz target `payload`: the delimiter was counted as a fault, and in the second
+/// sample the sets came behind the packet that ends it.
+#[test]
+fn a_delimiter_is_a_unit_like_others() {
+    let mut large = vec![noise(4, 3000), noise(5, 20)];
+    (large[0][0], large[1][0]) = (0x09, 0x65);
+    let alone = vec![vec![0x09, 0xf0]];
+    let samples = with_lengths(&[(large.clone(), true), (alone.clone(), true)], 4);
+    let (packets, faults) = packets(h264(4), &samples);
+    assert_eq!(faults, 0);
+    large.splice(1..1, SETS.map(<[u8]>::to_vec));
+    assert_eq!(nal_units(&packets, false), [large, alone]);
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of frames of sound, MPEG audio and ADTS: `media::frames::FrameDemuxer`, by the bytes of a
+//! file.
+//!
+//! The seeds are small files made by ffmpeg. Checked: [`crate::presentations`]. Memory is bounded
+//! by `fuzz/run.sh`.
+
+use media::Demuxer;
+use media::frames::FrameDemuxer;
+
+use crate::{FuzzTarget, presentations};
+
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "frames", run };
+
+fn run(data: &[u8]) {
+    presentations::run(data, |file| {
+        let beginning = &file[..file.len().min(FrameDemuxer::BEGINNING_BYTES)];
+        let demuxer = FrameDemuxer::of(beginning, file.len() as u64)?;
+        Some(Demuxer::Frames(Box::new(demuxer)))
+    });
+}
