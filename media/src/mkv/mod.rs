@@ -296,3 +296,6 @@ const SIMPLE_BLOCK: u32 = 0xa3;
 const BLOCK_GROUP: u32 = 0xa0;
 const BLOCK: u32 = 0xa1;
 const REFERENCE_BLOCK: u32 = 0xfb;
+
+#[cfg(test)]
+mod tests;

@@ -91,7 +91,9 @@ impl<'a> Entry<'a> {
                 TRACK_NUMBER => entry.number = number(),
                 CODEC_ID => entry.codec_id = text(value),
                 CODEC_PRIVATE => entry.private = value,
-                DEFAULT_DURATION => entry.frame_ns = Some(number()).filter(|&ns| ns > 0),
+                DEFAULT_DURATION => {
+                    entry.frame_ns = Some(number()).filter(|ns| (1..=SECOND_NS).contains(ns));
+                }
                 CODEC_DELAY => entry.delay_ns = number(),
                 LANGUAGE => entry.language = value.try_into().ok(),
                 CONTENT_ENCODINGS => entry.is_encoded = true,
@@ -227,8 +229,10 @@ impl MkvTrack {
     fn enter(&mut self, (frame, decode, presented): (Frame, i64, i64)) -> Result<(), SampleFault> {
         self.lead = self.lead.max(decode - presented);
         let time = (decode + BIAS).max(0) as u64;
-        let offset =
-            i32::try_from(presented - decode).map_err(|_| SampleFault::Time { decode: time })?;
+        let offset = i32::try_from(presented - decode)
+            .ok()
+            .filter(|offset| (-OFFSET_MAX..=OFFSET_MAX).contains(offset))
+            .ok_or(SampleFault::Time { decode: time })?;
         let sample = MediaSample {
             file_offset: frame.file_offset,
             bytes: frame.bytes,
@@ -263,7 +267,7 @@ impl MkvTrack {
         }
         let Some(mut samples) = self.table.finish() else { return Ok(None) };
         // So much earlier is each frame decoded that none is decoded after it is presented.
-        let lead = i32::try_from(self.lead).unwrap_or(i32::MAX);
+        let lead = i32::try_from(self.lead).expect("no frame's is larger than OFFSET_MAX");
         samples.present_later(lead);
         let shift = -BIAS - i64::from(lead) - self.delay;
         let Self { id, codec, language, .. } = self;
@@ -280,6 +284,9 @@ fn text(value: &[u8]) -> &str {
 const SECOND_NS: u64 = 1_000_000_000;
 /// Latest time in units of a track: two thousand years at 48 kHz.
 const TIME_MAX: i64 = 1 << 52;
+/// Most by which times of presentation and of decoding differ, hours of any time scale: twice as
+/// much fits an i32.
+const OFFSET_MAX: i32 = (1 << 30) - 1;
 /// Added to times of decoding, which may lie before zero in a file and not in a table.
 const BIAS: i64 = 1 << 32;
 

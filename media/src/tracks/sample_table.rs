@@ -240,10 +240,10 @@ impl SampleTable {
         }
     }
 
-    /// Presents every sample `units` later.
+    /// Presents every sample `units` later. The caller keeps presentation offsets within an i32.
     pub(crate) fn present_later(&mut self, units: i32) {
         for offset in &mut self.offsets {
-            offset.offset = offset.offset.saturating_add(units);
+            offset.offset += units;
         }
         self.presented_end += i64::from(units);
     }
