@@ -3,24 +3,28 @@
 //!
 //! The recorder uses it, whose sockets belong to its receiving thread. The requests are those of
 //! [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection itself,
-//! PLAY, keep-alives, TEARDOWN.
+//! PLAY, keep-alives, TEARDOWN. Tracks, as cameras send them, are received here, and handed on as
+//! one transport stream (`track_stream`).
 //!
 //! Sources: RFC 2326 §10, §10.12, §12.37.
-//! Does not receive, report (RTCP), or begin again.
+//! Does not receive a transport stream over UDP, report on one (RTCP), or begin again.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart, PortPair};
 
 use super::channel_rtcp::ChannelRtcp;
+use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
 use super::read_pace::ReadPace;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
-use super::stream_setup::set_up_channels;
+use super::stream_setup::{set_up_channels, set_up_streams};
+use super::track_stream::{TrackInput, TrackStream};
 use super::transport::StreamTransport;
 use crate::error::Error;
 
@@ -30,6 +34,18 @@ pub struct ClientSession {
     payload_type: u8,
     duration: Option<Duration>,
     timeout: Duration,
+    transport: StreamTransport,
+    tracks: Option<SessionTracks>,
+}
+
+/// Tracks of a session.
+struct SessionTracks {
+    /// Until they are set up.
+    chosen: Vec<ChosenStream>,
+    urls: Vec<String>,
+    left_out: Vec<String>,
+    /// Once they are set up.
+    stream: Option<TrackStream>,
 }
 
 /// Answer to SETUP.
@@ -52,12 +68,83 @@ impl ClientSession {
     /// for the description.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or offers no MPEG transport stream.
+    /// The server cannot be reached, refuses, or offers nothing that can be received.
     pub async fn open(url: &str, transport: StreamTransport) -> Result<ClientSession, Error> {
         let mut control = RtspConnection::open(url, transport).await?;
-        let described = control.describe().await?;
-        let (payload_type, duration) = (described.offer.payload_type, described.offer.duration);
-        Ok(ClientSession { control, payload_type, duration, timeout: Duration::ZERO })
+        let described = control.describe_session().await?;
+        let duration = described.offer.duration;
+        let choice = StreamChoice::of(described);
+        let mut session = ClientSession {
+            control,
+            payload_type: PAYLOAD_TYPE,
+            duration,
+            timeout: Duration::ZERO,
+            transport,
+            tracks: None,
+        };
+        let StreamChoice { streams: chosen, left_out, left_out_formats } = choice;
+        match chosen.first() {
+            None => return Err(session.control.no_transport_stream(&left_out_formats)),
+            Some(stream) if stream.depayloader.is_none() => {
+                session.payload_type = stream.offer.payload_type;
+                session.control.client.set_stream_url(&stream.url);
+            }
+            Some(_) => {
+                let urls = chosen.iter().map(|stream| stream.url.clone()).collect();
+                session.tracks = Some(SessionTracks { chosen, urls, left_out, stream: None });
+            }
+        }
+        Ok(session)
+    }
+
+    /// Returns true where the server sends tracks: [`set_up_tracks`](Self::set_up_tracks) then
+    /// takes the place of the other ways of SETUP.
+    pub fn has_tracks(&self) -> bool {
+        self.tracks.is_some()
+    }
+
+    /// Streams of the description that are left out beside the tracks, each with its reason.
+    pub fn left_out(&self) -> &[String] {
+        self.tracks.as_ref().map_or(&[], |tracks| &tracks.left_out)
+    }
+
+    /// Sends SETUP for all tracks, and receives them from now on. Returns the queue of the packets
+    /// of the transport stream that is made of them.
+    ///
+    /// # Errors
+    /// Peer: the server refuses, or its answer is malformed. Host: sockets or threads.
+    ///
+    /// # Panics
+    /// The session has no tracks, or they are set up already.
+    pub async fn set_up_tracks(
+        &mut self,
+        reports: bool,
+    ) -> Result<(GrantedSetup, FrameQueue), Error> {
+        let tracks = self.tracks.as_mut().expect("it has tracks");
+        let chosen = std::mem::take(&mut tracks.chosen);
+        let setups = set_up_streams(&mut self.control, self.transport, &tracks.urls).await?;
+        let timeouts = setups.iter().map(|setup| setup.reply.timeout);
+        self.timeout = timeouts.min().expect("a session has a track");
+        let host = setups[0].host;
+        let inputs = chosen.into_iter().zip(setups).map(|(stream, setup)| TrackInput {
+            stream,
+            input: setup.input,
+            rtcp: setup.rtcp,
+            host: Some(setup.host),
+            ssrc: setup.reply.ssrc,
+        });
+        let from = SocketAddr::new(host.to_canonical(), self.control.server.port());
+        let (stream, frames) = TrackStream::start(inputs.collect(), from, reports)?;
+        let (ssrc, rtp) = (Some(stream.ssrc), Some(from));
+        tracks.stream = Some(stream);
+        Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
+    }
+
+    /// Ends the tracks, and waits until the last packets are in the queue.
+    pub async fn finish_tracks(&mut self) {
+        if let Some(stream) = self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
+            stream.finish().await;
+        }
     }
 
     /// This end of the connection; media is received at the same address.
@@ -128,9 +215,21 @@ impl ClientSession {
     /// Peer: the server refuses, or its answer is malformed.
     pub async fn play(&mut self, start: Option<Duration>) -> Result<PlayReply, Error> {
         let range = start.map(|start| NptRange { start: NptStart::At(start), end: None });
+        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
+        if let Some(stream) = stream {
+            stream.hold();
+        }
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
-        let started = self.control.client.started(&reply);
-        started.map_err(|malformed| self.control.fault("PLAY", malformed))
+        let fault = |malformed| self.control.fault("PLAY", malformed);
+        let (Some(stream), Some(tracks)) = (stream, &self.tracks) else {
+            return self.control.client.started(&reply).map_err(fault);
+        };
+        let started = self.control.client.streams_started(&reply, &tracks.urls);
+        let (started, starts) = started.map_err(fault)?;
+        stream.begin(&starts);
+        // Those of the transport stream: its time zero is the start of the range.
+        let (sequence, timestamp) = (Some(stream.first_sequence), Some(0));
+        Ok(PlayReply { sequence, timestamp, ..started })
     }
 
     /// Interval between keep-alives.
@@ -149,9 +248,16 @@ impl ClientSession {
         }
     }
 
-    /// Waits until the server closes the connection; returns the reason.
-    pub async fn closed(&mut self) -> String {
-        self.control.closed().await
+    /// Waits until the server closes the connection, or has said BYE on all tracks; returns the
+    /// reason, and true for BYE.
+    pub async fn closed(&mut self) -> (String, bool) {
+        match self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref()) {
+            None => (self.control.closed().await, false),
+            Some(stream) => tokio::select! {
+                why = self.control.closed() => (why, false),
+                () = stream.bye() => ("the server said BYE".to_owned(), true),
+            },
+        }
     }
 
     /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.

@@ -39,10 +39,10 @@ pub enum Error {
         /// The fault, and its place.
         found: String,
     },
-    /// Peer: a server's description has no MPEG transport stream.
+    /// Peer: a server's description has no stream that can be received.
     #[error(
-        "{peer}: it offers {offered} as RTP and no MPEG transport stream, which is all that can be \
-         received from a server"
+        "{peer}: it offers {offered}; what can be received is an MPEG transport stream, or H.264, \
+         H.265, AV1, AAC, MPEG audio, Opus, AC-3 and E-AC-3"
     )]
     NoTransportStream {
         /// Name of the peer.
@@ -97,6 +97,8 @@ pub enum ClientSetting {
     Pause,
     /// `output` of a play.
     Output,
+    /// A session description.
+    Description,
     /// `sessions` of a load.
     Sessions,
     /// `length` of a load.
@@ -120,6 +122,7 @@ impl fmt::Display for ClientSetting {
             ClientSetting::Length => "length",
             ClientSetting::Pause => "pause",
             ClientSetting::Output => "output",
+            ClientSetting::Description => "description",
             ClientSetting::Sessions => "sessions",
             ClientSetting::Seconds => "measured time",
             ClientSetting::Ramp => "ramp",

@@ -20,10 +20,12 @@
 #![forbid(unsafe_code)]
 
 mod channel_rtcp;
+mod chosen_stream;
 mod client_session;
 mod control_writer;
 mod decode_order;
 mod demultiplexer;
+mod described_tracks;
 mod download;
 mod error;
 mod file_writer;
@@ -49,6 +51,7 @@ mod track_file;
 mod track_muxer;
 mod track_queue;
 mod track_receiver;
+mod track_stream;
 mod transport;
 mod tunnel;
 mod verdict;
@@ -64,6 +67,7 @@ use wire::rtsp::client::Client;
 
 pub use channel_rtcp::ChannelRtcp;
 pub use client_session::{ClientSession, GrantedSetup};
+pub use described_tracks::DescribedTracks;
 pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::{ClientSetting, Error};
 pub use frame_reader::{FrameBatch, FrameQueue};

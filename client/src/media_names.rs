@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Common names for the media of a description without an MPEG transport stream.
+//! Common names for the media of a description.
 //!
 //! A camera's description says `H264/90000` and `MPEG4-GENERIC/48000/2`; its owner says H.264 and
 //! AAC.

@@ -14,13 +14,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::depayload::Depayloader;
 use media::mux::WriterKind;
-use wire::mp2t::ENCODING_NAME;
-use wire::rtsp::client::DescribedSession;
 use wire::rtsp::{NptRange, NptStart};
 use wire::sdp::TrackOffer;
 
+use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::file_writer::FileWriter;
 use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
@@ -146,14 +144,6 @@ async fn play_by(
     session.play_to_end(range, equipment, stop, progress).await
 }
 
-/// A stream of a description that is played.
-struct ChosenStream {
-    url: String,
-    offer: TrackOffer,
-    /// None of a transport stream.
-    depayloader: Option<Depayloader>,
-}
-
 /// Sends DESCRIBE and SETUP.
 async fn prepare(
     options: Play,
@@ -162,7 +152,12 @@ async fn prepare(
     let mut control = RtspConnection::open(&options.url, transport).await?;
     let described = control.describe_session().await?;
     let duration = described.offer.duration;
-    let chosen = choose(&control, described)?;
+    let choice = StreamChoice::of(described);
+    // A verdict on a part of what is offered would be none.
+    if choice.streams.is_empty() || choice.lacks_media() {
+        return Err(control.fault("DESCRIBE", choice.left_out.join("; ")));
+    }
+    let chosen = choice.streams;
     let is_presentation = chosen.iter().any(|stream| stream.depayloader.is_some());
     let kind = match &options.output {
         Some(path) if is_presentation => Some(writer_kind(path)?),
@@ -197,7 +192,7 @@ async fn prepare(
         };
         let TrackOffer { payload_type, clock_rate_hz, .. } = offer;
         let ssrc = set_up.reply.ssrc;
-        let sender = AnnouncedSender { host: set_up.host, ssrc, payload_type, clock_rate_hz };
+        let sender = AnnouncedSender { host: Some(set_up.host), ssrc, payload_type, clock_rate_hz };
         let receiving = ReceiveThread::start(set_up.input, sender, format)?;
         let reporter = RtcpReporter::new(set_up.rtcp, receiving.shared());
         unexpected_frames = set_up.unexpected_frames;
@@ -215,40 +210,6 @@ async fn prepare(
     let reply = first_reply.expect("a description has a stream");
     let equipment = ReceiverTasks { streams, transport, unexpected_frames, track_file };
     Ok((PlaySession::new(options, control, &reply, duration), equipment))
-}
-
-/// Chooses the streams to play: the transport stream, where one is offered, else all tracks.
-fn choose(
-    control: &RtspConnection,
-    described: DescribedSession,
-) -> Result<Vec<ChosenStream>, Error> {
-    let DescribedSession { offer, stream_urls } = described;
-    let mut all: Vec<_> = offer.tracks.into_iter().zip(stream_urls).collect();
-    let is_stream = |offer: &TrackOffer| offer.encoding.eq_ignore_ascii_case(ENCODING_NAME);
-    if let Some(at) = all.iter().position(|(offer, _)| is_stream(offer)) {
-        let (offer, url) = all.swap_remove(at);
-        return Ok(vec![ChosenStream { url, offer, depayloader: None }]);
-    }
-    let mut refusals = offer.left_out;
-    let mut chosen = Vec::with_capacity(all.len());
-    for (offer, url) in all {
-        match Depayloader::new(&offer) {
-            Ok(depayloader) => {
-                chosen.push(ChosenStream { url, offer, depayloader: Some(depayloader) });
-            }
-            Err(refusal) => refusals.push(refusal.to_string()),
-        }
-    }
-    // A verdict on a part of what is offered would be none.
-    match refusals.is_empty() || !chosen.is_empty() && is_metadata(&refusals) {
-        true => Ok(chosen),
-        false => Err(control.fault("DESCRIBE", refusals.join("; "))),
-    }
-}
-
-/// True where only streams that are neither pictures nor sound were refused.
-fn is_metadata(refusals: &[String]) -> bool {
-    refusals.iter().all(|text| !text.starts_with("video ") && !text.starts_with("audio "))
 }
 
 /// The kind of file that an output of tracks is.

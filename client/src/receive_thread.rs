@@ -42,7 +42,8 @@ use crate::rtp_receiver::{
 /// The sender of a stream, as SETUP has announced it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnnouncedSender {
-    pub(super) host: IpAddr,
+    /// Host that sends; any where none is known.
+    pub(super) host: Option<IpAddr>,
     /// Where SETUP has named none, the first packet does.
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
@@ -434,7 +435,8 @@ impl Thread {
 
     fn receive(&mut self, datagram: SocketDatagram<'_>) {
         let SocketDatagram { bytes, from, at, .. } = datagram;
-        if from.ip().to_canonical() != self.source.host.to_canonical() {
+        let is_other = |host: IpAddr| from.ip().to_canonical() != host.to_canonical();
+        if self.source.host.is_some_and(is_other) {
             let packets = &mut lock(&self.stats).packets;
             packets.unexpected_source += 1;
             packets.unexpected_from = Some(from);
@@ -497,7 +499,12 @@ mod tests {
     fn a_receiver_that_is_dropped_leaves_no_thread_behind() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
-        let source = AnnouncedSender { host, ssrc: None, payload_type: 33, clock_rate_hz: 90_000 };
+        let source = AnnouncedSender {
+            host: Some(host),
+            ssrc: None,
+            payload_type: 33,
+            clock_rate_hz: 90_000,
+        };
         let format = StreamFormat::TransportStream(None);
         let receiving = ReceiveThread::start(PacketInput::Socket(socket), source, format).unwrap();
         let stats = receiving.shared();

@@ -34,7 +34,8 @@ pub(super) enum RtcpLink {
 /// RTCP on a socket.
 pub(super) struct UdpRtcp {
     socket: UdpSocket,
-    host: IpAddr,
+    /// Host whose packets are read; any where none is known.
+    host: Option<IpAddr>,
     /// Target of reports: the address of SETUP ([`report_target`]), else the source of the first
     /// sender report.
     to: Mutex<Option<SocketAddr>>,
@@ -44,7 +45,7 @@ impl RtcpLink {
     /// RTCP of a host on a socket.
     pub(super) fn udp(
         socket: std::net::UdpSocket,
-        host: IpAddr,
+        host: Option<IpAddr>,
         to: Option<SocketAddr>,
     ) -> Result<RtcpLink, Error> {
         let failed =
@@ -65,7 +66,11 @@ impl RtcpLink {
                     let _ = socket.readable().await;
                     let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
                     match socket.try_recv_from(&mut datagram) {
-                        Ok((bytes, from)) if from.ip().to_canonical() == host.to_canonical() => {
+                        Ok((bytes, from))
+                            if host.is_none_or(|host| {
+                                from.ip().to_canonical() == host.to_canonical()
+                            }) =>
+                        {
                             datagram.truncate(bytes);
                             return (datagram, Some(from));
                         }
@@ -135,6 +140,14 @@ impl RtcpReporter {
     /// Number of reports sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Listens until it is dropped, and sends nothing.
+    pub(super) async fn listen(&self) -> Infallible {
+        loop {
+            let (packet, from) = self.link.receive().await;
+            self.receive_report(&packet, from);
+        }
     }
 
     /// Listens and reports until it is dropped.

@@ -199,8 +199,16 @@ impl RtspConnection {
     /// Asks for the description of a presentation.
     pub(super) async fn describe_session(&mut self) -> Result<DescribedSession, Error> {
         let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
-        let described = self.client.described_session(&reply);
-        described.map_err(|malformed| self.fault("DESCRIBE", malformed))
+        self.client.described_session(&reply).map_err(|malformed| match malformed.fault {
+            Fault::NoStream { offered } => self.no_transport_stream(&[offered]),
+            _ => self.fault("DESCRIBE", malformed),
+        })
+    }
+
+    /// Makes the error for a description of nothing that can be received.
+    pub(super) fn no_transport_stream(&self, offered: &[String]) -> Error {
+        let (peer, offered) = (self.peer.clone(), names_of(&offered.join(", ")));
+        Error::NoTransportStream { peer, offered }
     }
 
     /// Sends a request and waits for its answer. Any status but 200 is an error.

@@ -36,6 +36,8 @@ pub struct TrackMuxer {
     waiting: VecDeque<(usize, AccessUnit)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
+    /// Time of the latest unit, from the origin.
+    reached: Duration,
     counts: MuxCounts,
 }
 
@@ -69,6 +71,7 @@ impl TrackMuxer {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
+            reached: Duration::ZERO,
             counts: MuxCounts::default(),
         }
     }
@@ -103,20 +106,30 @@ impl TrackMuxer {
         self.begin_if_known(out);
     }
 
-    /// True once a codec differs from the one that the file has begun with, in more than its
-    /// parameter sets: the units that follow need another file.
+    /// Counts so far.
     pub fn counts(&self) -> &MuxCounts {
         &self.counts
     }
 
-    /// Appends all that waits; the file ends there.
-    pub fn finish(mut self, out: &mut Vec<u8>) -> MuxCounts {
-        if self.writer.is_none() {
+    /// Time of the latest unit that was taken, from the origin.
+    pub fn reached(&self) -> Duration {
+        self.reached
+    }
+
+    /// Appends all that waits; the file ends there, and takes no more units.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
+        if self.writer.is_none() && !self.waiting.is_empty() {
             self.begin(out);
         }
         if let Some(writer) = self.writer.take() {
             writer.finish(out);
         }
+        self.tracks.clear();
+    }
+
+    /// Does the same, and returns the counts.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> MuxCounts {
+        self.end(out);
         self.counts
     }
 
@@ -173,6 +186,8 @@ impl TrackMuxer {
             None => unit.time - (since.as_secs_f64() * f64::from(rate)) as i64,
         });
         unit.time -= shift;
+        let reached = unit.time.max(0) as f64 / f64::from(rate);
+        self.reached = self.reached.max(Duration::from_secs_f64(reached));
         if let Err(refusal) = writer.push(number, unit, out) {
             self.note(&refusal);
         }

@@ -72,6 +72,7 @@ fn flag(setting: ClientSetting) -> &'static str {
         ClientSetting::Length => "--length",
         ClientSetting::Pause => "--pause",
         ClientSetting::Output => "--output",
+        ClientSetting::Description => "--sdp",
         ClientSetting::Sessions => "--sessions",
         ClientSetting::Seconds => "--seconds",
         ClientSetting::Ramp => "--ramp",

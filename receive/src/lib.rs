@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod closer;
+mod described_source;
 mod error;
 mod file_names;
 mod frame_input;
@@ -35,6 +36,7 @@ mod recording_session;
 mod refused_senders;
 mod relay;
 mod retry;
+mod session_history;
 mod stream_control;
 mod stream_figures;
 mod stream_replay;
@@ -49,6 +51,6 @@ pub use recording::{RecordOptions, Recording};
 pub use refused_senders::{RefusedCounts, RefusedSender};
 pub use stream_figures::{StreamFigures, Summary};
 pub use stream_replay::{ReplayResult, StreamReplay};
-pub use stream_source::StreamSource;
+pub use stream_source::{SDP_SCHEME, StreamSource};
 pub use write_queue::Rotation;
 pub use writer::SyncPolicy;

@@ -28,7 +28,7 @@ impl ReceiveBackend {
     ) -> Result<ReceiveBackend, Error> {
         let port = |(key, source): (usize, &&StreamSource)| match source {
             StreamSource::Udp(port) => Some((key as u32, port.clone())),
-            StreamSource::Rtsp(_) => None,
+            StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
         };
         let ports: Vec<(u32, Port)> = sources.iter().enumerate().filter_map(port).collect();
         if !is_written && !targets.is_empty() && ports.len() == sources.len() {

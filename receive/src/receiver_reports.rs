@@ -87,6 +87,8 @@ pub(crate) enum ReportLink {
     Udp(UdpSocket),
     /// A channel of the RTSP connection, whose other end is the server.
     Channel(ChannelRtcp, SocketAddr),
+    /// Tracks, each of which has its own reports (`client`).
+    Tracks,
 }
 
 impl ReportLink {
@@ -94,6 +96,7 @@ impl ReportLink {
     async fn receive(&self) -> (Vec<u8>, SocketAddr) {
         match self {
             ReportLink::Channel(channel, server) => (channel.receive().await, *server),
+            ReportLink::Tracks => std::future::pending().await,
             ReportLink::Udp(socket) => loop {
                 let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
                 match socket.recv_from(&mut datagram).await {
@@ -112,6 +115,7 @@ impl ReportLink {
     fn try_send(&self, packet: &[u8], to: SocketAddr) -> bool {
         match self {
             ReportLink::Channel(channel, _) => channel.try_send(packet),
+            ReportLink::Tracks => false,
             ReportLink::Udp(socket) => socket.try_send_to(packet, to).is_ok(),
         }
     }

@@ -286,7 +286,7 @@ impl Recording {
             let held = self.rows.iter().enumerate().filter(|(key, _)| of_thread(key));
             let held = held.filter_map(|(key, row)| match &row.source {
                 StreamSource::Udp(port) => Some(BoundPort::new(key as u32, port.clone())),
-                StreamSource::Rtsp(_) => None,
+                StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
             });
             let copiers = targets.iter().enumerate().filter(|(key, _)| of_thread(key));
             let copiers = copiers.map(|(key, target)| Ok((key as u32, RelaySocket::new(target)?)));
@@ -312,7 +312,7 @@ impl Recording {
         let stats = Arc::new(Mutex::default());
         let ports = (0..).zip(&self.rows).filter_map(|(key, row)| match &row.source {
             StreamSource::Udp(port) => Some((key, port.address)),
-            StreamSource::Rtsp(_) => None,
+            StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
         });
         let (ports, streams) = (ports.collect(), self.streams.clone());
         let (stats, clock) = (stats.clone(), self.clock);
@@ -331,7 +331,7 @@ impl Recording {
         let (stop, stopped) = watch::channel(false);
         let ports = self.rows.iter().filter_map(|row| match &row.source {
             StreamSource::Udp(port) => Some(port.address),
-            StreamSource::Rtsp(_) => None,
+            StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
         });
         let ports: Arc<[SocketAddr]> = ports.collect();
         let tasks = self.rows.iter().enumerate().map(|(key, row)| StreamControl {
@@ -414,7 +414,7 @@ fn stream(
         output.map(|_| StreamOutput::new(key, pool.clone(), writes.clone(), options.rotation));
     let senders = match &row.source {
         StreamSource::Udp(port) => port.sources.clone(),
-        StreamSource::Rtsp(_) => Vec::new(),
+        StreamSource::Rtsp(_) | StreamSource::Sdp(_) => Vec::new(),
     };
     Mutex::new(RecordedStream::new(senders, options.reorder_wait, output))
 }

@@ -23,7 +23,8 @@
 //!
 //! RTP arrives over UDP or on the RTSP connection, also through a tunnel of HTTP. By default a
 //! source is asked for UDP, and for the rest of the recording for TCP once its server has refused
-//! UDP (461) or a session by UDP has brought no packet in ten seconds.
+//! UDP (461) or a session by UDP has brought no packet in ten seconds. The tracks of a camera come
+//! in as the packets of a transport stream that is made of them (`client::ClientSession`).
 //!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
 //! Does not pause.
@@ -46,8 +47,9 @@ use crate::receiver_reports::{ReceiverReporter, ReportLink, RtcpStats};
 use crate::receiving_thread::{PortCommand, lock};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream, StreamActivity};
 use crate::retry::RefusalKind;
-use crate::stream_source::{BUFFER_BYTES, by_ffmpeg};
-use crate::title::{EarlierSessions, TitleRange, check_start, gap, is_little, is_nothing};
+use crate::session_history::SessionHistory;
+use crate::stream_source::{BUFFER_BYTES, by_ffmpeg, by_ffmpeg_encoding};
+use crate::title::{TitleRange, check_start, is_little, is_nothing};
 
 /// A source at an RTSP server.
 pub(crate) struct RecordingSession<'a> {
@@ -68,6 +70,8 @@ pub(crate) struct RecordingSession<'a> {
     pub(crate) refusal: &'a Mutex<Option<String>>,
     /// The server is asked again whatever it announces.
     pub(crate) is_live: bool,
+    /// Receiver reports are sent for tracks, too.
+    pub(crate) reports: bool,
     pub(crate) transport: TransportChoice,
 }
 
@@ -98,70 +102,6 @@ enum SessionEnd {
     Refused { why: String, kind: RefusalKind },
     /// Another session would bring no more, or repeat recorded media.
     Failed { why: String },
-}
-
-/// Results of earlier sessions, as far as the next one depends on them.
-#[derive(Default)]
-struct SessionHistory {
-    /// UDP was of no use.
-    prefers_tcp: bool,
-    /// Position where play goes on, in normal play time.
-    start: Option<Duration>,
-    /// An end of the range was announced; `None` before the first description.
-    is_title: Option<bool>,
-    /// Sessions in a row without progress of a title.
-    stalled: u32,
-    /// The last session ended with BYE.
-    is_bye: bool,
-    /// Sum of the parts that the server has left out, and the last of them in words once they are
-    /// more than a second.
-    left_out: Duration,
-    gap: Option<String>,
-    /// Media before the requested position that this session begins with: it is in the file.
-    repeats: Duration,
-    /// Sums of the ended sessions of the title, and the range of the playing one.
-    earlier: EarlierSessions,
-    span: Option<TitleRange>,
-}
-
-impl SessionHistory {
-    /// Notes the end that a description announces. Returns the end of all sessions, where a source
-    /// without an end has one now, and has been recorded to it.
-    fn describe(&mut self, end: Option<Duration>) -> Result<(), SessionEnd> {
-        let was_live = self.is_title == Some(false);
-        let is_title = end.is_some() || self.is_title == Some(true);
-        self.is_title = Some(is_title);
-        match self.start.zip(end) {
-            Some((at, end)) if was_live && is_nothing(end.saturating_sub(at)) => {
-                Err(SessionEnd::Complete)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns true where the next session resumes a title: datagrams are not recorded before it is
-    /// known where it begins.
-    fn is_resumed(&self) -> bool {
-        self.start.is_some() && self.is_title == Some(true)
-    }
-
-    /// Notes that the server resumes a title at another position than requested.
-    fn go_on(&mut self, url: &str, asked: Duration, from: Duration) {
-        self.left_out += from.saturating_sub(asked);
-        self.repeats = asked.saturating_sub(from);
-        if from > asked
-            && let Some(gap) = gap(asked, from, self.left_out)
-        {
-            tracing::warn!("{url}: {gap}");
-            self.gap = Some(gap);
-        }
-    }
-
-    /// True for a session that has reached `at` and so brought no more than `progress` of the
-    /// title.
-    fn is_stalled(&self, at: Duration, progress: Duration) -> bool {
-        at <= self.start.unwrap_or_default() + progress
-    }
 }
 
 impl RecordingSession<'_> {
@@ -234,7 +174,7 @@ impl RecordingSession<'_> {
     fn refused(&self, error: client::Error) -> SessionEnd {
         let why = match &error {
             client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
-                format!("{error}; {}", by_ffmpeg(self.url))
+                format!("{error}; {}", by_ffmpeg_encoding(self.url))
             }
             client::Error::Refused { status: 401 | 407, .. } => {
                 let with_password = self.url.replacen("://", "://USER:PASSWORD@", 1);
@@ -277,6 +217,11 @@ impl RecordingSession<'_> {
             && self.activity().at.is_none()
             && asked_at.elapsed() >= SILENCE_MAX;
         history.prefers_tcp |= is_silent;
+        if session.has_tracks() {
+            session.finish_tracks().await;
+            // Its last packets lie in a queue that the receiving thread empties.
+            sleep(SETTLE).await;
+        }
         self.add_to_totals(history);
         lock(self.stream).shut();
         session.tear_down().await;
@@ -312,8 +257,16 @@ impl RecordingSession<'_> {
     ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
         let mut session =
             ClientSession::open(self.url, transport).await.map_err(|error| self.refused(error))?;
-        history.describe(session.duration())?;
-        let set_up = if transport.is_interleaved() {
+        if history.describe(session.duration()) {
+            return Err(SessionEnd::Complete);
+        }
+        for reason in session.left_out() {
+            tracing::warn!("{}: left out: {reason}", self.url);
+        }
+        let set_up = if session.has_tracks() {
+            let set_up = session.set_up_tracks(self.reports).await;
+            set_up.map(|(granted, frames)| (granted, Some(frames), ReportLink::Tracks))
+        } else if transport.is_interleaved() {
             self.set_up_frames(&mut session).await
         } else {
             self.set_up_ports(&mut session).await?
@@ -469,9 +422,9 @@ impl RecordingSession<'_> {
         loop {
             let due = alive_at.min(look_at);
             tokio::select! {
-                why = session.closed() => {
+                (why, is_bye) = session.closed() => {
                     sleep(SETTLE).await;
-                    return (false, why);
+                    return (is_bye, why);
                 }
                 () = sleep_until(due) => {}
             }

@@ -14,6 +14,7 @@ use client::TransportChoice;
 use client::rtp_receiver::ArrivalClock;
 use tokio::sync::watch;
 
+use crate::described_source::DescribedSource;
 use crate::receiver_reports;
 use crate::receiving_thread::{PortCommand, Streams};
 use crate::recording::StreamState;
@@ -52,6 +53,17 @@ impl StreamControl {
                 }
             }
             StreamSource::Udp(_) => {}
+            StreamSource::Sdp(path) => {
+                let recorded = DescribedSource {
+                    path,
+                    key: self.key as u32,
+                    stream,
+                    shared,
+                    receiver: self.receiver,
+                    reports: self.reports,
+                };
+                recorded.run(self.stopped).await;
+            }
             StreamSource::Rtsp(_) => {
                 let asked = RecordingSession {
                     url: &self.url,
@@ -66,6 +78,7 @@ impl StreamControl {
                     trouble: &shared.trouble,
                     refusal: &shared.refusal,
                     is_live: self.is_live,
+                    reports: self.reports,
                     transport: self.transport,
                 };
                 asked.run(self.stopped).await;

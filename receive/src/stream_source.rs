@@ -14,6 +14,7 @@
 //! Does not resolve names in `udp://`: a stream is received at an address.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use client::{has_userinfo, without_userinfo};
 use paths::Port;
@@ -27,6 +28,8 @@ pub enum StreamSource {
     Udp(Port),
     /// An asset or a live stream of an RTSP server.
     Rtsp(String),
+    /// Tracks that a file with a session description tells of.
+    Sdp(PathBuf),
 }
 
 impl StreamSource {
@@ -35,6 +38,9 @@ impl StreamSource {
     /// # Errors
     /// Caller: the fault of the URL, and what to write.
     pub fn parse(url: &str) -> Result<StreamSource, Error> {
+        if let Some(path) = url.strip_prefix(SDP_SCHEME) {
+            return Ok(StreamSource::Sdp(PathBuf::from(path)));
+        }
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
             "rtsp" if has_userinfo(url) => {
@@ -58,6 +64,9 @@ impl StreamSource {
             StreamSource::Udp(port) => port.address.to_string(),
             StreamSource::Rtsp(url) => {
                 url.split_once("://").map_or("", |(_, rest)| rest).to_owned()
+            }
+            StreamSource::Sdp(path) => {
+                path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into())
             }
         };
         let path = text.split(['?', '#']).next().unwrap_or_default();
@@ -109,13 +118,22 @@ fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Words for recording a source by ffmpeg, which has no transport stream or wants a password.
+/// Words for recording a source by ffmpeg, which wants a password.
 pub(crate) fn by_ffmpeg(url: &str) -> String {
+    by_ffmpeg_as(url, "-c copy")
+}
+
+/// The same for one whose formats cannot be received, and are not those of a transport stream.
+pub(crate) fn by_ffmpeg_encoding(url: &str) -> String {
+    by_ffmpeg_as(url, "-c:v libx264 -bf 0 -c:a aac")
+}
+
+fn by_ffmpeg_as(url: &str, codecs: &str) -> String {
     // For a shell: between single quotes only the quote itself has a meaning.
     let url = url.replace('\'', r"'\''");
     format!(
         "record `pagewire receive udp://127.0.0.1:5004` instead, while `ffmpeg -rtsp_transport tcp \
-         -i '{url}' -c copy -f rtp_mpegts rtp://127.0.0.1:5004` makes a transport stream of it \
+         -i '{url}' {codecs} -f rtp_mpegts rtp://127.0.0.1:5004` makes a transport stream of it \
          (if the camera answers 461, leave out `-rtsp_transport tcp`; if its video has B-frames, \
          write `-c:v libx264 -bf 0` instead of `-c copy`)"
     )
@@ -135,6 +153,8 @@ fn names_senders(url: &str) -> bool {
     senders.is_some_and(|(senders, _)| senders.split(',').all(is_address))
 }
 
+/// What a file with a session description is named by among URLs.
+pub const SDP_SCHEME: &str = "sdp:";
 /// Three seconds of 20 Mb/s, as the kernel counts (its own overhead included).
 pub(crate) const BUFFER_BYTES: u32 = 8 << 20;
 const LABEL_CHARS_MAX: usize = 100;

@@ -294,7 +294,7 @@ async fn set_up_ports(
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     let host = said.unwrap_or(control.remote);
     let to = report_target(&set_up, host, control.remote);
-    let link = RtcpLink::udp(rtcp, host, to)?;
+    let link = RtcpLink::udp(rtcp, Some(host), to)?;
     let pending = match is_verified {
         true => PendingMedia::VerifiedSocket(rtp),
         false => PendingMedia::Counted(PacketCounter::Socket(Arc::new(rtp))),

@@ -24,9 +24,15 @@ use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or rtsp://HOST/PATH.
-    #[arg(required = true, value_name = "URL")]
+    /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or rtsp://HOST/PATH. A
+    /// camera's H.264, H.265, AV1, AAC, Opus, MPEG audio and AC-3 are recorded as a transport
+    /// stream.
+    #[arg(required_unless_present = "sdp", value_name = "URL")]
     urls: Vec<String>,
+    /// A session description of tracks that somebody sends, as `ffmpeg -sdp_file` writes it; may be
+    /// given several times.
+    #[arg(long, value_name = "FILE")]
+    sdp: Vec<PathBuf>,
     /// Names of the files; {stream}, {index}, {number} and {time} are filled in. Existing files are
     /// never overwritten. [default: {stream}-{time}.ts in the current folder; no file with --relay]
     #[arg(long, short, value_name = "PATTERN")]
@@ -122,7 +128,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 fn wanted(options: &Options) -> ::receive::RecordOptions {
-    let mut wanted = ::receive::RecordOptions::new(options.urls.clone());
+    let described =
+        options.sdp.iter().map(|path| format!("{}{}", ::receive::SDP_SCHEME, path.display()));
+    let urls = options.urls.iter().cloned().chain(described).collect();
+    let mut wanted = ::receive::RecordOptions::new(urls);
     let usual = || options.relay.is_empty().then(|| "{stream}-{time}.ts".to_owned());
     wanted.output = options.output.clone().or_else(usual);
     wanted.relay = options.relay.clone();

@@ -14,6 +14,7 @@ mod harness;
 #[allow(dead_code, reason = "these tests have a network of their own")]
 mod network;
 
+mod camera;
 mod channels;
 mod curl;
 mod ffmpeg;

@@ -157,7 +157,7 @@ fn make(test: &str, folder: &Path) -> Option<[PathBuf; 2]> {
 }
 
 /// Makes an MP4 of so many seconds, with so many pictures from one key frame to the next.
-fn film(test: &str, path: &Path, seconds: u32, group: usize) -> Option<()> {
+pub(crate) fn film(test: &str, path: &Path, seconds: u32, group: usize) -> Option<()> {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
     command.arg(format!("testsrc2=size=480x270:rate=25:duration={seconds}"));

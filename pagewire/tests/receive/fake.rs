@@ -206,8 +206,8 @@ fn play(
 
 pub(crate) const MP2T: &str = "m=video 0 RTP/AVP 33\r\n";
 /// As cameras describe themselves.
-pub(crate) const H264: &str = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n\
-    m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/48000/2\r\n";
+pub(crate) const JPEG: &str = "m=video 0 RTP/AVP 26\r\n\
+    m=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=title\r\nt=0 0\r\n";
 const SSRC: u32 = 0x0bad_cafe;
 /// They wrap while the stream is played.

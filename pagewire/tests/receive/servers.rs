@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::assert_file;
-use crate::fake::{Fake, H264, Script};
+use crate::fake::{Fake, JPEG, Script};
 use crate::harness::clip::Clip;
 use crate::harness::recorder::{Recorder, Sender, free_port, url};
 use crate::harness::rtsp::assert_cname;
@@ -94,8 +94,8 @@ fn what_cannot_be_recorded_ends_with_its_reason() {
     let refused = |method, status| Script { refusals: vec![(method, status)], ..title(8) };
     for (script, reason) in [
         (
-            Script { media: H264, range: "", ..title(8) },
-            "it offers H.264 video and AAC audio as RTP and no MPEG transport stream",
+            Script { media: JPEG, range: "", ..title(8) },
+            "it offers Motion JPEG video and G.711 audio; what can be received is an MPEG tran",
         ),
         (refused("DESCRIBE", "404 Not Found"), "DESCRIBE: 404 Not Found"),
         (refused("DESCRIBE", "401 Unauthorized"), "DESCRIBE: 401 Unauthorized; it wants a pass"),
@@ -121,11 +121,12 @@ fn what_cannot_be_recorded_ends_with_its_reason() {
 #[test]
 fn a_camera_is_refused_with_the_command_that_records_it() {
     let place = Place::new();
-    let fake = Fake::start(Script { media: H264, range: "", ..title(13) });
+    let fake = Fake::start(Script { media: JPEG, range: "", ..title(13) });
     let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &[]);
     let ended = recorder.ended().stream(0)["ended"].as_str().expect("a reason").to_owned();
     let command = format!(
-        "`ffmpeg -rtsp_transport tcp -i '{}' -c copy -f rtp_mpegts rtp://127.0.0.1:5004`",
+        "`ffmpeg -rtsp_transport tcp -i '{}' -c:v libx264 -bf 0 -c:a aac -f rtp_mpegts \
+         rtp://127.0.0.1:5004`",
         fake.url
     );
     assert!(ended.contains(&command) && ended.contains("receive udp://127.0.0.1:5004`"), "{ended}");

@@ -132,6 +132,11 @@ impl Client {
         &self.stream_url
     }
 
+    /// Sets the URL that SETUP goes to, of a stream that was chosen by the caller.
+    pub fn set_stream_url(&mut self, url: &str) {
+        self.stream_url = url.to_owned();
+    }
+
     /// The number of the last request made.
     pub fn cseq(&self) -> u32 {
         self.cseq

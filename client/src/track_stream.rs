@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tracks of a camera, received as one transport stream in RTP packets of its own.
+//!
+//! The recorder has one way for media, from RTP packets of a transport stream to files with plans
+//! that are served while they grow. A camera's tracks come in by that way: a thread a track
+//! receives and puts access units together, one more makes a transport stream of them and hands
+//! packets with seven TS packets each to a [`FrameQueue`], as the reader of an RTSP connection
+//! would. What the network lost is skipped in their sequence numbers, so that the recorder counts
+//! it. Costs two copies a byte more than a transport stream does, and holds what the writer holds:
+//! a group of pictures, two seconds at most.
+//!
+//! Sources: RFC 2250 §2; RFC 2326 §12.33 (RTP-Info); those of `media::mux`.
+//! Does not decode, or change pictures and sound.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use media::mux::WriterKind;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES, PAYLOAD_TYPE};
+use wire::rtp::Header;
+use wire::rtsp::client::StreamStart;
+
+use super::chosen_stream::ChosenStream;
+use super::frame_reader::{FrameQueue, PacketSink, QueueSink};
+use super::random::random_u32;
+use super::receive_thread::{
+    AnnouncedSender, Command, PacketInput, ReceiveThread, StreamFormat, StreamStats, lock,
+};
+use super::rtcp_reporter::{RtcpLink, RtcpReporter};
+use super::track_muxer::{TrackMuxer, TrackOrigin};
+use super::track_queue::{Ended, TrackQueue};
+use super::track_receiver::TrackReceiver;
+use crate::error::Error;
+
+/// A track that is set up: where its packets and reports come from.
+pub(super) struct TrackInput {
+    pub(super) stream: ChosenStream,
+    pub(super) input: PacketInput,
+    pub(super) rtcp: RtcpLink,
+    /// Host that sends it; any where the description alone tells of it.
+    pub(super) host: Option<std::net::IpAddr>,
+    pub(super) ssrc: Option<u32>,
+}
+
+/// The threads of a camera's tracks.
+pub(super) struct TrackStream {
+    tracks: Vec<TrackTasks>,
+    rates: Vec<u32>,
+    origins: Sender<Vec<Option<TrackOrigin>>>,
+    is_done: Arc<AtomicBool>,
+    /// SSRC of the packets that are handed on.
+    pub(super) ssrc: u32,
+    /// Sequence number of the first of them.
+    pub(super) first_sequence: u16,
+}
+
+struct TrackTasks {
+    receiving: ReceiveThread,
+    /// Exchanges RTCP.
+    reports: JoinHandle<()>,
+}
+
+impl Drop for TrackTasks {
+    fn drop(&mut self) {
+        self.reports.abort();
+    }
+}
+
+impl TrackStream {
+    /// Starts to receive; packets are held until [`begin`](Self::begin). Returns the queue of the
+    /// packets of the transport stream, which come from `from`.
+    pub(super) fn start(
+        inputs: Vec<TrackInput>,
+        from: SocketAddr,
+        reports: bool,
+    ) -> Result<(TrackStream, FrameQueue), Error> {
+        let (sinks, queue) = TrackQueue::new(inputs.len());
+        let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
+        let mut tracks = Vec::with_capacity(inputs.len());
+        for (TrackInput { stream, input, rtcp, host, ssrc }, sink) in inputs.into_iter().zip(sinks)
+        {
+            let ChosenStream { offer, depayloader, .. } = stream;
+            let Some(depayloader) = depayloader else { continue };
+            let is_video = offer.media == "video";
+            let track = TrackReceiver::new(depayloader, is_video, Some(sink));
+            let (payload_type, clock_rate_hz) = (offer.payload_type, offer.clock_rate_hz);
+            let sender = AnnouncedSender { host, ssrc, payload_type, clock_rate_hz };
+            let receiving =
+                ReceiveThread::start(input, sender, StreamFormat::Track(Box::new(track)))?;
+            let reporter = RtcpReporter::new(rtcp, receiving.shared());
+            let exchange = async move {
+                match reports {
+                    true => match reporter.exchange().await {},
+                    false => match reporter.listen().await {},
+                }
+            };
+            tracks.push(TrackTasks { receiving, reports: tokio::spawn(exchange) });
+        }
+        let (sink, frames) = FrameQueue::new(from);
+        let (origins, inbox) = channel();
+        let is_done = Arc::new(AtomicBool::new(false));
+        let (ssrc, first_sequence) = (random_u32(), random_u32() as u16);
+        let packetizer = Packetizer {
+            muxer: TrackMuxer::new(WriterKind::TransportStream, tracks.len()),
+            stats: tracks.iter().map(|track| track.receiving.shared()).collect(),
+            sink,
+            header: Header {
+                payload_type: PAYLOAD_TYPE,
+                marker: false,
+                sequence: first_sequence,
+                timestamp: 0,
+                ssrc,
+            },
+            lost_packets: 0,
+            faults: 0,
+        };
+        let done = is_done.clone();
+        std::thread::Builder::new()
+            .name("tracks".to_owned())
+            .spawn(move || {
+                packetizer.run(&queue, &inbox);
+                done.store(true, Ordering::Relaxed);
+            })
+            .map_err(|source| Error::Host {
+                call: "clone",
+                object: "thread tracks".into(),
+                source,
+            })?;
+        Ok((TrackStream { tracks, rates, origins, is_done, ssrc, first_sequence }, frames))
+    }
+
+    /// PLAY is being asked for: packets are held.
+    pub(super) fn hold(&self) {
+        self.tracks.iter().for_each(|track| track.receiving.command(Command::Hold));
+    }
+
+    /// PLAY was answered. Time zero of the transport stream is the start of the tracks, as far as
+    /// the server has named it.
+    pub(super) fn begin(&self, starts: &[StreamStart]) {
+        let origin = |(start, &clock_rate_hz): (&StreamStart, &u32)| {
+            Some(TrackOrigin { timestamp: start.timestamp?, clock_rate_hz })
+        };
+        let _ = self.origins.send(starts.iter().zip(&self.rates).map(origin).collect());
+        for (track, start) in self.tracks.iter().zip(starts) {
+            track.receiving.command(Command::Begin { sequence: start.sequence });
+        }
+    }
+
+    /// Arrival of the last packet of any track.
+    pub(super) fn last_packet(&self) -> Option<Instant> {
+        self.tracks.iter().filter_map(|track| track.receiving.stats().packets.last).max()
+    }
+
+    /// Datagrams of other senders than those that are followed.
+    pub(super) fn unexpected(&self) -> u64 {
+        let foreign = |track: &TrackTasks| track.receiving.stats().packets.unexpected_source;
+        self.tracks.iter().map(foreign).sum()
+    }
+
+    /// Waits until the sender has said BYE on all tracks.
+    pub(super) async fn bye(&self) {
+        while !self.tracks.iter().all(|track| track.receiving.stats().rtcp.has_sent_bye) {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Ends the threads, and waits until the last packet is in the queue.
+    pub(super) async fn finish(self) {
+        for track in &self.tracks {
+            track.receiving.command(Command::Stop);
+        }
+        drop(self.origins);
+        let done = async {
+            while !self.is_done.load(Ordering::Relaxed) {
+                sleep(LOOK_EVERY / 5).await;
+            }
+        };
+        let _ = timeout(FINISH_WAIT, done).await;
+    }
+}
+
+/// Makes packets of a transport stream from the units of all tracks.
+struct Packetizer {
+    muxer: TrackMuxer,
+    stats: Vec<Arc<Mutex<StreamStats>>>,
+    sink: QueueSink,
+    /// Of the next packet.
+    header: Header,
+    lost_packets: u64,
+    faults: usize,
+}
+
+impl Packetizer {
+    fn run(mut self, queue: &TrackQueue, origins: &Receiver<Vec<Option<TrackOrigin>>>) {
+        // The answer to PLAY comes before the packets, which are held until then.
+        if let Ok(origins) = origins.recv() {
+            self.muxer.begin_at(&origins);
+        }
+        let mut out = Vec::new();
+        loop {
+            match queue.next(CHECK_EVERY) {
+                Ok(Some((track, event))) => self.muxer.take(track, event, &mut out),
+                Ok(None) => self.muxer.check_time(&mut out),
+                Err(Ended) => break,
+            }
+            self.skip_lost();
+            self.send(&mut out);
+            self.report();
+        }
+        self.muxer.end(&mut out);
+        self.send(&mut out);
+    }
+
+    /// Skips as many sequence numbers as packets of the tracks are missing.
+    fn skip_lost(&mut self) {
+        let lost = |stats: &Arc<Mutex<StreamStats>>| lock(stats).units.lost_packets;
+        let lost = self.stats.iter().map(lost).sum::<u64>();
+        let more = lost.saturating_sub(self.lost_packets).min(SKIPPED_MAX);
+        self.lost_packets = lost;
+        self.header.sequence = self.header.sequence.wrapping_add(more as u16);
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) {
+        if out.is_empty() {
+            return;
+        }
+        let ticks = self.muxer.reached().as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000;
+        self.header.timestamp = ticks as u32;
+        let at = Instant::now();
+        let mut packet = Vec::with_capacity(12 + PAYLOAD_BYTES);
+        for payload in out.chunks(PAYLOAD_BYTES) {
+            packet.clear();
+            packet.extend_from_slice(&self.header.write());
+            packet.extend_from_slice(payload);
+            self.sink.take(&packet, at);
+            self.header.sequence = self.header.sequence.wrapping_add(1);
+        }
+        out.clear();
+        // The recorder is behind: the queue of units takes what comes, up to its bound.
+        while !self.sink.flush() {
+            std::thread::sleep(FULL_WAIT);
+        }
+    }
+
+    /// Logs what could not be written.
+    fn report(&mut self) {
+        let faults = &self.muxer.counts().faults;
+        for fault in &faults[self.faults..] {
+            tracing::warn!("{fault}");
+        }
+        self.faults = faults.len();
+    }
+}
+
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const FULL_WAIT: Duration = Duration::from_millis(2);
+/// What the receiving threads still take, and a write of the last group of pictures.
+const FINISH_WAIT: Duration = Duration::from_secs(2);
+/// A jump by more would be that of a new source (RFC 3550 A.1, MAX_DROPOUT).
+const SKIPPED_MAX: u64 = 1000;

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tracks received: what `pagewire receive` and `pagewire play --output` write has every frame of
+//! what was sent, each at its time, whoever sends it; and what is lost on the way is counted and
+//! left out whole.
+//!
+//! Senders are `pagewire serve`, which plays a file's tracks as a camera would, and ffmpeg, by a
+//! session description.
+//!
+//! Sources: RFC 6184, RFC 3640, RFC 8866.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::client;
+use crate::harness::recorder::{Recorder, free_port};
+use crate::harness::{PROGRAM, Place, Server};
+use crate::tracks::{Picture, pictures};
+use crate::trick::film;
+
+const SECONDS: u32 = 8;
+
+/// A film with B-frames, a key frame a second, and sound.
+fn make(test: &str, folder: &Path) -> Option<(PathBuf, Vec<Picture>)> {
+    let path = folder.join("film.mp4");
+    film(test, &path, SECONDS, 25)?;
+    let sent = pictures(test, &[], path.as_os_str(), &[])?;
+    Some((path, sent))
+}
+
+/// Asserts that a file has these pictures, with the same time from each to the next.
+#[track_caller]
+fn assert_same(test: &str, path: &Path, sent: &[Picture]) {
+    let Some(received) = pictures(test, &[], path.as_os_str(), &[]) else { return };
+    let hashes = |all: &[Picture]| all.iter().map(|one| one.hash.clone()).collect::<Vec<_>>();
+    assert!(
+        hashes(&received) == hashes(sent),
+        "{}: {} of {}",
+        path.display(),
+        received.len(),
+        sent.len()
+    );
+    for (received, sent) in received.windows(2).zip(sent.windows(2)) {
+        let apart = |pair: &[Picture]| pair[1].time_ms - pair[0].time_ms;
+        assert!((apart(received) - apart(sent)).abs() <= 1, "{received:?}, not {sent:?}");
+    }
+}
+
+/// Frames of sound in a file.
+fn sounds(test: &str, path: &Path) -> Option<usize> {
+    let mut command = Command::new("ffprobe");
+    command.args(["-v", "error", "-select_streams", "a:0", "-show_entries", "packet=size"]);
+    let text = client(test, command.args(["-of", "csv=p=0"]).arg(path))?.succeeded();
+    let is_size = |line: &&[u8]| line.first().is_some_and(u8::is_ascii_digit);
+    Some(text.split(|&byte| byte == b'\n').filter(is_size).count())
+}
+
+#[test]
+fn every_frame_of_a_servers_tracks_is_recorded() {
+    let test = "camera::every_frame_of_a_servers_tracks_is_recorded";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some((path, sent)) = make(test, folder.path()) else { return };
+    let server = Server::start(&[("film.mp4", &path)]);
+    server.await_stream("film.mp4");
+    let url = server.rtsp_url("film.mp4");
+    let places: Vec<_> = ["udp", "tcp", "http"].map(|way| (way, Place::new())).into();
+    let recorders: Vec<_> = places
+        .iter()
+        .map(|(way, place)| {
+            Recorder::start(place, std::slice::from_ref(&url), &["--transport", way])
+        })
+        .collect();
+    // Meanwhile the player writes both kinds of file.
+    let files = ["film.ts", "out.mp4"].map(|name| folder.path().join(name));
+    let players: Vec<_> = files.iter().map(|file| play(&url, file)).collect();
+    let wanted = sounds(test, &path);
+    for ((way, place), recorder) in places.iter().zip(recorders) {
+        let recorded = recorder.ended().well();
+        assert_eq!(recorded.figure("lost"), 0, "{way}: {:#}", recorded.summary);
+        let file = place.folder().join("0.ts");
+        assert_same(test, &file, &sent);
+        assert_eq!(sounds(test, &file), wanted, "{way}");
+    }
+    for (player, file) in players.into_iter().zip(&files) {
+        let output = player.wait_with_output().expect("it was started");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let verdict: Value = serde_json::from_slice(&output.stdout).expect("a verdict");
+        let tracks = verdict["tracks"].as_array().expect("its tracks");
+        assert_eq!(tracks[0]["units"], sent.len(), "{verdict:#}");
+        assert_eq!(tracks[0]["key_units"], SECONDS, "{verdict:#}");
+        assert_eq!(tracks[1]["broken_units"], 0, "{verdict:#}");
+        assert_same(test, file, &sent);
+        assert_eq!(sounds(test, file), wanted, "{}", file.display());
+    }
+    server.stop();
+}
+
+/// Starts a player that writes a file.
+fn play(url: &str, file: &Path) -> std::process::Child {
+    let mut command = Command::new(PROGRAM);
+    command.args(["play", url, "--json", "--output"]).arg(file);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program was built")
+}
+
+#[test]
+fn an_encoder_is_recorded_by_its_description() {
+    let test = "camera::an_encoder_is_recorded_by_its_description";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some((path, sent)) = make(test, folder.path()) else { return };
+    let description = folder.path().join("encoder.sdp");
+    let ports = [free_port() & !1, free_port() & !1];
+    let mut encoder = Command::new("ffmpeg");
+    encoder.args(["-hide_banner", "-loglevel", "error", "-re", "-stream_loop", "1", "-i"]);
+    encoder.arg(&path);
+    for (stream, port) in ["0:v", "0:a"].iter().zip(ports) {
+        encoder.args(["-map", stream, "-c", "copy", "-f", "rtp"]);
+        encoder.arg(format!("rtp://127.0.0.1:{port}"));
+    }
+    encoder.arg("-sdp_file").arg(&description);
+    encoder.stdin(Stdio::null());
+    let mut encoder = encoder.spawn().expect("it made the film");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&description).is_ok_and(|text| text.contains("m=audio")) {
+        assert!(Instant::now() < deadline, "ffmpeg writes no description");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let place = Place::new();
+    let option = description.to_str().expect("UTF-8");
+    let recorder = Recorder::start(&place, &[], &["--sdp", option]);
+    encoder.wait().expect("it was started");
+    let recorded = recorder.stop().well();
+    assert_eq!(recorded.figure("lost"), 0, "{:#}", recorded.summary);
+    let file = place.folder().join("0.ts");
+    let Some(received) = pictures(test, &[], file.as_os_str(), &[]) else { return };
+    // It came in the middle of the first time around; the second is whole.
+    assert!(received.len() >= sent.len(), "{} pictures", received.len());
+    let hashes = |all: &[Picture]| all.iter().map(|one| one.hash.clone()).collect::<Vec<_>>();
+    let twice = [hashes(&sent), hashes(&sent)].concat();
+    assert!(twice.ends_with(&hashes(&received)), "{} of {}", received.len(), twice.len());
+    assert!(sounds(test, &file).is_none_or(|sounds| sounds > 300));
+}

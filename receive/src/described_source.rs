@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Recording of tracks that a session description tells of.
+//!
+//! They are received for as long as the recording goes on. Where the senders say BYE or fall
+//! silent, the ports are bound anew: who sends next may be another.
+//!
+//! Sources: RFC 8866; RFC 3550 §6.6, §8.
+//! Does not read media (`client::DescribedTracks` does).
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use client::DescribedTracks;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use wire::mp2t::PAYLOAD_TYPE;
+
+use crate::receiving_thread::{PortCommand, lock};
+use crate::recorded_stream::{AnnouncedSession, RecordedStream};
+use crate::recording::StreamState;
+
+/// A file with a description, and the stream that it is recorded as.
+pub(crate) struct DescribedSource<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) key: u32,
+    pub(crate) stream: &'a Mutex<RecordedStream>,
+    pub(crate) shared: &'a StreamState,
+    pub(crate) receiver: Sender<PortCommand>,
+    pub(crate) reports: bool,
+}
+
+impl DescribedSource<'_> {
+    /// Receives until the recording is stopped, or the description is of no use.
+    pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let tracks = match self.start() {
+                Ok(tracks) => tracks,
+                Err(why) => {
+                    tracing::error!("{why}");
+                    *lock(&self.shared.refusal) = Some(why);
+                    self.shared.is_over.store(true, Ordering::Relaxed);
+                    return;
+                }
+            };
+            let why = tokio::select! {
+                why = tracks.ended(SILENCE_MAX) => Some(why),
+                // An error means that the recording is gone.
+                _ = stopped.changed() => None,
+            };
+            tracks.finish().await;
+            // The last packets lie in a queue that the receiving thread empties.
+            sleep(SETTLE).await;
+            let _ = self.receiver.send(PortCommand::Remove { key: self.key });
+            let Some(why) = why else { return };
+            tracing::warn!("{}: {why}; listening for another sender", self.path.display());
+            *lock(&self.shared.trouble) = Some(why);
+        }
+    }
+
+    fn start(&self) -> Result<DescribedTracks, String> {
+        let name = self.path.display().to_string();
+        let text = read_bounded(self.path).map_err(|error| format!("{name}: {error}"))?;
+        let started = DescribedTracks::start(&text, &name, self.reports);
+        let (tracks, frames) = started.map_err(|error| error.to_string())?;
+        for reason in &tracks.left_out {
+            tracing::warn!("{name}: left out: {reason}");
+        }
+        lock(self.stream).announce(AnnouncedSession {
+            host: tracks.address.ip().to_canonical(),
+            port: Some(tracks.address.port()),
+            payload_type: PAYLOAD_TYPE,
+            ssrc: Some(tracks.ssrc()),
+            is_resumed: false,
+        });
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        let added = self.receiver.send(PortCommand::AddFrames { key: self.key, frames });
+        added.map_err(|_| "the receiving thread has ended".to_owned())?;
+        let mut stream = lock(self.stream);
+        stream.admit_held();
+        Ok(tracks)
+    }
+}
+
+/// Reads a description, which is small.
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(SDP_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Senders that are silent for so long have ended.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_millis(200);
+const SDP_BYTES_MAX: u64 = 64 << 10;
