@@ -34,7 +34,10 @@ pub use config::{Config, PacketPacing, Timeouts};
 pub use error::{Error, Setting};
 pub use http::film_keys::{KEY_BYTES, KeyMaker, KeySource};
 pub use key_tokens::KeyTokens;
-pub use library::{FilePlan, NoFilePlan, StreamSummary, TrackSummary, download_only, plan_file};
+pub use library::{
+    DOWNLOAD_ONLY, FilePlan, NoFilePlan, StreamSummary, TrackSummary, download_only, extensions,
+    plan_file,
+};
 pub use limits::{ClientLimits, ClientPrefix, InvalidPrefix};
 pub use meter::{SendLateness, ServerMetrics};
 pub use path_choice::PathCost;

@@ -56,4 +56,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-const COMMAND: &str = "UPDATE=1 cargo test -p lab --test documents";
+/// Of the crate whose tests these are.
+const COMMAND: &str =
+    concat!("UPDATE=1 cargo test -p ", env!("CARGO_PKG_NAME"), " --test documents");

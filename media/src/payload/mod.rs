@@ -11,6 +11,7 @@
 
 mod aac;
 pub(crate) mod av1;
+mod formats;
 pub mod layout;
 mod nal;
 mod sound;
@@ -22,6 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 use wire::mp2t;
 use wire::sdp::RtpFormat;
 
+pub use formats::{PAYLOAD_FORMATS, PayloadFormat};
 pub use layout::{
     FilePiece, Fragments, Layout, LayoutWriter, PACKET_BYTES_MAX, PAYLOAD_BYTES_MAX, PacketRow,
     RtpValues, UnitTimes,
@@ -130,15 +132,13 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
     let base = RtpFormat {
         is_video: codec.media() == TrackMedia::Video,
         payload_type,
-        encoding: "",
+        encoding: codec.payload_format().encoding,
         clock_rate_hz: codec.clock_rate_hz(),
         channels: None,
         parameters: Vec::new(),
     };
     match codec {
-        Codec::H264(config) => {
-            RtpFormat { encoding: "H264", parameters: h264_parameters(config), ..base }
-        }
+        Codec::H264(config) => RtpFormat { parameters: h264_parameters(config), ..base },
         Codec::H265(config) => {
             let set = |name, sets: &[Vec<u8>]| (name, list(sets.iter()));
             let parameters = vec![
@@ -147,7 +147,7 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
                 set("sprop-pps", &config.picture_sets),
             ];
             let parameters = parameters.into_iter().filter(|(_, value)| !value.is_empty());
-            RtpFormat { encoding: "H265", parameters: parameters.collect(), ..base }
+            RtpFormat { parameters: parameters.collect(), ..base }
         }
         Codec::Aac(config) => {
             let hex = config.specific.iter().map(|byte| format!("{byte:02x}"));
@@ -161,7 +161,7 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
                 ("config", hex.collect()),
             ];
             let channels = Some(config.channels);
-            RtpFormat { encoding: "mpeg4-generic", channels, parameters, ..base }
+            RtpFormat { channels, parameters, ..base }
         }
         Codec::Av1(config) => {
             let parameters = vec![
@@ -169,22 +169,18 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
                 ("level-idx", config.level.to_string()),
                 ("tier", u8::from(config.is_high_tier).to_string()),
             ];
-            RtpFormat { encoding: "AV1", parameters, ..base }
+            RtpFormat { parameters, ..base }
         }
         // The one static type among these (RFC 3551 §6).
-        Codec::MpegAudio => RtpFormat { encoding: "MPA", payload_type: 14, ..base },
+        Codec::MpegAudio => RtpFormat { payload_type: 14, ..base },
         Codec::Opus { channels } => {
             let parameters = vec![("sprop-stereo", u8::from(*channels == 2).to_string())];
             // Always two (RFC 7587 §7).
-            RtpFormat { encoding: "opus", channels: Some(2), parameters, ..base }
+            RtpFormat { channels: Some(2), parameters, ..base }
         }
-        Codec::Ac3 { channels, .. } => {
-            RtpFormat { encoding: "ac3", channels: Some(*channels), ..base }
-        }
-        Codec::Eac3 { channels, .. } => {
-            RtpFormat { encoding: "eac3", channels: Some(*channels), ..base }
-        }
-        Codec::Mp2t => RtpFormat { encoding: "MP2T", payload_type: mp2t::PAYLOAD_TYPE, ..base },
+        Codec::Ac3 { channels, .. } => RtpFormat { channels: Some(*channels), ..base },
+        Codec::Eac3 { channels, .. } => RtpFormat { channels: Some(*channels), ..base },
+        Codec::Mp2t => RtpFormat { payload_type: mp2t::PAYLOAD_TYPE, ..base },
     }
 }
 

@@ -74,15 +74,11 @@ impl Container {
         }
     }
 
+    /// What is made of a transport stream for trick play is not stored.
     fn numbered(number: u64) -> Option<Container> {
-        let all = [
-            Container::Mp4,
-            Container::FragmentedMp4,
-            Container::Matroska,
-            Container::MpegAudio,
-            Container::Adts,
-        ];
-        all.into_iter().find(|container| container.number() == number)
+        let mut stored =
+            Container::ALL.into_iter().filter(|&one| one != Container::TransportStream);
+        stored.find(|container| container.number() == number)
     }
 }
 

@@ -58,6 +58,16 @@ pub enum Container {
 }
 
 impl Container {
+    /// All kinds of files, the kind that is a stream by itself first.
+    pub const ALL: [Container; 6] = [
+        Container::TransportStream,
+        Container::Mp4,
+        Container::FragmentedMp4,
+        Container::Matroska,
+        Container::MpegAudio,
+        Container::Adts,
+    ];
+
     /// Its name for people.
     pub const fn name(self) -> &'static str {
         match self {

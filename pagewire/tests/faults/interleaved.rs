@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::Server;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::rtsp::Player;
+use crate::harness::rtsp::{Player, base64};
 use crate::resource_snapshot::{ResourceSnapshot, await_nobody, sessions};
 use crate::serve;
 
@@ -461,21 +461,6 @@ fn upload(server: &Server, cookie: &str) -> TcpStream {
     );
     upload.write_all(head.as_bytes()).expect("the server reads");
     upload
-}
-
-/// Base64 (RFC 4648 §4), written for this test alone.
-fn base64(text: &str) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut encoded = String::new();
-    for three in text.as_bytes().chunks(3) {
-        let byte = |index: usize| u32::from(*three.get(index).unwrap_or(&0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for (index, shift) in [18, 12, 6, 0].into_iter().enumerate() {
-            let digit = DIGITS[(bits >> shift & 63) as usize] as char;
-            encoded.push(if index > three.len() { '=' } else { digit });
-        }
-    }
-    encoded
 }
 
 #[track_caller]

@@ -321,6 +321,21 @@ pub(crate) fn assert_cname(name: &str) {
     assert!(name.len() == 16 && name.bytes().all(is_base64), "{name:?}");
 }
 
+/// Base64 (RFC 4648 §4), for requests through a tunnel.
+pub(crate) fn base64(text: &str) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for three in text.as_bytes().chunks(3) {
+        let byte = |index: usize| u32::from(*three.get(index).unwrap_or(&0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for (index, shift) in [18, 12, 6, 0].into_iter().enumerate() {
+            let digit = DIGITS[(bits >> shift & 63) as usize] as char;
+            encoded.push(if index > three.len() { '=' } else { digit });
+        }
+    }
+    encoded
+}
+
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const RTP_HEADER_BYTES: usize = 12;
 const LOOK_EVERY: Duration = Duration::from_millis(50);

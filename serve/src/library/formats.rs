@@ -7,10 +7,25 @@
 //!
 //! Does not look into files ([`crate::library`] does, whatever their names).
 
+use media::Container;
+
 /// True when the index offers the file as a stream before any request. Every file of such a format
 /// plays on request, whatever its name.
 pub(crate) fn is_streamed(name: &str) -> bool {
-    [TRANSPORT_STREAM, MP4, MATROSKA, FRAMES].iter().any(|ends| has_end(name, ends))
+    Container::ALL.iter().any(|&container| has_end(name, extensions(container)))
+}
+
+/// Returns the extensions of a streamed format, in lower case and without dots.
+pub fn extensions(container: Container) -> &'static [&'static str] {
+    match container {
+        Container::TransportStream => TRANSPORT_STREAM,
+        Container::Mp4 | Container::FragmentedMp4 => MP4,
+        Container::Matroska => MATROSKA,
+        Container::MpegAudio => MPEG_AUDIO,
+        Container::Adts => ADTS,
+        // The enum may grow; a test asserts that all that is in it has extensions.
+        _ => &[],
+    }
 }
 
 /// True when the name is that of a transport stream.
@@ -21,7 +36,7 @@ pub(crate) fn is_transport_stream(name: &str) -> bool {
 /// Returns why a media file of this name is not streamed; `None` for files that are not media, and
 /// for those of formats that are streamed.
 pub fn download_only(name: &str) -> Option<String> {
-    let (_, format, reason) = MEDIA.iter().find(|(ends, ..)| has_end(name, ends))?;
+    let (_, format, reason) = DOWNLOAD_ONLY.iter().find(|(ends, ..)| has_end(name, ends))?;
     Some(format!("{format}: {reason}"))
 }
 
@@ -29,9 +44,8 @@ pub fn download_only(name: &str) -> Option<String> {
 /// status line: many players show only that.
 pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> String {
     // A file of a streamed format keeps its own reason, whatever its extension.
-    let is_known = ["transport stream", "MP4", "fragmented MP4", "Matroska", "MPEG audio", "ADTS"]
-        .iter()
-        .any(|f| reason.starts_with(f));
+    let is_known = reason.starts_with("transport stream")
+        || Container::ALL.iter().any(|container| reason.starts_with(container.name()));
     if let Some(format) = download_only(name).filter(|_| !is_known) {
         return format;
     }
@@ -47,11 +61,12 @@ fn has_end(name: &str, ends: &[&str]) -> bool {
 
 const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
 const MP4: &[&str] = &["mp4", "m4v", "m4a", "m4b", "mov", "qt", "3gp", "f4v"];
-/// Frames of sound one behind the other.
-const FRAMES: &[&str] = &["mp3", "mp2", "aac"];
+const MPEG_AUDIO: &[&str] = &["mp3", "mp2"];
+const ADTS: &[&str] = &["aac"];
 const MATROSKA: &[&str] = &["mkv", "mka", "webm"];
+
 /// Media formats that are not streamed: extensions, name, and a reason that fits a status line.
-const MEDIA: &[(&[&str], &str, &str)] = &[
+pub static DOWNLOAD_ONLY: &[(&[&str], &str, &str)] = &[
     (&["m4s", "cmfv", "cmfa"], "MP4 segment", "no stream without its initialization segment"),
     (&["mpg", "mpeg", "vob"], "MPEG program stream", NOT_YET),
     (&["avi"], "AVI", NOT_YET),
@@ -76,6 +91,20 @@ mod tests {
         assert!(
             ["a.ts", "a.mp4", "a.epub", "mkv", "a.m3u8"].iter().all(|n| download_only(n).is_none())
         );
+    }
+
+    #[test]
+    fn extensions_are_those_of_one_class() {
+        for container in Container::ALL {
+            let ends = extensions(container);
+            assert!(!ends.is_empty(), "{}", container.name());
+            for end in ends {
+                assert!(download_only(&format!("a.{end}")).is_none(), "{end}");
+            }
+        }
+        for end in DOWNLOAD_ONLY.iter().flat_map(|(ends, ..)| *ends) {
+            assert!(!is_streamed(&format!("a.{end}")), "{end}");
+        }
     }
 
     #[test]

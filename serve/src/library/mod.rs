@@ -56,7 +56,7 @@ use segments::Playlists;
 use verdicts::{FileId, Verdicts};
 
 pub use file_plan::{FilePlan, NoFilePlan, plan_file};
-pub use formats::download_only;
+pub use formats::{DOWNLOAD_ONLY, download_only, extensions};
 pub(crate) use scans::Scan;
 pub(crate) use segments::LibraryTitle;
 pub use summary::{StreamSummary, TrackSummary};
