@@ -428,7 +428,12 @@ fn tracks_of_a_session_play_together() {
     assert!((passed[0] - passed[1]).abs() < 0.001, "the tracks stay in step: {passed:?}");
     assert!((0.5..2.0).contains(&passed[0]), "as time goes by: {passed:?}");
     assert_eq!(status(ask("TEARDOWN", "film.mp4", &[&session])), 200);
-    server.stop();
+    // The log has the tracks' numbers in the file, as the index has.
+    let row = server.await_stream("film.mp4");
+    assert_eq!((&row["tracks"][0]["id"], &row["tracks"][1]["id"]), (&1.into(), &2.into()));
+    let log = server.stop();
+    let told = "track 1: the receiver reported nothing; track 2: the receiver reported nothing";
+    assert!(log.contains(told), "{log}");
 }
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -56,7 +56,14 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
         let views = streams.iter().map(|stream| {
             let view = *stream.receiver.lock().unwrap();
             let words = in_words(&view, stream.clock_rate_hz);
-            if streams.len() > 1 { format!("track {}: {words}", stream.track) } else { words }
+            match &session.content {
+                SessionContent::Tracks(source) if streams.len() > 1 => {
+                    // Its number in the file, as in the index.
+                    let id = source.asset.presentation.tracks()[stream.track].id;
+                    format!("track {id}: {words}")
+                }
+                SessionContent::Tracks(_) | SessionContent::Stream(_) => words,
+            }
         });
         tracing::info!(
             "session {number} of {peer}: {reason}; {} packets, {:.1} ms late at most, {} stalls; \
