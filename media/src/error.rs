@@ -11,6 +11,19 @@ use crate::tracks::SampleFault;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// There is nothing in the file.
+    #[error("empty file: 0 bytes")]
+    Empty,
+    /// The file's content is that of no format that is streamed.
+    #[error(
+        "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG transport stream (its first \
+         bytes begin none of them, and no row of sync bytes 0x47 at a distance of 188 or 192 bytes \
+         is in the first {searched_bytes} bytes); look what it is (ffprobe FILE)"
+    )]
+    UnknownFormat {
+        /// Bytes searched for those of a transport stream.
+        searched_bytes: u64,
+    },
     /// The file is too small to hold two packets.
     #[error("{bytes} bytes: shorter than two packets of a transport stream, 188 bytes each")]
     TooShort {

@@ -168,6 +168,9 @@ impl Scanner {
         if let ScanState::Refused(refusal) = self.state {
             return Err(refusal);
         }
+        if file_bytes == 0 {
+            return Err(Refusal::Empty);
+        }
         if file_bytes < 2 * TS_PACKET_BYTES as u64 {
             return Err(Refusal::TooShort { bytes: file_bytes });
         }

@@ -209,7 +209,7 @@ fn a_file_with_too_many_losses_is_refused() {
 
 #[test]
 fn files_without_packets_are_refused() {
-    assert_eq!(scan(&[]), Err(Refusal::TooShort { bytes: 0 }));
+    assert_eq!(scan(&[]), Err(Refusal::Empty));
     assert_eq!(scan(&[0x47; 100]), Err(Refusal::TooShort { bytes: 100 }));
     assert_eq!(scan(&[7; 5000]), Err(Refusal::NotTransportStream { searched_bytes: 5000 }));
     assert_eq!(scan(&[0x47; 5000]), Err(Refusal::NotTransportStream { searched_bytes: 5000 }));

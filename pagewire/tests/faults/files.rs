@@ -33,15 +33,19 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     let text = "no transport stream at all\n".repeat(1000).into_bytes();
     let long_packets: Vec<u8> =
         Clip::of_seconds(22, 1).bytes().chunks(188).flat_map(|p| [p, &[0; 16]].concat()).collect();
-    let files: [(&str, Vec<u8>, &str); 8] = [
-        ("empty.ts", Vec::new(), "shorter than two packets"),
+    let unknown = "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG transport stream";
+    let files: [(&str, Vec<u8>, &str); 11] = [
+        ("empty.ts", Vec::new(), "empty file"),
+        ("empty.mp4", Vec::new(), "empty file"),
         ("byte.ts", vec![0x47], "shorter than two packets"),
-        ("text.ts", text.clone(), "not an MPEG transport stream"),
+        ("text.ts", text.clone(), unknown),
+        ("text.mp4", text.clone(), unknown),
+        ("short.mkv", b"short".to_vec(), unknown),
         ("no-clock.ts", no_clock.bytes(), "without a clock"),
         ("204.ts", long_packets, "packets of 204 bytes"),
-        ("notes.txt", b"short\n".to_vec(), "6 bytes: shorter than two packets"),
-        ("long.txt", text.clone(), "not an MPEG transport stream"),
-        ("film.avi", text, "not an MPEG transport stream"),
+        ("notes.txt", b"short\n".to_vec(), unknown),
+        ("long.txt", text.clone(), unknown),
+        ("film.avi", text, unknown),
     ];
     let listed: Vec<_> = files.iter().map(|(name, bytes, _)| (*name, bytes.as_slice())).collect();
     let server = serve(&listed, &[]);
@@ -50,7 +54,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     for (name, bytes, reason) in &files {
         let row = row(&index, name);
         assert!(row["stream"].is_null(), "{row:#}");
-        if name.ends_with(".ts") {
+        if [".ts", ".mp4", ".mkv"].iter().any(|end| name.ends_with(end)) {
             let told = row["not_streamed"].as_str().unwrap_or_default();
             assert!(told.contains(reason), "{name}: {row:#}");
         }

@@ -132,9 +132,18 @@ mod tests {
     fn file_that_is_no_stream_has_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
-        std::fs::write(&path, b"").unwrap();
-        let refused = plan_file(&path, &File::open(&path).unwrap(), |_| ()).unwrap_err();
-        let NoFilePlan::Refused(reason) = &refused else { panic!("{refused}") };
-        assert!(reason.starts_with("0 bytes: shorter than two packets"), "{reason}");
+        let reason = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let refused = plan_file(&path, &File::open(&path).unwrap(), |_| ()).unwrap_err();
+            let NoFilePlan::Refused(reason) = refused else { panic!("{refused}") };
+            reason
+        };
+        assert_eq!(reason(b""), "empty file: 0 bytes");
+        let unknown =
+            "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG transport stream";
+        for bytes in [&[b'x'; 5000][..], b"short\n"] {
+            let reason = reason(bytes);
+            assert!(reason.starts_with(unknown), "{reason}");
+        }
     }
 }

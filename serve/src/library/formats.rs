@@ -109,8 +109,10 @@ mod tests {
 
     #[test]
     fn refusals_fit_a_status_line() {
-        let phrase = refused_in_a_phrase("a/b.avi", "not an MPEG transport stream: no sync");
-        assert_eq!(phrase, "AVI: download only for now");
+        let unknown = "unknown format: not MP4 or Matroska (its first bytes); look what it is";
+        assert_eq!(refused_in_a_phrase("a/b.avi", unknown), "AVI: download only for now");
+        let short = "unknown format: not MP4 or Matroska";
+        assert_eq!(refused_in_a_phrase("a/b.mp4", unknown), short);
         let reason = "transport stream without a clock to pace by: 0 PCR found (ISO); remux it";
         let short = "transport stream without a clock to pace by: 0 PCR found";
         assert_eq!(refused_in_a_phrase("a.TS", reason), short);

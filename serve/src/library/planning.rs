@@ -22,6 +22,7 @@ use media::{AssetPlan, DemuxError, Demuxer, Refusal};
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
+use super::formats::is_transport_stream;
 use super::scans::OpenedFile;
 
 /// State of a scan between slices.
@@ -142,7 +143,7 @@ impl Progress {
         };
         let finish = |scanner: Box<Scanner>| {
             let planned = scanner.finish(key.bytes, random_identity()).map(AssetPlan::from);
-            over(planned.map_err(|refusal| refused(&refusal)))
+            over(planned.map_err(|refusal| refused(&of_any_format(refusal, &opened.name))))
         };
         let slice_end = key.bytes.min(self.offset + SLICE_BYTES);
         piece.resize(PIECE_BYTES as usize, 0);
@@ -203,6 +204,18 @@ impl Reader {
             Some(demuxer) => Reader::Tracks(demuxer),
             None => Reader::TransportStream(Box::new(Scanner::new())),
         }
+    }
+}
+
+/// Returns the refusal of a file that is read as a transport stream because its first bytes are
+/// those of no other format.
+fn of_any_format(refusal: Refusal, name: &str) -> Refusal {
+    match refusal {
+        Refusal::NotTransportStream { searched_bytes } => Refusal::UnknownFormat { searched_bytes },
+        Refusal::TooShort { bytes } if !is_transport_stream(name) => {
+            Refusal::UnknownFormat { searched_bytes: bytes }
+        }
+        refusal => refusal,
     }
 }
 
