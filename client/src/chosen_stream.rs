@@ -11,6 +11,9 @@ use wire::mp2t::ENCODING_NAME;
 use wire::rtsp::client::DescribedSession;
 use wire::sdp::TrackOffer;
 
+use super::rtsp_connection::RtspConnection;
+use crate::error::Error;
+
 /// A stream of a description.
 pub(super) struct ChosenStream {
     /// URL of its SETUP.
@@ -58,12 +61,27 @@ impl StreamChoice {
     }
 
     /// True where pictures or sound are among what was left out.
-    pub(super) fn lacks_media(&self) -> bool {
+    fn lacks_media(&self) -> bool {
         self.left_out.iter().any(|text| text.starts_with("video ") || text.starts_with("audio "))
     }
 }
 
+/// The streams to verify: a verdict on a part of the pictures and sound would be none.
+///
+/// # Errors
+/// Peer: some cannot be put together, or there are none.
+pub(super) fn choose_streams(
+    control: &RtspConnection,
+    described: DescribedSession,
+) -> Result<Vec<ChosenStream>, Error> {
+    let choice = StreamChoice::of(described);
+    match choice.streams.is_empty() || choice.lacks_media() {
+        true => Err(control.fault("DESCRIBE", choice.left_out.join("; "))),
+        false => Ok(choice.streams),
+    }
+}
+
 /// True for a stream of MP2T.
-pub(super) fn is_transport_stream(offer: &TrackOffer) -> bool {
+fn is_transport_stream(offer: &TrackOffer) -> bool {
     offer.encoding.eq_ignore_ascii_case(ENCODING_NAME)
 }

@@ -18,7 +18,7 @@ use media::mux::WriterKind;
 use wire::rtsp::{NptRange, NptStart};
 use wire::sdp::TrackOffer;
 
-use super::chosen_stream::{ChosenStream, StreamChoice};
+use super::chosen_stream::{ChosenStream, choose_streams};
 use super::file_writer::FileWriter;
 use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
@@ -152,12 +152,7 @@ async fn prepare(
     let mut control = RtspConnection::open(&options.url, transport).await?;
     let described = control.describe_session().await?;
     let duration = described.offer.duration;
-    let choice = StreamChoice::of(described);
-    // A verdict on a part of what is offered would be none.
-    if choice.streams.is_empty() || choice.lacks_media() {
-        return Err(control.fault("DESCRIBE", choice.left_out.join("; ")));
-    }
-    let chosen = choice.streams;
+    let chosen = choose_streams(&control, described)?;
     let is_presentation = chosen.iter().any(|stream| stream.depayloader.is_some());
     let kind = match &options.output {
         Some(path) if is_presentation => Some(writer_kind(path)?),

@@ -131,7 +131,7 @@ pub(super) async fn set_up_channels(
 }
 
 /// Sends SETUP of the stream of this number on this connection.
-async fn set_up_channels_of(
+pub(super) async fn set_up_channels_of(
     control: &mut RtspConnection,
     url: &str,
     number: usize,
@@ -145,7 +145,8 @@ async fn set_up_channels_of(
     }
 }
 
-async fn ask(
+/// Sends SETUP of a stream, by its URL.
+pub(super) async fn ask(
     control: &mut RtspConnection,
     url: &str,
     offer: &TransportOffer,
@@ -156,7 +157,7 @@ async fn ask(
 }
 
 /// Host that sends the media: the one that the server names, else its own.
-fn sender_of(reply: &SetupReply, control: &RtspConnection) -> IpAddr {
+pub(super) fn sender_of(reply: &SetupReply, control: &RtspConnection) -> IpAddr {
     let said = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     said.unwrap_or(control.remote)
 }

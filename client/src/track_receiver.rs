@@ -48,18 +48,34 @@ impl TrackReceiver {
 
     /// Times a packet that arrived for the first time.
     pub(super) fn time(&mut self, timestamp: u32, arrival: Instant, lateness: &mut Lateness) {
-        match &mut self.order {
-            Some(order) => order.push(timestamp, arrival, |timestamp, arrival| {
-                lateness.arrived(timestamp, arrival);
-            }),
-            None => lateness.arrived(timestamp, arrival),
-        }
+        self.push_time(timestamp, arrival, |timestamp, arrival| {
+            lateness.arrived(timestamp, arrival);
+        });
     }
 
     /// Times what is still held: the stream pauses, or has ended.
     pub(super) fn flush_times(&mut self, lateness: &mut Lateness) {
+        self.flush_held(|timestamp, arrival| lateness.arrived(timestamp, arrival));
+    }
+
+    /// Takes a packet that arrived for the first time; calls `ready` with a time of decoding and
+    /// the arrival for each packet whose time is known now.
+    pub(super) fn push_time(
+        &mut self,
+        timestamp: u32,
+        arrival: Instant,
+        mut ready: impl FnMut(u32, Instant),
+    ) {
+        match &mut self.order {
+            Some(order) => order.push(timestamp, arrival, ready),
+            None => ready(timestamp, arrival),
+        }
+    }
+
+    /// Calls `ready` for what is still held.
+    pub(super) fn flush_held(&mut self, ready: impl FnMut(u32, Instant)) {
         if let Some(order) = &mut self.order {
-            order.flush(|timestamp, arrival| lateness.arrived(timestamp, arrival));
+            order.flush(ready);
         }
     }
 

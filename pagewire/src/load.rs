@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire load`: plays one stream in many sessions; reports how many stayed timely, and the
+//! `pagewire load`: plays one asset in many sessions; reports how many stayed timely, and the
 //! bottleneck.
 //!
 //! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// An address of this machine to connect from and to receive at.
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
-    /// The asset: payloads of verified sessions are compared with it.
+    /// The asset, a transport stream: payloads of verified sessions are compared with it.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Writes events as lines of JSON to a file, - for standard output: starting,

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::track_receiver::TRACK_REORDER;
+
 /// The first fault of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -96,10 +98,15 @@ pub enum Bottleneck {
         /// Verified sessions in all.
         verified: u32,
     },
-    /// Payloads were not those of the asset, or not whole TS packets.
+    /// Payloads were not those of the asset, not whole TS packets, or not of their track's format.
     Bytes {
         /// Number of packets.
         packets: u64,
+    },
+    /// Frames of tracks were not whole, although no packet of theirs is missing.
+    Frames {
+        /// Number of frames.
+        frames: u64,
     },
     /// The number of packets sent to counted sessions is not known.
     Unaccounted {
@@ -127,6 +134,8 @@ pub(super) struct Evidence {
     pub(super) lost: u64,
     pub(super) dropped: u64,
     pub(super) wrong: u64,
+    /// Frames that are not whole, of tracks that lack no packet.
+    pub(super) broken_frames: u64,
     /// Counted sessions whose sender's count is not known.
     pub(super) unaccounted: u32,
     /// 99 % of this program's timers were at most this late.
@@ -168,6 +177,9 @@ pub(super) fn bottleneck(evidence: &Evidence) -> Bottleneck {
     }
     if evidence.wrong > 0 {
         found.push((None, Bottleneck::Bytes { packets: evidence.wrong }));
+    }
+    if evidence.broken_frames > 0 {
+        found.push((None, Bottleneck::Frames { frames: evidence.broken_frames }));
     }
     if evidence.unaccounted > 0 {
         found.push((None, Bottleneck::Unaccounted { sessions: evidence.unaccounted }));
@@ -263,6 +275,12 @@ impl fmt::Display for Bottleneck {
             Bottleneck::Bytes { packets } => {
                 write!(f, "bytes: {packets} packets did not hold what they should")
             }
+            Bottleneck::Frames { frames } => write!(
+                f,
+                "frames: {frames} were not whole, and no packet of theirs was lost; packets that \
+                 come {} ms too late for their frame count as missing there",
+                TRACK_REORDER.wait.as_millis()
+            ),
             Bottleneck::Unaccounted { sessions } => write!(
                 f,
                 "not known: the senders of {sessions} sessions did not say in the end how many \
@@ -357,6 +375,11 @@ mod tests {
         assert_eq!(
             line(Evidence { wrong: 4, ..Evidence::default() }),
             "bytes: 4 packets did not hold what they should"
+        );
+        assert_eq!(
+            line(Evidence { broken_frames: 3, ..Evidence::default() }),
+            "frames: 3 were not whole, and no packet of theirs was lost; packets that come 200 ms \
+             too late for their frame count as missing there"
         );
         assert_eq!(
             line(Evidence { unaccounted: 2, ..Evidence::default() }),

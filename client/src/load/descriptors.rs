@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File descriptors for the sockets of many sessions: three each over UDP, fewer where RTP shares
-//! the RTSP connection.
+//! File descriptors for the sockets of many sessions: one each, and over UDP two a stream.
 //!
 //! The soft limit is raised as needed, and the hard limit where the process may; a limit that is
 //! too low even then is an error before the first session, with the number of sessions that fit.
@@ -12,12 +11,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::{ClientSetting, Error};
 use crate::transport::StreamTransport;
 
-/// Raises the limit for so many sessions by each transport.
-pub(super) fn raise_limit(loads: &[(u32, StreamTransport)]) -> Result<(), Error> {
+/// Raises the limit for so many sessions by each transport, of so many streams each.
+pub(super) fn raise_limit(loads: &[(u32, StreamTransport)], streams: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     let open = open_now();
     let sessions: u32 = loads.iter().map(|(sessions, _)| sessions).sum();
-    let all: u64 = loads.iter().map(|(sessions, by)| u64::from(*sessions) * each(*by)).sum();
+    let of = |(sessions, by): &(u32, _)| u64::from(*sessions) * each(*by, streams as u64);
+    let all: u64 = loads.iter().map(of).sum();
     let needed = open + all;
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
@@ -38,11 +38,11 @@ pub(super) fn raise_limit(loads: &[(u32, StreamTransport)]) -> Result<(), Error>
     Err(too_few(sessions, each, open, limit.maximum.unwrap_or(u64::MAX)))
 }
 
-/// Descriptors of a session.
-fn each(transport: StreamTransport) -> u64 {
+/// Descriptors of a session of so many streams.
+fn each(transport: StreamTransport, streams: u64) -> u64 {
     match transport {
-        // RTSP, RTP, RTCP.
-        StreamTransport::Udp | StreamTransport::Multicast => 3,
+        // RTSP; RTP and RTCP.
+        StreamTransport::Udp | StreamTransport::Multicast => 1 + 2 * streams,
         StreamTransport::Tcp => 1,
         // GET, POST.
         StreamTransport::Http => 2,
@@ -95,9 +95,15 @@ mod tests {
     }
 
     #[test]
+    fn each_track_over_udp_has_a_pair_of_sockets() {
+        assert_eq!((each(StreamTransport::Udp, 1), each(StreamTransport::Udp, 3)), (3, 7));
+        assert_eq!((each(StreamTransport::Tcp, 3), each(StreamTransport::Http, 3)), (1, 2));
+    }
+
+    #[test]
     fn what_is_allowed_already_is_left_alone() {
         let before = getrlimit(Resource::Nofile);
-        raise_limit(&[(0, StreamTransport::Udp)]).unwrap();
+        raise_limit(&[(0, StreamTransport::Udp)], 2).unwrap();
         assert_eq!(getrlimit(Resource::Nofile), before);
     }
 }

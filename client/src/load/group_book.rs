@@ -17,7 +17,7 @@ use super::load_session::SessionEnd;
 use super::outcome::CountedSessions;
 use super::sample_reader::delays;
 use super::scenario::GroupIdentity;
-use super::session_sums::{ReasonCounts, SessionSum, VerifiedSum, missing};
+use super::session_sums::{ReasonCounts, SessionSum, VerifiedSum};
 
 /// Figures of a group so far.
 pub(super) struct GroupBook {
@@ -85,21 +85,20 @@ impl GroupBook {
         if let Some(ended) = &end.ended {
             self.ended.add(ended);
         }
-        if end.stats.is_some() {
+        if end.is_verified() {
             self.verified.add(end, session);
             return;
         }
-        let Some(came) = end.counted else { return };
-        let packets = u64::from(came);
+        let Some(packets) = end.counted() else { return };
         self.packets_least = Some(self.packets_least.map_or(packets, |least| least.min(packets)));
         self.packets_most = self.packets_most.max(packets);
         let counted = &mut self.counted;
         counted.visits += 1;
         counted.packets += packets;
-        match end.sent {
-            Some(sent) => {
+        match end.missing() {
+            Some(missing) => {
                 counted.accounted += 1;
-                counted.lost += u64::from(missing(sent, came));
+                counted.lost += missing;
             }
             // Nobody waits for the count of a session that is left without TEARDOWN.
             None if end.has_vanished => {}
@@ -159,6 +158,7 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
+    use super::super::session_streams::StreamEnd;
     use super::*;
     use crate::transport::StreamTransport;
 
@@ -173,7 +173,8 @@ mod tests {
     }
 
     fn visit(sent: Option<u32>, counted: u32) -> SessionEnd {
-        SessionEnd { is_played: true, sent, counted: Some(counted), ..SessionEnd::default() }
+        let streams = vec![StreamEnd::of_counted(sent, counted)];
+        SessionEnd { is_played: true, streams, ..SessionEnd::default() }
     }
 
     #[test]

@@ -81,11 +81,13 @@ impl GroupOutcome {
     pub(super) fn is_at_fault(&self) -> bool {
         let GroupOutcome { group, verified, counted, .. } = self;
         let is_wrong = verified.bad_payload_size > 0
-            || verified.different.is_some_and(|different| different > 0);
+            || verified.different.is_some_and(|different| different > 0)
+            || verified.tracks.iter().any(|track| track.malformed_packets > 0);
         let is_late = || {
             !self.ended.is_empty()
                 || self.plays_without_packets > 0
                 || verified.timely < verified.sessions
+                || verified.tracks.iter().any(|track| track.broken_units > 0)
                 || counted.lost > 0
                 || counted.unaccounted > 0
         };
@@ -143,6 +145,9 @@ impl fmt::Display for GroupOutcome {
             writeln!(f, "  lateness    {}", verified.lateness_ms)?;
             writeln!(f, "  verified    {} bytes, {verified}", verified.bytes)?;
         }
+        for track in &verified.tracks {
+            writeln!(f, "  track       {track}")?;
+        }
         if self.reader_skips > 0 {
             let skips = counted(self.reader_skips, "time", "times");
             writeln!(f, "  skipped     {skips}, {} packets at least", verified.lost)?;
@@ -162,6 +167,7 @@ impl fmt::Display for GroupOutcome {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::VerifiedTrack;
     use super::*;
     use crate::transport::StreamTransport;
 
@@ -208,6 +214,11 @@ mod tests {
     #[test]
     fn each_fault_harms_and_slowness_is_none_of_a_slow_group() {
         let reason = || vec![EndReason { sessions: 1, reason: "453".to_owned() }];
+        let track = |broken_units, malformed_packets| VerifiedTrack {
+            broken_units,
+            malformed_packets,
+            ..VerifiedTrack::default()
+        };
         let late: [fn(&mut GroupOutcome); 4] = [
             |o| o.plays_without_packets = 1,
             |o| o.verified.timely = 2,
@@ -224,6 +235,8 @@ mod tests {
         late.iter().for_each(|change| check(change, false));
         check(&|o| o.ended = reason(), false);
         check(&|o| o.failed = reason(), true);
+        check(&|o| o.verified.tracks.push(track(1, 0)), false);
+        check(&|o| o.verified.tracks.push(track(0, 1)), true);
         check(&|o| o.verified.bad_payload_size = 1, true);
         check(&|o| o.verified.different = Some(1), true);
     }

@@ -1,61 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One session of many: a task that sets up, plays, keeps alive, and tears down.
 //!
-//! It owns an RTSP connection and an RTCP socket. Its RTP socket belongs to the reading thread when
-//! the session is verified, and has a filter that drops everything when it is not. Where RTP shares
-//! the RTSP connection, a task of its own reads that (`frame_sinks`). Memory is some 9 KiB a
-//! session, most of it the buffer of the RTSP connection.
+//! It owns an RTSP connection, and an RTCP socket for each of its streams (`session_streams`).
+//! Memory is some 9 KiB a session, most of it the buffer of the RTSP connection.
 //!
-//! Sources: RFC 2326 §10.4–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
+//! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
 //! Does not begin an ended session again.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use paths::dropped_packets;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
-use wire::rtsp::client::{Client, SetupReply};
+use wire::rtsp::client::Client;
 use wire::rtsp::{NptRange, NptStart};
 
-use super::drop_filter::drop_all;
-use super::frame_sinks::{COUNTED_PAUSE, CountingSink, SampledCell, SampledSink};
-use super::sample_reader::SampledSession;
-use super::sampled_stats::{ExpectedStream, SampledStats, Window};
+use super::sample_reader::SampledStream;
+use super::sampled_stats::Window;
 use super::session_rtcp::SessionRtcp;
+use super::session_streams::{
+    LoadStreams, Media, PacketCounter, PlayingStream, StreamEnd, has_sent_bye, receive_report,
+    set_up_frames, set_up_ports,
+};
 use crate::error::{ClientSetting, Error};
-use crate::play_verdict::LOST_AT_ENDS_MAX;
-use crate::read_pace::{ReadPace, ReadRate};
-use crate::receive_thread::lock;
-use crate::rtcp_reporter::{RtcpLink, report_target};
-use crate::rtp_receiver::{ArrivalClock, SocketReader};
+use crate::read_pace::ReadRate;
 use crate::rtsp_connection::{RtspConnection, connect_from};
-use crate::socket_pair::{SocketPair, udp_offer};
-use crate::stream_setup::set_up_channels;
 use crate::transport::StreamTransport;
 
 /// State that all sessions share.
 pub(super) struct LoadState {
-    /// It has the stream's URL from DESCRIBE.
+    /// It has the URL of the session from DESCRIBE.
     pub(super) client: Client,
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
     pub(super) url: String,
     pub(super) window: Arc<Window>,
-    /// Expectations of a verified session; its SSRC and first number come with its own answers.
-    pub(super) expected: ExpectedStream,
-    pub(super) reader: Sender<SampledSession>,
+    /// The streams of each session; not empty.
+    pub(super) streams: LoadStreams,
+    pub(super) reader: Sender<SampledStream>,
     /// Set when all are to leave: the time by which they must have left.
     pub(super) ending: watch::Receiver<Option<Instant>>,
     pub(super) setting_up: Semaphore,
     pub(super) leaving: Semaphore,
     pub(super) counts: SessionCounts,
-    /// Counters of sessions that are only counted, in no order.
-    pub(super) counting: Mutex<Vec<PacketCounter>>,
+    /// Counters of sessions that are only counted, one a stream; the sessions are in no order.
+    pub(super) counting: Mutex<Vec<Box<[PacketCounter]>>>,
 }
 
 /// Way in which a session is set up.
@@ -90,12 +83,8 @@ pub(super) struct SessionEnd {
     /// Reason why it could not be set up, or ended before its time, and the time of that.
     pub(super) failed: Option<(Instant, String)>,
     pub(super) ended: Option<(Instant, String)>,
-    /// Packets that the sender has sent since PLAY, by its own count.
-    pub(super) sent: Option<u32>,
-    /// Statistics of a verified session.
-    pub(super) stats: Option<Arc<Mutex<SampledStats>>>,
-    /// Packets of a counted session.
-    pub(super) counted: Option<u32>,
+    /// Its streams, in the order of the description; none where it was not set up.
+    pub(super) streams: Vec<StreamEnd>,
     /// It ended so soon after PLAY that it may have no packet.
     pub(super) is_brief: bool,
     /// It ended without TEARDOWN.
@@ -105,10 +94,7 @@ pub(super) struct SessionEnd {
 /// A playing session.
 pub(super) struct PlayingSession {
     pub(super) control: RtspConnection,
-    rtcp: SessionRtcp,
-    pub(super) media: Media,
-    /// Packets that the sender had counted before PLAY; known from its first report on.
-    sent_before: Option<u32>,
+    pub(super) streams: Vec<PlayingStream>,
     keep_alive_every: Duration,
     keep_alive_at: Instant,
     report_at: Instant,
@@ -119,51 +105,24 @@ pub(super) struct PlayingSession {
     pub(super) asked_at: Instant,
 }
 
-pub(super) enum Media {
-    Verified(Arc<Mutex<SampledStats>>),
-    Counted(PacketCounter),
-}
-
-/// Counter of a session's packets.
-#[derive(Clone)]
-pub(super) enum PacketCounter {
-    /// The kernel counts what a socket's filter drops.
-    Socket(Arc<UdpSocket>),
-    Frames(Arc<AtomicU32>),
-}
-
-impl PacketCounter {
-    /// Packets so far, modulo 2^32.
-    pub(super) fn packets(&self) -> Option<u32> {
-        match self {
-            PacketCounter::Socket(socket) => dropped_packets(&**socket).ok(),
-            PacketCounter::Frames(packets) => Some(packets.load(Ordering::Relaxed)),
-        }
+impl SessionEnd {
+    /// Its packets were read.
+    pub(super) fn is_verified(&self) -> bool {
+        self.streams.iter().any(|stream| matches!(stream.media, Media::Verified(_)))
     }
-}
 
-impl Media {
-    /// Packets that arrived, modulo 2^32 as senders count.
-    fn came(&self) -> Option<u32> {
-        match self {
-            Media::Verified(stats) => {
-                let stats = lock(stats);
-                let reception = stats.reception();
-                Some((reception.received() - reception.duplicates()) as u32)
-            }
-            Media::Counted(counter) => counter.packets(),
-        }
+    /// Packets of a counted session; none where they are not known.
+    pub(super) fn counted(&self) -> Option<u64> {
+        let counts = self.streams.iter().map(|stream| stream.counted().map(u64::from));
+        counts.reduce(|sum, count| Some(sum? + count?)).flatten()
     }
-}
 
-/// Packets among the sender's count of `said` that went to others before, as a relay counts, when
-/// `came` have arrived since. They are not lost at the start of the session. The result is a little
-/// higher, so that packets that overtook the report do not count as lost.
-fn sent_before(said: u32, came: u32) -> u32 {
-    // Modulo 2^32. A little below zero: duplicates have arrived.
-    let before = said.wrapping_sub(came);
-    let is_anothers = before.cast_signed().unsigned_abs() > LOST_AT_ENDS_MAX;
-    if is_anothers { before.wrapping_add(OVERTAKEN_MAX) } else { 0 }
+    /// Packets that a counted session lacks; none where its senders have not said how many they
+    /// sent.
+    pub(super) fn missing(&self) -> Option<u64> {
+        let missing = self.streams.iter().map(StreamEnd::missing);
+        missing.reduce(|sum, missing| Some(sum? + missing?)).flatten()
+    }
 }
 
 /// Runs a session from its turn to its end.
@@ -190,9 +149,9 @@ pub(super) async fn session(
             return SessionEnd { failed, ..SessionEnd::default() };
         }
     };
-    if let Media::Counted(counter) = &playing.media {
-        let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(counter.clone());
+    let counters: Box<[_]> = playing.streams.iter().filter_map(PlayingStream::counter).collect();
+    if !counters.is_empty() {
+        shared.counting.lock().unwrap_or_else(PoisonError::into_inner).push(counters);
     }
     shared.counts.played.fetch_add(1, Ordering::Relaxed);
     let ended = tokio::select! {
@@ -205,13 +164,6 @@ pub(super) async fn session(
     let end = playing.leave(&shared, ended).await;
     shared.counts.left.fetch_add(1, Ordering::Relaxed);
     end
-}
-
-/// Source of a session's packets between SETUP and PLAY.
-enum PendingMedia {
-    VerifiedSocket(UdpSocket),
-    VerifiedFrames(SampledCell),
-    Counted(PacketCounter),
 }
 
 /// Connects, for a tunnel twice.
@@ -239,40 +191,31 @@ pub(super) async fn start(
     let at = (shared.source, shared.server);
     let mut control = connect_control(shared.client.clone(), &shared.url, transport, at).await?;
     let reads_answers = !matches!(attention, Attention::Limited(_));
-    let (set_up, pending, link) = match transport.is_interleaved() {
+    let pending = match transport.is_interleaved() {
         true => set_up_frames(shared, &mut control, attention).await?,
-        false => set_up_ports(&mut control, !matches!(attention, Attention::Counted)).await?,
+        false => {
+            let is_verified = !matches!(attention, Attention::Counted);
+            set_up_ports(shared, &mut control, is_verified).await?
+        }
     };
-    let rtcp = SessionRtcp::new(link, set_up.ssrc);
+    let timeouts = pending.iter().map(|stream| stream.timeout);
+    let keep_alive_every = (timeouts.min().unwrap_or_default() / 3).max(KEEP_ALIVE_EVERY_MIN);
     let asked_at = Instant::now();
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
     let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
-    let started = control.client.started(&reply);
-    let started = started.map_err(|malformed| control.fault("PLAY", malformed))?;
-    let stats = || {
-        let sequence = started.sequence;
-        let file = shared.expected.file.clone().filter(|_| compares_file);
-        let ssrc = set_up.ssrc;
-        let expected = ExpectedStream { ssrc, sequence, file, ..shared.expected.clone() };
-        Arc::new(Mutex::new(SampledStats::new(expected)))
-    };
-    let media = match pending {
-        PendingMedia::VerifiedSocket(socket) => {
-            let stats = stats();
-            // The thread outlives all sessions.
-            let _ = shared.reader.send(SampledSession { socket, stats: stats.clone() });
-            Media::Verified(stats)
-        }
-        PendingMedia::VerifiedFrames(cell) => Media::Verified(cell.get_or_init(stats).clone()),
-        PendingMedia::Counted(counter) => Media::Counted(counter),
-    };
-    let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
+    let started = control.client.streams_started(&reply, &shared.streams.urls);
+    let (started, starts) = started.map_err(|malformed| control.fault("PLAY", malformed))?;
+    let is_one = starts.len() == 1;
+    let streams = pending.into_iter().zip(starts).enumerate().map(|(index, (stream, start))| {
+        // Of one stream there is no doubt which one RTP-Info names.
+        let sequence = start.sequence.or(started.sequence.filter(|_| is_one));
+        stream.begin(shared, index, sequence, compares_file)
+    });
+    let streams = streams.collect();
     let now = Instant::now();
     Ok(PlayingSession {
         control,
-        rtcp,
-        media,
-        sent_before: None,
+        streams,
         keep_alive_every,
         keep_alive_at: now + keep_alive_every,
         report_at: now + SessionRtcp::first_report_after(),
@@ -282,91 +225,27 @@ pub(super) async fn start(
     })
 }
 
-async fn set_up_ports(
-    control: &mut RtspConnection,
-    is_verified: bool,
-) -> Result<(SetupReply, PendingMedia, RtcpLink), Error> {
-    let SocketPair { rtp, rtcp, ports, .. } = SocketPair::bind(control.local)?;
-    prepare(&rtp, is_verified)?;
-    let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
-    let set_up = control.client.set_up(&reply);
-    let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
-    let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
-    let host = said.unwrap_or(control.remote);
-    let to = report_target(&set_up, host, control.remote);
-    let link = RtcpLink::udp(rtcp, Some(host), to)?;
-    let pending = match is_verified {
-        true => PendingMedia::VerifiedSocket(rtp),
-        false => PendingMedia::Counted(PacketCounter::Socket(Arc::new(rtp))),
-    };
-    Ok((set_up, pending, link))
-}
-
-async fn set_up_frames(
-    shared: &LoadState,
-    control: &mut RtspConnection,
-    attention: Attention,
-) -> Result<(SetupReply, PendingMedia, RtcpLink), Error> {
-    let (set_up, channels) = set_up_channels(control).await?;
-    let pace = match attention {
-        Attention::Verified => ReadPace::Prompt,
-        Attention::Limited(rates) => ReadPace::Limited(rates),
-        Attention::Counted => {
-            let packets = Arc::new(AtomicU32::new(0));
-            let sink = CountingSink { packets: packets.clone(), new: 0 };
-            let pace = ReadPace::Gathered(COUNTED_PAUSE);
-            let (rtcp, _) = control.read_frames(channels, sink, pace);
-            let pending = PendingMedia::Counted(PacketCounter::Frames(packets));
-            return Ok((set_up, pending, RtcpLink::Channel(rtcp)));
-        }
-    };
-    let cell = SampledCell::default();
-    let (window, clock) = (shared.window.clone(), ArrivalClock::start());
-    let (stats, from) = (cell.clone(), control.server);
-    let sink = SampledSink { stats, window, clock, from, held: Vec::new() };
-    let (rtcp, _) = control.read_frames(channels, sink, pace);
-    let pending = PendingMedia::VerifiedFrames(cell);
-    Ok((set_up, pending, RtcpLink::Channel(rtcp)))
-}
-
-fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
-    let object = || "RTP socket".to_owned();
-    if is_verified {
-        SocketReader::prepare(rtp)
-    } else {
-        let call = "setsockopt SO_ATTACH_FILTER";
-        drop_all(rtp).map_err(|source| Error::Host { call, object: object(), source })
-    }
-}
-
 impl PlayingSession {
     /// Waits until the other side ends the session; returns the reason. Dropping the future loses
     /// nothing: it may be called again.
     pub(super) async fn run(&mut self) -> String {
-        let stats = match &self.media {
-            Media::Verified(stats) => Some(&**stats),
-            Media::Counted(_) => None,
-        };
         loop {
             tokio::select! {
                 found = self.control.closed() => return found,
-                () = self.rtcp.receive_report() => {
-                    if self.rtcp.has_sent_bye {
+                stream = receive_report(&mut self.streams) => {
+                    if has_sent_bye(&self.streams) {
                         return "the server said BYE".to_owned();
                     }
-                    if self.sent_before.is_none() {
-                        let first = self.rtcp.first_count.zip(self.media.came());
-                        self.sent_before = first.map(|(said, came)| sent_before(said, came));
-                    }
+                    self.streams[stream].note_sent_before();
                 }
                 () = sleep_until(self.report_at.into()) => {
-                    self.report_at = Instant::now() + self.rtcp.report(stats);
+                    self.report_at = Instant::now() + self.report();
                 }
                 () = sleep_until(self.keep_alive_at.into()) => {
                     self.keep_alive_at = Instant::now() + self.keep_alive_every;
                     if !self.reads_answers {
                         // A server that asks for no more is content with a report.
-                        self.rtcp.report(stats);
+                        self.report();
                         continue;
                     }
                     let asked = self.control.ask("GET_PARAMETER", Client::get_parameter);
@@ -376,6 +255,12 @@ impl PlayingSession {
                 }
             }
         }
+    }
+
+    /// Sends reports of all streams; returns the time until the next.
+    fn report(&self) -> Duration {
+        self.streams.iter().for_each(PlayingStream::report);
+        SessionRtcp::next_report_after()
     }
 
     /// Sends PAUSE first, so that the count of BYE is of all packets; then TEARDOWN.
@@ -391,58 +276,33 @@ impl PlayingSession {
         let is_playing = ended.is_none() && !self.is_paused;
         let _ = timeout_at(until.into(), self.leave_session(is_playing)).await;
         sleep(SETTLE).await;
-        let sent = self.sent();
-        let mut end = SessionEnd { is_played: true, ended, sent, ..SessionEnd::default() };
-        match self.media {
-            Media::Verified(stats) => end.stats = Some(stats),
-            Media::Counted(counter) => end.counted = counter.packets(),
-        }
-        end
+        let streams = self.streams.iter().map(|stream| stream.end(stream.sent())).collect();
+        SessionEnd { is_played: true, ended, streams, ..SessionEnd::default() }
     }
 
     /// Closes all sockets at once, without TEARDOWN.
     pub(super) fn vanish(self) -> SessionEnd {
-        let mut end = SessionEnd { is_played: true, has_vanished: true, ..SessionEnd::default() };
-        match self.media {
-            Media::Verified(stats) => end.stats = Some(stats),
-            Media::Counted(counter) => end.counted = counter.packets(),
-        }
-        end
-    }
-
-    /// Packets that the sender has sent since PLAY, by its own count. Without a report before the
-    /// last, a count that exceeds the arrivals by more than is likely is not known to be of this
-    /// session.
-    fn sent(&self) -> Option<u32> {
-        let said = self.rtcp.sent_in_all()?;
-        match self.sent_before {
-            Some(before) => Some(said.wrapping_sub(before)),
-            None => {
-                Some(said).filter(|said| sent_before(*said, self.media.came().unwrap_or(0)) == 0)
-            }
-        }
+        // Nobody says how many packets were sent.
+        let streams = self.streams.iter().map(|stream| stream.end(None)).collect();
+        SessionEnd { is_played: true, has_vanished: true, streams, ..SessionEnd::default() }
     }
 
     async fn leave_session(&mut self, is_playing: bool) {
         if is_playing && self.control.ask("PAUSE", Client::pause).await.is_ok() {
             sleep(SETTLE).await;
         }
-        if let Media::Verified(stats) = &self.media {
-            self.rtcp.report(Some(stats));
+        for stream in &self.streams {
+            stream.leave();
         }
-        self.rtcp.leave();
-        if self.control.ask("TEARDOWN", Client::teardown).await.is_err() {
-            // It may have said BYE before it went.
-            let _ = timeout(BYE_WAIT, self.rtcp.receive_report()).await;
-            return;
-        }
-        let until = tokio::time::Instant::now() + BYE_WAIT;
-        while !self.rtcp.has_sent_bye {
-            tokio::select! {
-                () = self.rtcp.receive_report() => {}
-                () = sleep_until(until) => return,
+        // One that does not answer may have said BYE before it went.
+        let _ = self.control.ask("TEARDOWN", Client::teardown).await;
+        let streams = &mut self.streams;
+        let byes = async {
+            while !has_sent_bye(streams) {
+                receive_report(streams).await;
             }
-        }
+        };
+        let _ = timeout(BYE_WAIT, byes).await;
     }
 }
 
@@ -467,8 +327,6 @@ pub(super) const SETTING_UP_MAX: usize = 256;
 pub(super) const LEAVING_MAX: usize = 512;
 /// A server that announces no time-out must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
-/// The packets of a burst, which a report may be behind.
-const OVERTAKEN_MAX: u32 = 64;
 const LEAVE_WAIT: Duration = Duration::from_secs(10);
 /// Time for packets under way when an answer arrives.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);

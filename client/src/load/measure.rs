@@ -15,11 +15,12 @@ use super::Load;
 use super::bottleneck::{Evidence, bottleneck};
 use super::group_book::GroupBook;
 use super::group_outcome::GroupOutcome;
-use super::load_session::{LoadState, PacketCounter, SessionEnd};
+use super::load_session::{LoadState, SessionEnd};
 use super::outcome::{CountedSessions, LoadClient, LoadOutcome};
 use super::sampled_stats::Window;
 use super::server_process::ServerProcess;
-use super::session_sums::{ReasonCounts, SessionSum, VerifiedSum, missing};
+use super::session_streams::PacketCounter;
+use super::session_sums::{ReasonCounts, SessionSum, VerifiedSum};
 
 /// Counters at the start.
 pub(super) struct Measurement {
@@ -28,7 +29,8 @@ pub(super) struct Measurement {
     machine: Option<ProcessorTimes>,
     is_local: bool,
     server: Option<ServerProcess>,
-    counting: Vec<(PacketCounter, u32)>,
+    /// Of each counted session, its streams' counters.
+    counting: Vec<(Box<[PacketCounter]>, Vec<u32>)>,
 }
 
 /// Figures of the measured time.
@@ -55,9 +57,9 @@ impl Measurement {
         let server = is_local.then(|| ServerProcess::listening_at(shared.server)).flatten();
         let counters = shared.counting.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let began = *window.from.get_or_init(Instant::now);
-        let count = |counter: PacketCounter| {
-            let before = counter.packets().unwrap_or(0);
-            (counter, before)
+        let count = |counters: Box<[PacketCounter]>| {
+            let before = counters.iter().map(|counter| counter.packets().unwrap_or(0)).collect();
+            (counters, before)
         };
         let counting = counters.into_iter().map(count).collect();
         let processor_seconds = processor_seconds();
@@ -66,11 +68,14 @@ impl Measurement {
 
     pub(super) fn end(self, window: &Window) -> MeasuredLoad {
         let ended = *window.until.get_or_init(Instant::now);
-        let since = |(counter, before): &(PacketCounter, u32)| {
+        let since = |(counter, before): (&PacketCounter, &u32)| {
             let now = counter.packets().unwrap_or(*before);
             u64::from(now.wrapping_sub(*before))
         };
-        let packets = self.counting.iter().map(since).collect();
+        let of_session = |(counters, before): &(Box<[PacketCounter]>, Vec<u32>)| {
+            counters.iter().zip(before).map(since).sum()
+        };
+        let packets = self.counting.iter().map(of_session).collect();
         let busy = self.machine.zip(machine()).and_then(|(before, now)| now.cores_since(before));
         let length = ended.saturating_duration_since(self.began);
         let server = self.server.as_ref().and_then(ServerProcess::seconds_since);
@@ -171,7 +176,7 @@ impl MeasuredLoad {
         let mut sums = OutcomeSums::default();
         ends.iter().filter_map(|end| end.failed.as_ref()).for_each(|end| sums.failed.add(end));
         ends.iter().filter_map(|end| end.ended.as_ref()).for_each(|end| sums.ended.add(end));
-        for end in ends.iter().filter(|end| end.stats.is_some()) {
+        for end in ends.iter().filter(|end| end.is_verified()) {
             let mut session = SessionSum::default();
             sums.verified.add(end, &mut session);
             sums.verified.judge(session, true);
@@ -184,13 +189,13 @@ impl MeasuredLoad {
         };
         // No session is verified and no packet arrives: the packets are meant to go elsewhere.
         let is_discarded =
-            options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
-        for end in ends.iter().filter(|end| end.is_played && end.stats.is_none()) {
+            options.sample() == 0 && ends.iter().all(|end| end.counted().unwrap_or(0) == 0);
+        for end in ends.iter().filter(|end| end.is_played && !end.is_verified()) {
             counted.sessions += 1;
-            counted.packets_in_all += u64::from(end.counted.unwrap_or(0));
-            if let Some((sent, came)) = end.sent.zip(end.counted).filter(|_| !is_discarded) {
+            counted.packets_in_all += end.counted().unwrap_or(0);
+            if let Some(missing) = end.missing().filter(|_| !is_discarded) {
                 counted.accounted += 1;
-                counted.lost += u64::from(missing(sent, came));
+                counted.lost += missing;
             }
         }
         sums.unaccounted = if is_discarded { 0 } else { counted.sessions - counted.accounted };

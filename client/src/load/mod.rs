@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many RTSP sessions from one process: how many stay timely, and what the bottleneck is.
 //!
-//! Each session is complete: SETUP with its own pair of UDP ports, PLAY, receiver reports,
-//! keep-alives, TEARDOWN. Thousands of them are cheap because only every n-th is verified: the
-//! sockets of the others drop every packet in the kernel (`drop_filter`), which counts them, and at
-//! the end the sender reports how many it sent (RTCP, BYE), so loss is known of every session. One
-//! thread (`sample_reader`) reads the verified ones into statistics (`sampled_stats`), with the
-//! kernel's time of each packet. Sessions are tasks (`load_session`) on the caller's tokio runtime.
+//! Each session is complete: SETUP of all streams (the transport stream, or each track of a file)
+//! with a pair of UDP ports each, PLAY, receiver reports, keep-alives, TEARDOWN. Thousands of them
+//! are cheap because only every n-th is verified: the sockets of the others drop every packet in
+//! the kernel (`drop_filter`), which counts them, and at the end the sender reports how many it
+//! sent (RTCP, BYE), so loss is known of every session. One thread (`sample_reader`) reads the
+//! verified ones into statistics (`sampled_stats`), with the kernel's time of each packet; frames
+//! of tracks are put together (`sampled_track`). Sessions are tasks (`load_session`) on the
+//! caller's tokio runtime, and each has its streams (`session_streams`).
 //!
 //! Where RTP shares the RTSP connections, a task a session reads them, and steps over the packets
 //! of sessions that are not verified (`frame_sinks`).
@@ -37,12 +39,14 @@ mod measure;
 mod outcome;
 mod sample_reader;
 mod sampled_stats;
+mod sampled_track;
 mod scenario;
 mod scenario_session;
 #[cfg(test)]
 mod scenario_trials;
 mod server_process;
 mod session_rtcp;
+mod session_streams;
 mod session_sums;
 
 use std::net::{IpAddr, SocketAddr};
@@ -63,6 +67,8 @@ use self::measure::{MeasuredLoad, Measurement};
 use self::sample_reader::SampleReader;
 use self::sampled_stats::{ExpectedStream, Window};
 use self::scenario_session::{RunningScenario, scenario_session};
+use self::session_streams::LoadStreams;
+use super::chosen_stream::{ChosenStream, choose_streams};
 use super::play::Stop;
 use super::rtsp_client;
 use super::transport::StreamTransport;
@@ -70,13 +76,15 @@ use crate::error::{ClientSetting, Error};
 
 pub use bottleneck::Bottleneck;
 pub use group_outcome::{CountedVisits, FirstPacketMs, GroupOutcome};
-pub use outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
+pub use outcome::{
+    CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions, VerifiedTrack,
+};
 pub use scenario::{
     Behaviour, GroupDraft, GroupIdentity, InvalidScenario, Scenario, ScenarioDraft, ScenarioGroup,
     ScenarioKey, TimeRange,
 };
 
-/// Stream to play, number of sessions, and ways to look at them.
+/// Asset to play, number of sessions, and ways to look at them.
 #[non_exhaustive]
 pub struct Load {
     /// `rtsp://HOST:PORT/PATH`.
@@ -98,7 +106,7 @@ pub struct Load {
     /// An address of this machine to connect from and to receive at.
     pub source: Option<IpAddr>,
     /// The asset: payloads of verified sessions are compared with it. Transport streams of 188-byte
-    /// packets only.
+    /// packets only; with an asset of tracks an error.
     pub file: Option<PathBuf>,
     /// Groups of sessions that behave differently; without, all play from the beginning to the end.
     /// `sample` is then of each group.
@@ -219,8 +227,6 @@ pub async fn load(
     check(&options)?;
     let scenario = options.scenario.as_ref();
     let scenario = scenario.map(|scenario| RunningScenario::new(scenario, &options)).transpose()?;
-    let one_kind = || vec![(options.sessions, options.transport)];
-    descriptors::raise_limit(&scenario.as_ref().map_or_else(one_kind, RunningScenario::loads))?;
     let file = options.file.as_deref().map(load_session::file).transpose()?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(std::future::pending()));
     let described = tokio::select! {
@@ -230,24 +236,21 @@ pub async fn load(
             found: "stopped before the first session".to_owned(),
         }),
     };
+    let one_kind = || vec![(options.sessions, options.transport)];
+    let loads = scenario.as_ref().map_or_else(one_kind, RunningScenario::loads);
+    let streams = load_streams(&options, described.streams, file)?;
+    descriptors::raise_limit(&loads, streams.urls.len())?;
     let window = Arc::new(Window::default());
     let reader = SampleReader::start(window.clone())?;
     let (end, ending) = watch::channel(None);
     let sample = options.sample();
-    let expected = ExpectedStream {
-        ssrc: None,
-        payload_type: described.payload_type,
-        sequence: None,
-        within: options.within,
-        file,
-    };
     let shared = Arc::new(LoadState {
         client: described.client,
         server: described.server,
         source: options.source,
         url: options.url.clone(),
         window: window.clone(),
-        expected,
+        streams,
         reader: reader.inbox.clone(),
         ending,
         setting_up: Semaphore::new(SETTING_UP_MAX),
@@ -402,34 +405,75 @@ fn nobody_plays(counts: &SessionCounts) -> bool {
     get(&counts.ended) >= get(&counts.played)
 }
 
-/// Description of the stream, for all sessions.
-struct DescribedStream {
+/// Description of the asset, for all sessions.
+struct DescribedAsset {
     client: wire::rtsp::client::Client,
     server: SocketAddr,
     /// This machine's address towards the server.
     local: IpAddr,
-    payload_type: u8,
     /// Length of the asset; none of a live stream.
     duration: Option<Duration>,
+    streams: Vec<ChosenStream>,
 }
 
 /// Sends DESCRIBE, once for all.
-async fn describe(options: &Load) -> Result<DescribedStream, Error> {
+async fn describe(options: &Load) -> Result<DescribedAsset, Error> {
     let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
     let at = (options.source, server);
     let mut control = connect_control(client, &options.url, options.transport, at).await?;
-    let offer = control.describe().await?.offer;
+    let described = control.describe_session().await?;
+    let duration = described.offer.duration;
+    let streams = choose_streams(&control, described)?;
     let needed = options.ramp() + SETTLE + options.length;
-    match (&options.scenario, offer.duration) {
+    match (&options.scenario, duration) {
         (Some(scenario), duration) => scenario.check_asset(duration, needed)?,
         (None, Some(duration)) if duration < needed => {
             return Err(too_short(duration, needed, options));
         }
         (None, _) => {}
     }
-    let (local, payload_type, duration) = (control.local.ip(), offer.payload_type, offer.duration);
-    Ok(DescribedStream { client: control.client, server, local, payload_type, duration })
+    let local = control.local.ip();
+    Ok(DescribedAsset { client: control.client, server, local, duration, streams })
+}
+
+/// Makes the streams that each session sets up.
+fn load_streams(
+    options: &Load,
+    chosen: Vec<ChosenStream>,
+    file: Option<Arc<Vec<u8>>>,
+) -> Result<LoadStreams, Error> {
+    let has_tracks = chosen.iter().any(|stream| stream.depayloader.is_some());
+    if let Some(path) = options.file.as_ref().filter(|_| has_tracks) {
+        let cure = "leave it out: packets of tracks are no ranges of the file; their frames are \
+                    put together and counted without it";
+        let (setting, found) = (ClientSetting::File, path.display().to_string());
+        return Err(Error::Setting { setting, found, cure: cure.to_owned() });
+    }
+    let most = SESSIONS_MAX / (chosen.len() as u32).max(1);
+    if options.sessions > most {
+        let cure = format!(
+            "write {most} or less: each has {} streams, and an address has no more pairs of UDP \
+             ports",
+            chosen.len()
+        );
+        let found = options.sessions.to_string();
+        return Err(Error::Setting { setting: ClientSetting::Sessions, found, cure });
+    }
+    let (mut urls, mut expected) = (Vec::new(), Vec::new());
+    for ChosenStream { url, offer, depayloader } in chosen {
+        urls.push(url);
+        expected.push(ExpectedStream {
+            ssrc: None,
+            payload_type: offer.payload_type,
+            clock_rate_hz: offer.clock_rate_hz,
+            sequence: None,
+            within: options.within,
+            file: file.clone(),
+            track: depayloader.map(|_| Arc::new(offer)),
+        });
+    }
+    Ok(LoadStreams { urls, expected })
 }
 
 /// Resolves a name to its first address that `source` can reach.

@@ -85,15 +85,55 @@ pub struct VerifiedSessions {
     pub reordered: u64,
     /// Datagrams that are not of the stream.
     pub unexpected_source: u64,
-    /// Payloads that are not whole TS packets.
+    /// Payloads that are not whole TS packets; of tracks, packets too long to be read.
     pub bad_payload_size: u64,
     /// Payloads that differ from the file; none where no file was given, or where the server did
     /// not name the first packet.
     pub different: Option<u64>,
     /// Packets the sockets dropped because their buffers were full.
     pub dropped: u64,
-    /// Lateness of packets in the measured time, each against the earliest of its session.
+    /// Lateness of packets in the measured time, each against the earliest of its stream; of
+    /// pictures, against their times of decoding.
     pub lateness_ms: LatenessMs,
+    /// The tracks of a presentation, in the order of its description, each over all sessions; none
+    /// of a transport stream.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tracks: Vec<VerifiedTrack>,
+}
+
+/// A track of verified sessions, from PLAY to the end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct VerifiedTrack {
+    /// Format as the description names it, such as `video H264/90000`.
+    pub format: String,
+    /// Packets, duplicates included.
+    pub packets: u64,
+    /// Packets missing.
+    pub lost: u64,
+    /// Access units that arrived whole: pictures, or frames of sound. The one under way when a
+    /// session left or sought is in no count.
+    pub units: u64,
+    /// Access units that are not whole.
+    pub broken_units: u64,
+    /// Packets that do not keep to their payload format.
+    pub malformed_packets: u64,
+}
+
+impl VerifiedTrack {
+    /// Returns true where no access unit is broken, and no packet malformed.
+    pub fn is_whole(&self) -> bool {
+        self.broken_units == 0 && self.malformed_packets == 0
+    }
+
+    /// Adds the same track of other sessions.
+    pub(super) fn add(&mut self, other: &VerifiedTrack) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+        self.units += other.units;
+        self.broken_units += other.broken_units;
+        self.malformed_packets += other.malformed_packets;
+    }
 }
 
 /// Sessions whose packets were counted and dropped, by the kernel where they came over UDP. With a
@@ -164,6 +204,7 @@ impl LoadOutcome {
             && verified.timely == verified.sessions
             && verified.bad_payload_size == 0
             && verified.different.is_none_or(|different| different == 0)
+            && verified.tracks.iter().all(VerifiedTrack::is_whole)
             && counted.lost == 0
             && (is_discarded || counted.accounted == counted.sessions)
     }
@@ -202,6 +243,9 @@ impl fmt::Display for LoadOutcome {
             writeln!(f, "  lateness    {}", verified.lateness_ms)?;
             writeln!(f, "  verified    {verified}")?;
         }
+        for track in &verified.tracks {
+            writeln!(f, "  track       {track}")?;
+        }
         if counted.sessions > 0 {
             writeln!(f, "  counted     {counted}")?;
         }
@@ -224,6 +268,7 @@ impl fmt::Display for VerifiedSessions {
         match self.different {
             // Packets before the measured time are included.
             Some(different) => write!(f, ", {different} unlike the file since the start")?,
+            None if !self.tracks.is_empty() => {}
             None => f.write_str(", bytes not compared")?,
         }
         let others = [
@@ -235,6 +280,19 @@ impl fmt::Display for VerifiedSessions {
             write!(f, ", {count} {what}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for VerifiedTrack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let VerifiedTrack { format, packets, lost, units, broken_units, malformed_packets } = self;
+        write!(f, "{format}: {packets} packets, {lost} lost, {units} whole units")?;
+        match self.is_whole() {
+            true => Ok(()),
+            false => {
+                write!(f, ", {broken_units} broken, {malformed_packets} packets malformed")
+            }
+        }
     }
 }
 
@@ -319,6 +377,7 @@ mod tests {
                 different: None,
                 dropped: 0,
                 lateness_ms,
+                tracks: Vec::new(),
             },
             counted: CountedSessions {
                 sessions: 2459,
@@ -361,6 +420,35 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
 ";
         assert_eq!(outcome().to_string(), expected);
         assert!(outcome().is_timely());
+    }
+
+    #[test]
+    fn tracks_have_their_lines_and_a_broken_unit_is_a_fault() {
+        let mut of_tracks = outcome();
+        let track = |format: &str, units| VerifiedTrack {
+            format: format.to_owned(),
+            packets: 2 * units,
+            units,
+            ..VerifiedTrack::default()
+        };
+        of_tracks.verified.tracks =
+            vec![track("video H264/90000", 500), track("audio MPEG4-GENERIC/48000", 940)];
+        assert!(of_tracks.is_timely());
+        let text = of_tracks.to_string();
+        let lines = "0 reordered\n  track       video H264/90000: 1000 packets, 0 lost, 500 whole \
+                     units\n  track       audio MPEG4-GENERIC/48000: 1880 packets, 0 lost, 940 \
+                     whole units\n";
+        assert!(text.contains(lines), "{text}");
+        let faults: [fn(&mut VerifiedTrack); 2] =
+            [|track| track.broken_units = 3, |track| track.malformed_packets = 1];
+        for fault in faults {
+            let mut bad = of_tracks.clone();
+            fault(&mut bad.verified.tracks[1]);
+            assert!(!bad.is_timely() && !bad.is_timely_so_far());
+        }
+        of_tracks.verified.tracks[1].broken_units = 3;
+        let text = of_tracks.to_string();
+        assert!(text.contains("940 whole units, 3 broken, 0 packets malformed\n"), "{text}");
     }
 
     #[test]

@@ -27,28 +27,28 @@ use crate::error::Error;
 use crate::receive_thread::lock;
 use crate::rtp_receiver::SocketReader;
 
-/// A verified session.
-pub(super) struct SampledSession {
+/// A stream of a verified session.
+pub(super) struct SampledStream {
     pub(super) socket: UdpSocket,
     pub(super) stats: Arc<Mutex<SampledStats>>,
 }
 
 /// Handle of the thread.
 pub(super) struct SampleReader {
-    pub(super) inbox: Sender<SampledSession>,
+    pub(super) inbox: Sender<SampledStream>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Histogram<u64>>,
 }
 
 impl SampleReader {
     pub(super) fn start(window: Arc<Window>) -> Result<SampleReader, Error> {
-        let (inbox, sessions_in) = channel();
+        let (inbox, streams_in) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stop_flag = stop.clone();
         let host = |source| Error::Host { call: "clone", object: "thread reader".into(), source };
         let thread = std::thread::Builder::new()
             .name("reader".to_owned())
-            .spawn(move || read(&sessions_in, &stop_flag, &window))
+            .spawn(move || read(&streams_in, &stop_flag, &window))
             .map_err(host)?;
         Ok(SampleReader { inbox, stop, thread })
     }
@@ -67,22 +67,22 @@ pub(super) fn delays() -> Histogram<u64> {
 }
 
 fn read(
-    sessions_in: &Receiver<SampledSession>,
+    streams_in: &Receiver<SampledStream>,
     stop: &AtomicBool,
     window: &Window,
 ) -> Histogram<u64> {
     let mut delays = delays();
     let mut reader = SocketReader::new();
-    let mut sessions = Vec::new();
+    let mut streams = Vec::new();
     let mut due = Instant::now();
     loop {
         let is_last = stop.load(Ordering::Acquire);
-        sessions.extend(sessions_in.try_iter());
-        for session in &sessions {
-            drain(session, &mut reader, window);
+        streams.extend(streams_in.try_iter());
+        for stream in &streams {
+            drain(stream, &mut reader, window);
         }
-        // Of a session that is over nobody else has the statistics: its socket is closed.
-        sessions.retain(|session| Arc::strong_count(&session.stats) > 1);
+        // Of a stream that is over nobody else has the statistics: its socket is closed.
+        streams.retain(|stream| Arc::strong_count(&stream.stats) > 1);
         if is_last {
             return delays;
         }
@@ -100,12 +100,12 @@ fn read(
     }
 }
 
-fn drain(session: &SampledSession, reader: &mut SocketReader, window: &Window) {
-    let mut stats = lock(&session.stats);
+fn drain(stream: &SampledStream, reader: &mut SocketReader, window: &Window) {
+    let mut stats = lock(&stream.stats);
     let clock = reader.clock;
     for _ in 0..CALLS_MAX {
         // An ICMP message that was left behind is not counted.
-        let Ok((more, datagrams)) = reader.read(&session.socket) else { break };
+        let Ok((more, datagrams)) = reader.read(&stream.socket) else { break };
         for datagram in datagrams {
             stats.take(&datagram, clock, window);
         }
@@ -113,7 +113,7 @@ fn drain(session: &SampledSession, reader: &mut SocketReader, window: &Window) {
             break;
         }
     }
-    if let Ok(dropped) = dropped_packets(&session.socket) {
+    if let Ok(dropped) = dropped_packets(&stream.socket) {
         stats.packets.note_drops(dropped, Instant::now());
     }
 }

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statistics of a sampled session: every packet's number, time and, where the file is given,
-//! bytes.
+//! Statistics of a stream of a sampled session: every packet's number, time and, where the file is
+//! given, bytes; of a track, its frames (`sampled_track`).
 //!
 //! Loss, order and duplicates are counted from PLAY to the end. Lateness is counted only within the
 //! measured time, but against the earliest packet since PLAY.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
-//! Does not put packets back in order.
+//! Does not put packets of a transport stream back in order.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use wire::mp2t::CLOCK_RATE_HZ;
-use wire::rtp::{Reception, SequenceUpdate};
+use wire::rtp::Reception;
+use wire::sdp::TrackOffer;
 
+use super::sampled_track::{HeldTrackConsumer, SampledTrack, SampledTrackConsumer};
 use crate::lateness::Lateness;
 use crate::rtp_receiver::{
     ArrivalClock, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, SingleSource, SocketDatagram,
     is_transport_stream,
 };
+use crate::track_receiver::TRACK_REORDER;
 
 /// The measured time; all sessions share it.
 #[derive(Debug, Default)]
@@ -46,6 +48,9 @@ impl Window {
 pub(super) struct ExpectedStream {
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
+    pub(super) clock_rate_hz: u32,
+    /// Its description; none of a transport stream.
+    pub(super) track: Option<Arc<TrackOffer>>,
     /// The first sequence number, where RTP-Info has named it.
     pub(super) sequence: Option<u16>,
     pub(super) within: Duration,
@@ -53,11 +58,13 @@ pub(super) struct ExpectedStream {
     pub(super) file: Option<Arc<Vec<u8>>>,
 }
 
-/// Statistics of a sampled session.
+/// Statistics of a stream of a sampled session.
 #[derive(Debug)]
 pub(super) struct SampledStats {
     pub(super) receiver: RtpReceiver<SingleSource>,
     pub(super) packets: PacketStats,
+    /// None of a transport stream.
+    pub(super) track: Option<Box<SampledTrack>>,
 }
 
 /// Counts of datagrams, and times.
@@ -70,7 +77,7 @@ pub(super) struct PacketStats {
     pub(super) bytes: u64,
     /// Datagrams of another SSRC or payload type, or that are no RTP.
     pub(super) unexpected_source: u64,
-    /// Payloads that are not whole TS packets.
+    /// Payloads that are not whole TS packets; of a track, datagrams too long to be read.
     pub(super) bad_payload_size: u64,
     different: u64,
     /// Datagrams that the socket dropped because its buffer was full.
@@ -94,7 +101,7 @@ struct FilePosition {
     payload_bytes: u64,
 }
 
-/// Consumer of the packets of a sampled session.
+/// Consumer of the packets of a transport stream.
 struct SampledConsumer<'a> {
     packets: &'a mut PacketStats,
     window: &'a Window,
@@ -106,14 +113,16 @@ struct SampledConsumer<'a> {
 }
 
 impl SampledStats {
-    pub(super) fn new(expected: ExpectedStream) -> SampledStats {
+    pub(super) fn new(expected: ExpectedStream, window: &Arc<Window>) -> SampledStats {
+        let track = expected.track.clone();
         let mut receiver = RtpReceiver::new(
             expected.payload_type,
-            SingleSource::new(expected.ssrc, CLOCK_RATE_HZ),
-            None,
+            SingleSource::new(expected.ssrc, expected.clock_rate_hz),
+            track.is_some().then_some(TRACK_REORDER),
         );
         receiver.expect_first(expected.sequence);
-        SampledStats { receiver, packets: PacketStats::new(expected) }
+        let track = track.map(|offer| Box::new(SampledTrack::new(offer, window.clone())));
+        SampledStats { receiver, packets: PacketStats::new(expected), track }
     }
 
     /// The SSRC of the sender, once it is known.
@@ -134,9 +143,46 @@ impl SampledStats {
     ) {
         let SocketDatagram { bytes, is_cut, from, at, dropped } = *datagram;
         self.packets.note_drops(dropped, clock.instant(at));
-        let packets = &mut self.packets;
-        let mut consumer = SampledConsumer { packets, window, clock, is_cut, bytes: bytes.len() };
+        let (packets, length) = (&mut self.packets, bytes.len());
+        let Some(track) = &mut self.track else {
+            let mut consumer = SampledConsumer { packets, window, clock, is_cut, bytes: length };
+            self.receiver.receive(bytes, from, at, &mut consumer);
+            return;
+        };
+        let mut consumer = SampledTrackConsumer { packets, track, clock, is_cut, bytes: length };
         self.receiver.receive(bytes, from, at, &mut consumer);
+        self.receiver.expire(at, &mut consumer);
+    }
+
+    /// The first packet of this play, once it is known.
+    pub(super) fn first_packet(&self) -> Option<Instant> {
+        match &self.track {
+            Some(track) => track.first(),
+            None => self.packets.lateness.first(),
+        }
+    }
+
+    /// Begins a new play, after a pause or at another place: all packets of the last one have
+    /// arrived.
+    pub(super) fn renew(&mut self, is_seek: bool) {
+        if is_seek {
+            self.finish();
+        }
+        if let Some(track) = &mut self.track {
+            track.end_play(&mut self.packets);
+            if is_seek {
+                track.jump();
+            }
+        }
+        self.packets.lateness.renew();
+        self.receiver.sources.renew_clock();
+    }
+
+    /// Takes the packets that wait for others, and times what is held: the play has ended.
+    pub(super) fn finish(&mut self) {
+        let Some(track) = &mut self.track else { return };
+        self.receiver.flush(&mut HeldTrackConsumer(track));
+        track.end_play(&mut self.packets);
     }
 
     /// Packets that did not arrive, by the sequence numbers of those that did.
@@ -149,15 +195,12 @@ impl PacketConsumer for SampledConsumer<'_> {
     fn arrived(&mut self, packet: RtpPacket<'_>) {
         let Some((header, arrival)) = packet.header else { return };
         let (at, packets) = (self.clock.instant(packet.at), &mut *self.packets);
-        match arrival {
-            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => return,
-            SequenceUpdate::AfterGap { .. } | SequenceUpdate::Restarted => {
-                packets.first_gap.get_or_insert(at);
-                packets.gaps += 1;
-            }
-            SequenceUpdate::InOrder | SequenceUpdate::Reordered => {}
+        if !packets.note_order(arrival, at) {
+            return;
         }
-        packets.time(header.timestamp, at, self.window, self.bytes);
+        if packets.time(header.timestamp, at, self.window) {
+            packets.count(self.bytes);
+        }
         packets.bad_payload_size += u64::from(!is_transport_stream(packet.payload));
         let is_other = self.is_cut || packets.differs_from_file(header.sequence, packet.payload);
         packets.different += u64::from(is_other);
@@ -172,9 +215,10 @@ impl PacketConsumer for SampledConsumer<'_> {
 
 impl PacketStats {
     fn new(expected: ExpectedStream) -> PacketStats {
+        let lateness = Lateness::new(expected.clock_rate_hz);
         PacketStats {
             expected,
-            lateness: Lateness::default(),
+            lateness,
             counted: 0,
             bytes: 0,
             unexpected_source: 0,
@@ -198,14 +242,19 @@ impl PacketStats {
         }
     }
 
-    fn time(&mut self, timestamp: u32, arrival: Instant, window: &Window, bytes: usize) {
-        if !window.holds(arrival) {
-            self.lateness.passed(timestamp, arrival);
-            return;
-        }
-        self.lateness.arrived(timestamp, arrival);
+    /// Counts a packet of the measured time.
+    pub(super) fn count(&mut self, bytes: usize) {
         self.counted += 1;
         self.bytes += bytes as u64;
+    }
+
+    /// Times a packet; returns true for one of the measured time.
+    pub(super) fn time(&mut self, timestamp: u32, arrival: Instant, window: &Window) -> bool {
+        if !window.holds(arrival) {
+            self.lateness.passed(timestamp, arrival);
+            return false;
+        }
+        self.lateness.arrived(timestamp, arrival);
         if self.lateness.last() > self.expected.within {
             self.first_late.get_or_insert(arrival);
             let tenth = window.tenth(arrival);
@@ -214,6 +263,7 @@ impl PacketStats {
             }
             self.late_tenths[tenth / 64] |= 1 << (tenth % 64);
         }
+        true
     }
 
     /// Returns true for a payload that differs from the file at its position.
@@ -259,13 +309,14 @@ const CYCLE: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use wire::mp2t::CLOCK_RATE_HZ;
     use wire::rtp::Header;
 
     use super::*;
 
     struct Sender {
         stats: SampledStats,
-        window: Window,
+        window: Arc<Window>,
         clock: ArrivalClock,
         began: Instant,
         dropped: u32,
@@ -283,11 +334,19 @@ mod tests {
         let file = file.then(|| Arc::new((0..100).flat_map(payload).collect()));
         let within = Duration::from_millis(25);
         let sequence = Some(first);
-        let expected = ExpectedStream { ssrc: None, payload_type: 33, sequence, within, file };
-        let (window, clock) = (Window::default(), ArrivalClock::start());
+        let expected = ExpectedStream {
+            ssrc: None,
+            payload_type: 33,
+            clock_rate_hz: CLOCK_RATE_HZ,
+            track: None,
+            sequence,
+            within,
+            file,
+        };
+        let (window, clock) = (Arc::new(Window::default()), ArrivalClock::start());
         let began = clock.instant(Duration::ZERO);
         window.from.set(began).unwrap();
-        Sender { stats: SampledStats::new(expected), window, clock, began, dropped: 0 }
+        Sender { stats: SampledStats::new(expected, &window), window, clock, began, dropped: 0 }
     }
 
     impl Sender {
@@ -374,7 +433,7 @@ mod tests {
     #[test]
     fn what_comes_outside_the_measured_time_is_not_counted() {
         let mut sender = sender(false, 0);
-        sender.window = Window::default();
+        sender.window = Arc::new(Window::default());
         sender.send(0, 0, 0, &payload(0));
         sender.window.from.set(sender.began + Duration::from_millis(10)).unwrap();
         sender.window.until.set(sender.began + Duration::from_millis(30)).unwrap();

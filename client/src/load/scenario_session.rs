@@ -25,9 +25,10 @@ use wire::rtsp::{NptRange, NptStart};
 use super::Load;
 use super::group_book::{GroupBook, SILENT_AFTER};
 use super::load_session::{
-    Attention, LoadState, Media, PlayingSession, SETTLE, SessionEnd, SessionManner, start,
+    Attention, LoadState, PlayingSession, SETTLE, SessionEnd, SessionManner, start,
 };
 use super::scenario::{Behaviour, GroupIdentity, Scenario, ScenarioGroup, TimeRange, Timetable};
+use super::session_streams::PlayingStream;
 use super::session_sums::SessionSum;
 use crate::error::Error;
 use crate::read_pace::ReadRate;
@@ -366,23 +367,21 @@ impl ScenarioSession {
     }
 
     fn note_first_packet(&self, playing: &PlayingSession) {
-        let Media::Verified(stats) = &playing.media else { return };
+        let verified = playing.streams.iter().filter_map(PlayingStream::stats);
+        let firsts: Vec<_> = verified.map(|stats| lock(stats).first_packet()).collect();
         // A reader that lags has chosen to.
         let group = self.group();
-        if group.behaviour.is_judged() {
-            let first = lock(stats).packets.lateness.first();
-            group.book().first_packet(playing.asked_at, first);
+        if !firsts.is_empty() && group.behaviour.is_judged() {
+            group.book().first_packet(playing.asked_at, firsts.into_iter().flatten().min());
         }
     }
 }
 
 /// Sends PLAY to a session that pauses: from a place, or from where it stopped.
 async fn play_again(playing: &mut PlayingSession, place: Option<Duration>) -> Result<(), String> {
-    if let Media::Verified(stats) = &playing.media {
+    for stats in playing.streams.iter().filter_map(PlayingStream::stats) {
         // All packets of the last play have been read.
-        let stats = &mut *lock(stats);
-        stats.packets.lateness.renew();
-        stats.receiver.sources.renew_clock();
+        lock(stats).renew(place.is_some());
     }
     let range = place.map(|place| NptRange { start: NptStart::At(place), end: None });
     playing.asked_at = Instant::now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP of one session among thousands: the sender's count, BYE, and receiver reports.
+//! RTCP of a stream of one session among thousands: the sender's count, BYE, and receiver reports.
 //!
 //! The sender's count of packets makes a session accountable whose packets are only counted: its
 //! last report (with BYE) is compared with the socket's own count. A verified session reports what
@@ -20,7 +20,7 @@ use crate::random::{random_cname, random_u32};
 use crate::receive_thread::lock;
 use crate::rtcp_reporter::{RtcpLink, block};
 
-/// A session's RTCP.
+/// A stream's RTCP.
 pub(super) struct SessionRtcp {
     link: RtcpLink,
     /// SSRC of this receiver.
@@ -43,11 +43,17 @@ impl SessionRtcp {
 
     /// Waits for a packet and reads it. Dropping the future loses none.
     pub(super) async fn receive_report(&mut self) {
-        let (packet, from) = self.link.receive().await;
+        let (packet, from) = self.receive().await;
         self.take(&packet, from);
     }
 
-    fn take(&mut self, datagram: &[u8], from: Option<SocketAddr>) {
+    /// Waits for a packet, for [`take`](Self::take). Dropping the future loses none.
+    pub(super) async fn receive(&self) -> (Vec<u8>, Option<SocketAddr>) {
+        self.link.receive().await
+    }
+
+    /// Reads a packet.
+    pub(super) fn take(&mut self, datagram: &[u8], from: Option<SocketAddr>) {
         let Ok(seen) = rtcp::parse(datagram) else { return };
         let is_its = |ssrc: u32, sender: Option<u32>| sender.is_none_or(|sender| sender == ssrc);
         for item in seen {
@@ -68,14 +74,18 @@ impl SessionRtcp {
         self.last_report.filter(|_| self.has_sent_bye).map(|(report, _)| report.packets)
     }
 
-    /// Sends a report of what was received, where that is known; returns the time until the next.
-    pub(super) fn report(&self, stats: Option<&Mutex<SampledStats>>) -> Duration {
+    /// Sends a report of what was received, where that is known.
+    pub(super) fn report(&self, stats: Option<&Mutex<SampledStats>>) {
         let block = stats.and_then(|stats| {
             let mut stats = lock(stats);
             let ssrc = stats.ssrc().filter(|_| stats.reception().received() > 0)?;
             Some(block(&mut stats.receiver.sources.reception, ssrc, self.last_report))
         });
         self.send(&rtcp::receiver_report(self.ssrc, block.as_slice(), &self.cname));
+    }
+
+    /// Time until the next report.
+    pub(super) fn next_report_after() -> Duration {
         rtcp::report_interval(false, random_u32())
     }
 

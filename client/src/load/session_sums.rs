@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::bottleneck::Evidence;
 use super::load_session::SessionEnd;
-use super::outcome::{EndReason, VerifiedSessions};
+use super::outcome::{EndReason, VerifiedSessions, VerifiedTrack};
 use super::sampled_stats::{SampledStats, is_punctual};
+use super::session_streams::Media;
 use crate::lateness::Lateness;
 use crate::receive_thread::lock;
 
@@ -29,6 +30,8 @@ pub(super) struct VerifiedSum {
     first_late: Option<Instant>,
     /// Places at which packets were missing when the next arrived.
     pub(super) gaps: u64,
+    /// Frames that are not whole, of tracks that lack no packet.
+    broken_without_loss: u64,
 }
 
 /// Packets of one session so far.
@@ -44,13 +47,58 @@ pub(super) struct SessionSum {
 impl VerifiedSum {
     /// Adds the end of a verified session, to the sums and to those of the session.
     pub(super) fn add(&mut self, end: &SessionEnd, session: &mut SessionSum) {
-        let Some(stats) = &end.stats else { return };
-        let stats = &mut *lock(stats);
-        let (lost, late, packets) = (lost(stats, end.sent), stats.packets.late(), &stats.packets);
-        session.packets += packets.counted;
-        session.late += late;
-        session.lost += lost;
         session.has_broken |= end.ended.is_some();
+        let mut streams = 0;
+        let (mut silent, mut sent_to_silent) = (0, false);
+        let mut late_tenths = Vec::new();
+        let mut is_late = false;
+        for (number, stream) in end.streams.iter().enumerate() {
+            let Media::Verified(stats) = &stream.media else { continue };
+            streams += 1;
+            let stats = &mut *lock(stats);
+            stats.finish();
+            if stats.reception().received() == 0 {
+                silent += 1;
+                sent_to_silent |= stream.sent.is_some_and(|sent| sent > 0);
+            }
+            let packets = &stats.packets;
+            if packets.counted > 0 && !is_punctual(packets.counted, packets.late()) {
+                is_late = true;
+                self.first_late = earlier(self.first_late, packets.first_late);
+                join_tenths(&mut late_tenths, &packets.late_tenths);
+            }
+            self.add_stream(stats, (number, stream.sent), session);
+        }
+        if is_late {
+            self.late += 1;
+            add_tenths(&mut self.late_tenths, &late_tenths);
+        }
+        // A track may have nothing to send so soon.
+        let is_silent = silent > 0 && (silent == streams || sent_to_silent);
+        if is_silent && end.ended.is_none() && !end.is_brief {
+            self.silent += 1;
+        }
+    }
+
+    fn add_stream(
+        &mut self,
+        stats: &mut SampledStats,
+        (number, sent): (usize, Option<u32>),
+        session: &mut SessionSum,
+    ) {
+        let lost = lost(stats, sent);
+        if let Some(track) = &stats.track {
+            let of_track = track.verified(stats.reception(), lost);
+            if lost == 0 {
+                self.broken_without_loss += of_track.broken_units;
+            }
+            session.has_broken |= !of_track.is_whole();
+            self.add_track(number, of_track);
+        }
+        let packets = &stats.packets;
+        session.packets += packets.counted;
+        session.late += packets.late();
+        session.lost += lost;
         let figures = &mut self.figures;
         figures.packets += packets.counted;
         figures.bytes += packets.bytes;
@@ -64,19 +112,22 @@ impl VerifiedSum {
             *figures.different.get_or_insert(0) += different;
         }
         figures.dropped += u64::from(packets.dropped);
-        let is_silent = stats.reception().received() == 0 && end.ended.is_none() && !end.is_brief;
-        self.silent += u32::from(is_silent);
         self.gaps += packets.gaps;
         if lost > 0 {
             self.first_gap = earlier(self.first_gap, packets.first_gap);
         }
         self.first_drop = earlier(self.first_drop, packets.first_drop);
-        if packets.counted > 0 && !is_punctual(packets.counted, late) {
-            self.late += 1;
-            self.first_late = earlier(self.first_late, packets.first_late);
-            add_tenths(&mut self.late_tenths, &packets.late_tenths);
-        }
         self.lateness.merge(std::mem::take(&mut stats.packets.lateness));
+    }
+
+    /// Adds a track to those of the same number.
+    fn add_track(&mut self, number: usize, track: VerifiedTrack) {
+        let tracks = &mut self.figures.tracks;
+        match tracks.get_mut(number) {
+            Some(sum) => sum.add(&track),
+            // Sessions are added in any order, and their tracks in that of the description.
+            None => tracks.push(track),
+        }
     }
 
     /// Judges a session all of whose ends were added. One that plays all the time is not timely
@@ -108,6 +159,10 @@ impl VerifiedSum {
         if let Some(different) = more.different {
             *sum.different.get_or_insert(0) += different;
         }
+        for (number, track) in more.tracks.into_iter().enumerate() {
+            self.add_track(number, track);
+        }
+        self.broken_without_loss += other.broken_without_loss;
         self.lateness.merge(other.lateness);
         let tenths = self.late_tenths.len().max(other.late_tenths.len());
         self.late_tenths.resize(tenths, 0);
@@ -140,7 +195,9 @@ impl VerifiedSum {
         evidence.together = self.late_tenths.iter().copied().max().unwrap_or(0);
         evidence.lost += figures.lost;
         evidence.dropped += figures.dropped;
-        evidence.wrong += figures.bad_payload_size + figures.different.unwrap_or(0);
+        let malformed: u64 = figures.tracks.iter().map(|track| track.malformed_packets).sum();
+        evidence.wrong += figures.bad_payload_size + figures.different.unwrap_or(0) + malformed;
+        evidence.broken_frames += self.broken_without_loss;
     }
 }
 
@@ -157,6 +214,14 @@ fn lost(stats: &SampledStats, sent: Option<u32>) -> u64 {
     let came = (reception.received() - reception.duplicates()) as u32;
     let missing = sent.map_or(0, |sent| missing(sent, came));
     stats.lost().max(missing.into())
+}
+
+/// Adds the tenths of a second in which a stream was late to those of its session.
+fn join_tenths(session: &mut Vec<u64>, stream: &[u64]) {
+    session.resize(session.len().max(stream.len()), 0);
+    for (session, stream) in session.iter_mut().zip(stream) {
+        *session |= stream;
+    }
 }
 
 fn add_tenths(sessions: &mut Vec<u32>, late: &[u64]) {
@@ -276,6 +341,9 @@ mod tests {
         add_tenths(&mut sessions, &[0b101, 1]);
         add_tenths(&mut sessions, &[0b100]);
         assert_eq!((sessions[0], sessions[1], sessions[2], sessions[64]), (1, 0, 2, 1));
+        let mut session = vec![0b1];
+        join_tenths(&mut session, &[0b11, 1]);
+        assert_eq!(session, [0b11, 1], "a session whose streams are late is late once");
     }
 
     #[test]

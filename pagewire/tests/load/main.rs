@@ -10,6 +10,7 @@
 mod harness;
 mod ipv6;
 mod scenario;
+mod tracks;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
