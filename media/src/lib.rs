@@ -55,8 +55,9 @@ pub use store::{PlanStore, StoreUnavailable};
 pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
-    Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Splice, SpliceCounts,
-    SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,
+    Coding, ContinuityCounters, ElementaryDemuxer, EntryPoints, Extract, Programme, Scanner,
+    Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,
+    lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

@@ -10,7 +10,7 @@
 use super::{Frame, HEADER_BYTES};
 use crate::tracks::records;
 
-pub(super) fn parse(header: &[u8; HEADER_BYTES]) -> Option<Frame> {
+pub(crate) fn parse(header: &[u8; HEADER_BYTES]) -> Option<Frame> {
     let [0xff, second, third, fourth, fifth, sixth, seventh, ..] = *header else { return None };
     // Sync word, and layer 0.
     if second & 0xf6 != 0xf0 {

@@ -11,7 +11,12 @@
 //! Does not correct for encoder delay: players of a stream cannot take it off.
 
 mod adts;
+mod dolby;
 mod mpeg_audio;
+
+pub(crate) use adts::parse as parse_adts;
+pub(crate) use dolby::parse as parse_dolby;
+pub(crate) use mpeg_audio::parse as parse_mpeg_audio;
 
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
@@ -21,20 +26,20 @@ use crate::tracks::{
 use crate::{DemuxError, Refusal};
 
 /// Bytes of a header that tell a frame's size.
-const HEADER_BYTES: usize = 10;
+pub(crate) const HEADER_BYTES: usize = 10;
 
 /// A frame, by its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Frame {
+pub(crate) struct Frame {
     /// Bytes of all of it, header included.
-    bytes: u32,
-    /// Bytes of its beginning that are not sent.
-    skipped: u32,
+    pub(crate) bytes: u32,
+    /// Bytes of its beginning that are not sent: fewer than those of a header.
+    pub(crate) skipped: u32,
     /// Samples a second.
-    rate_hz: u32,
-    /// Samples that it stands for.
-    duration: u32,
-    codec: Codec,
+    pub(crate) rate_hz: u32,
+    /// Samples that it stands for; 0 where it belongs to the frame before.
+    pub(crate) duration: u32,
+    pub(crate) codec: Codec,
 }
 
 /// Bytes, samples and samples a second of the frame of MPEG audio that begins here; none where none

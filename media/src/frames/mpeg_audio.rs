@@ -22,7 +22,7 @@ const KILOBITS: [[u32; 15]; 5] = [
 /// Samples a second of MPEG-1; MPEG-2 has half of them, MPEG-2.5 a quarter.
 const RATES_HZ: [u32; 3] = [44_100, 48_000, 32_000];
 
-pub(super) fn parse(header: &[u8; HEADER_BYTES]) -> Option<Frame> {
+pub(crate) fn parse(header: &[u8; HEADER_BYTES]) -> Option<Frame> {
     let [0xff, second, third, ..] = *header else { return None };
     let (version, layer) = (second >> 3 & 3, second >> 1 & 3);
     if second >> 5 != 7 || version == 1 || layer == 0 {

@@ -82,6 +82,8 @@ struct Row {
     /// Bytes of the file in each of its packets but the last.
     packet_file_bytes: u16,
     head_bytes: u16,
+    /// Header bytes of its last packet: fewer where they hold its media as well.
+    last_head_bytes: u16,
     fragments: Fragments,
     /// True when its last packet has the marker bit.
     is_marked: bool,
@@ -254,7 +256,8 @@ impl Layout {
 
     /// Bytes of the headers of a packet: RTP's and those of the payload format.
     pub fn head_bytes(&self, packet: u32) -> usize {
-        rtp::HEADER_BYTES + usize::from(self.rows[self.row_index(packet)].head_bytes)
+        let at = self.row_index(packet);
+        rtp::HEADER_BYTES + self.own_head_bytes(at, packet - self.rows[at].first_packet)
     }
 
     /// Writes the headers of `packet` behind `heads`: RTP's and those of the payload format. Panics
@@ -262,8 +265,8 @@ impl Layout {
     pub fn write_head(&self, packet: u32, values: &RtpValues, heads: &mut Vec<u8>) {
         let at = self.row_index(packet);
         let row = &self.rows[at];
-        let (index, count) = (packet - row.first_packet, self.row_end(at) - row.first_packet);
-        let is_last = index + 1 == count;
+        let index = packet - row.first_packet;
+        let is_last = packet + 1 == self.row_end(at);
         let header = rtp::Header {
             marker: is_last && row.is_marked,
             payload_type: values.payload_type,
@@ -272,13 +275,64 @@ impl Layout {
             ssrc: values.ssrc,
         };
         heads.extend_from_slice(&header.write());
-        let from = heads.len();
+        self.write_own_head(at, index, heads);
+    }
+
+    /// Writes the header bytes of packet `index` of a row that lie behind RTP's.
+    fn write_own_head(&self, at: usize, index: u32, heads: &mut Vec<u8>) {
+        let (row, from) = (&self.rows[at], heads.len());
+        let is_last = row.first_packet + index + 1 == self.row_end(at);
         // Packets without bytes of the file have bytes of their own each.
         let own = if row.file_bytes == 0 { index as usize } else { 0 };
         let head = row.head_at as usize + own * usize::from(row.head_bytes);
-        heads.extend_from_slice(&self.heads[head..head + usize::from(row.head_bytes)]);
+        let bytes = self.own_head_bytes(at, index);
+        heads.extend_from_slice(&self.heads[head..head + bytes]);
         let skipped = index * u32::from(row.packet_file_bytes);
         row.fragments.mark(&mut heads[from..], (index == 0, is_last), skipped);
+    }
+
+    /// Header bytes of packet `index` of a row without RTP's.
+    fn own_head_bytes(&self, at: usize, index: u32) -> usize {
+        let row = &self.rows[at];
+        let is_last = row.first_packet + index + 1 == self.row_end(at);
+        usize::from(if is_last { row.last_head_bytes } else { row.head_bytes })
+    }
+
+    /// The same packets, with the bytes of their ranges in memory: those of `media`, to which the
+    /// ranges refer.
+    fn with_media(self, media: &[u8]) -> Layout {
+        let mut heads = Vec::with_capacity(self.wire_bytes as usize);
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for (at, row) in self.rows.iter().enumerate() {
+            let (head_at, end) = (heads.len(), self.row_end(at));
+            let mut last_at = head_at;
+            for packet in row.first_packet..end {
+                last_at = heads.len();
+                self.write_own_head(at, packet - row.first_packet, &mut heads);
+                self.write_pieces(packet..packet + 1, |piece| {
+                    let from = piece.file_offset as usize;
+                    heads.extend_from_slice(&media[from..from + piece.bytes as usize]);
+                });
+            }
+            let packets = (end - row.first_packet) as usize;
+            let last_head_bytes = (heads.len() - last_at) as u16;
+            rows.push(Row {
+                first_piece: 0,
+                head_at: head_at as u32,
+                file_bytes: 0,
+                packet_file_bytes: 0,
+                // All are of one size but the last.
+                head_bytes: match packets {
+                    1 => last_head_bytes,
+                    _ => ((last_at - head_at) / (packets - 1)) as u16,
+                },
+                last_head_bytes,
+                fragments: Fragments::Alike,
+                ..*row
+            });
+        }
+        heads.shrink_to_fit();
+        Layout { rows, heads, pieces: Vec::new(), ..self }
     }
 
     /// Calls `piece` with each range of the file that `packets`, all of one row, carry.
@@ -340,11 +394,11 @@ impl Layout {
     }
 
     /// Bytes of packet `index` of a row, RTP header included.
-    fn packet_bytes(&self, row: usize, index: u32) -> u32 {
-        let row = &self.rows[row];
+    fn packet_bytes(&self, at: usize, index: u32) -> u32 {
+        let row = &self.rows[at];
         let skipped = index * u32::from(row.packet_file_bytes);
         let carried = (row.file_bytes - skipped).min(u32::from(row.packet_file_bytes));
-        rtp::HEADER_BYTES as u32 + u32::from(row.head_bytes) + carried
+        (rtp::HEADER_BYTES + self.own_head_bytes(at, index)) as u32 + carried
     }
 }
 
@@ -420,6 +474,7 @@ impl LayoutWriter {
             file_bytes: 0,
             packet_file_bytes: 0,
             head_bytes: each as u16,
+            last_head_bytes: each as u16,
             fragments: Fragments::Alike,
             is_marked: false,
             wire_offset: layout.wire_bytes,
@@ -528,6 +583,7 @@ impl LayoutWriter {
             file_bytes,
             packet_file_bytes,
             head_bytes: head.len() as u16,
+            last_head_bytes: head.len() as u16,
             fragments,
             is_marked,
             wire_offset: layout.wire_bytes,
@@ -540,6 +596,12 @@ impl LayoutWriter {
         layout.wire_bytes += u64::from(packets) * (rtp::HEADER_BYTES + head.len()) as u64;
         layout.wire_bytes += u64::from(file_bytes);
         true
+    }
+
+    /// The layout, with all bytes of its packets in memory: the ranges that were written are those
+    /// of `media`, not of a file. Panics if they do not lie in it.
+    pub fn finish_with(self, media: &[u8]) -> Layout {
+        self.finish().with_media(media)
     }
 
     /// The layout.

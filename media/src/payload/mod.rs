@@ -37,9 +37,9 @@ use nal::NalFormat;
 use sound::FrameFormat;
 
 /// A sample with the times of its packets.
-struct TimedSample {
-    sample: MediaSample,
-    times: UnitTimes,
+pub(crate) struct TimedSample {
+    pub(crate) sample: MediaSample,
+    pub(crate) times: UnitTimes,
 }
 
 impl TimedSample {
@@ -65,7 +65,8 @@ fn shared(samples: &[TimedSample], head_bytes: usize, each_bytes: usize) -> usiz
 const SHARED_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 
 /// Lays out the packets of track number `track` in a chapter. Parts of samples that are broken are
-/// left out and counted ([`Layout::faults`]).
+/// left out and counted ([`Layout::faults`]). The elementary streams of a transport stream are laid
+/// out by [`crate::ts::lay_out_elementary`].
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -75,6 +76,18 @@ pub fn lay_out(
     chapter: u32,
     file: &(impl ReadAt + ?Sized),
 ) -> io::Result<Layout> {
+    let samples = timed_samples(presentation, track, chapter);
+    let mut writer = LayoutWriter::default();
+    lay_out_samples(&presentation.tracks()[track].codec, &samples, file, &mut writer)?;
+    Ok(writer.finish())
+}
+
+/// The samples of a track that are due in a chapter, without empty ones.
+pub(crate) fn timed_samples(
+    presentation: &Presentation,
+    track: usize,
+    chapter: u32,
+) -> Vec<TimedSample> {
     let numbers = presentation.chapter_samples(track, chapter);
     let about = &presentation.tracks()[track];
     let timescale = u64::from(about.samples.timescale());
@@ -87,30 +100,37 @@ pub fn lay_out(
             is_start: sample.is_start,
         },
     };
-    let samples: Vec<_> =
-        about.samples.samples(numbers).filter(|sample| sample.bytes > 0).map(timed).collect();
-    let mut writer = LayoutWriter::default();
-    match &about.codec {
+    about.samples.samples(numbers).filter(|sample| sample.bytes > 0).map(timed).collect()
+}
+
+/// Lays out samples, which lie in `file`.
+pub(crate) fn lay_out_samples(
+    codec: &Codec,
+    samples: &[TimedSample],
+    file: &(impl ReadAt + ?Sized),
+    writer: &mut LayoutWriter,
+) -> io::Result<()> {
+    match codec {
         Codec::H264(config) => {
             let format = NalFormat::h264(config);
-            pictures(&samples, &mut writer, |sample, out| format.lay_out(sample, file, out))?;
+            pictures(samples, writer, |sample, out| format.lay_out(sample, file, out))?;
         }
         Codec::H265(config) => {
             let format = NalFormat::h265(config);
-            pictures(&samples, &mut writer, |sample, out| format.lay_out(sample, file, out))?;
+            pictures(samples, writer, |sample, out| format.lay_out(sample, file, out))?;
         }
         Codec::Av1(config) => {
-            pictures(&samples, &mut writer, |sample, out| av1::lay_out(config, sample, file, out))?;
+            pictures(samples, writer, |sample, out| av1::lay_out(config, sample, file, out))?;
         }
-        Codec::Aac(_) => aac::lay_out(&samples, &mut writer),
-        Codec::MpegAudio => FrameFormat::MpegAudio.lay_out(&samples, &mut writer),
-        Codec::Ac3 { .. } => FrameFormat::Ac3.lay_out(&samples, &mut writer),
-        Codec::Eac3 { .. } => FrameFormat::Eac3.lay_out(&samples, &mut writer),
-        Codec::Opus { .. } => FrameFormat::Opus.lay_out(&samples, &mut writer),
+        Codec::Aac(_) => aac::lay_out(samples, writer),
+        Codec::MpegAudio => FrameFormat::MpegAudio.lay_out(samples, writer),
+        Codec::Ac3 { .. } => FrameFormat::Ac3.lay_out(samples, writer),
+        Codec::Eac3 { .. } => FrameFormat::Eac3.lay_out(samples, writer),
+        Codec::Opus { .. } => FrameFormat::Opus.lay_out(samples, writer),
         // Its samples are ranges in which a picture lies: `trick` knows which.
         Codec::Mp2t => samples.iter().for_each(|_| writer.fault()),
     }
-    Ok(writer.finish())
+    Ok(())
 }
 
 /// Lays out samples of pictures, each a unit of its own.

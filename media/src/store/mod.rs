@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The store of packet plans: a cache folder with one file per asset.
+//! The store of packet plans: a cache folder with one file per asset, and one more for a transport
+//! stream whose elementary streams have been asked for.
 //!
 //! A server keeps the plans that it makes here, and a recorder the plan of each file that it
 //! completes, so that the server need not read that file again. A plan is read whole and checked
@@ -23,9 +24,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::AssetPlan;
 use crate::plan::PlanKey;
+use crate::tracks::Presentation;
 use crate::ts::Scanner;
+use crate::{AssetPlan, PlanFault};
 
 pub use asset::{asset_key, modified_ns, name_codecs, random_identity};
 pub use files::{UnfinishedFile, UnfinishedFiles, open_regular, remove_unfinished};
@@ -74,9 +76,24 @@ impl PlanStore {
 
     /// The kept plan of the file with this key, if it is there and valid.
     pub fn plan(&self, key: &PlanKey) -> Option<AssetPlan> {
-        let path = self.plan_path(key)?;
+        self.look_up(key, PLAN, AssetPlan::decode)
+    }
+
+    /// The kept elementary streams of the transport stream with this key, if they are there and
+    /// valid.
+    pub fn elementary(&self, key: &PlanKey) -> Option<Presentation> {
+        self.look_up(key, ELEMENTARY, Presentation::decode_elementary)
+    }
+
+    fn look_up<T>(
+        &self,
+        key: &PlanKey,
+        kind: &str,
+        decode: impl FnOnce(&[u8], &PlanKey) -> Result<T, PlanFault>,
+    ) -> Option<T> {
+        let path = self.plan_path(key, kind)?;
         let found = match files::read_regular(&path, plan_bytes_max(key)) {
-            Ok(bytes) => AssetPlan::decode(&bytes, key).map_err(|fault| fault.to_string()),
+            Ok(bytes) => decode(&bytes, key).map_err(|fault| fault.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => Err(error.to_string()),
         };
@@ -96,7 +113,16 @@ impl PlanStore {
     /// Keeps a plan, encoded for the file with this key; false where that fails, as on a full disk,
     /// which is logged.
     pub fn keep_plan(&self, key: &PlanKey, encoded: &[u8]) -> bool {
-        let Some(path) = self.plan_path(key) else { return false };
+        self.keep_encoded(key, PLAN, encoded)
+    }
+
+    /// Keeps elementary streams as [`keep_plan`](Self::keep_plan) keeps a plan.
+    pub fn keep_elementary(&self, key: &PlanKey, encoded: &[u8]) -> bool {
+        self.keep_encoded(key, ELEMENTARY, encoded)
+    }
+
+    fn keep_encoded(&self, key: &PlanKey, kind: &str, encoded: &[u8]) -> bool {
+        let Some(path) = self.plan_path(key, kind) else { return false };
         let written = || -> io::Result<()> {
             let mut pending = UnfinishedFile::create(&path)?;
             pending.file.write_all(encoded)?;
@@ -123,9 +149,9 @@ impl PlanStore {
         Ok(())
     }
 
-    fn plan_path(&self, key: &PlanKey) -> Option<PathBuf> {
+    fn plan_path(&self, key: &PlanKey, kind: &str) -> Option<PathBuf> {
         let folder = self.folder.as_ref().ok()?;
-        Some(folder.join(PLANS).join(format!("{}.plan", file_name(&key.path))))
+        Some(folder.join(PLANS).join(format!("{}.{kind}", file_name(&key.path))))
     }
 }
 
@@ -163,6 +189,9 @@ fn default_folder() -> Option<PathBuf> {
 
 const NAME_CHARS: usize = 32;
 const PLANS: &str = "plans";
+/// Endings of the files in it.
+const PLAN: &str = "plan";
+const ELEMENTARY: &str = "es";
 const IMAGES: &str = "images";
 
 #[cfg(test)]
@@ -240,7 +269,7 @@ mod tests {
         assert_eq!(ts_packets(&plans, &key), Some(4));
 
         // A file that cannot be a plan is neither waited for, followed nor read into memory.
-        let kept = plans.plan_path(&key).unwrap();
+        let kept = plans.plan_path(&key, PLAN).unwrap();
         let pipe = || rustix::fs::mknodat(CWD, &kept, FileType::Fifo, Mode::RUSR, 0).unwrap();
         let endless = || std::os::unix::fs::symlink("/dev/zero", &kept).unwrap();
         let long = || File::create(&kept).unwrap().set_len(1 << 40).unwrap();

@@ -5,6 +5,9 @@
 //! two. What is decoded is pushed through [`SampleTableBuilder`] and [`Presentation::assemble`]
 //! again, so a stored presentation has passed every check that a file's own tables have.
 //!
+//! The elementary streams of a transport stream are kept beside its packet plan, in an envelope of
+//! their own, so that neither is taken for the other.
+//!
 //! Does not know the envelope ([`crate::stored`]).
 
 use super::{
@@ -22,10 +25,20 @@ pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
 const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT };
 
+/// Number of the format of elementary streams; to be raised with every change of it, and of what
+/// [`crate::ElementaryDemuxer`] finds.
+pub const ELEMENTARY_FORMAT: u32 = 1;
+
+const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
+
 impl Presentation {
     /// The presentation as bytes, valid for the file with this key only.
     pub fn encode(&self, key: &PlanKey) -> Vec<u8> {
-        ENVELOPE.seal(key, |out| {
+        let envelope = match self.container {
+            Container::TransportStream => ELEMENTARY,
+            _ => ENVELOPE,
+        };
+        envelope.seal(key, |out| {
             out.number(self.container.number());
             out.number(self.file_bytes);
             out.number(self.tracks.len() as u64);
@@ -40,8 +53,25 @@ impl Presentation {
 
     /// The presentation of the file with this key, from what [`encode`](Self::encode) made of it.
     pub fn decode(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
-        let parts = ENVELOPE.open(bytes, key, |body| {
-            let container = Container::numbered(body.number()?)?;
+        let is_file = |container: &Container| *container != Container::TransportStream;
+        Self::read(ENVELOPE, is_file, bytes, key)
+    }
+
+    /// The elementary streams of the transport stream with this key, from what
+    /// [`encode`](Self::encode) made of them.
+    pub fn decode_elementary(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
+        let is_stream = |container: &Container| *container == Container::TransportStream;
+        Self::read(ELEMENTARY, is_stream, bytes, key)
+    }
+
+    fn read(
+        envelope: Envelope,
+        is_wanted: impl Fn(&Container) -> bool,
+        bytes: &[u8],
+        key: &PlanKey,
+    ) -> Result<Self, PlanFault> {
+        let parts = envelope.open(bytes, key, |body| {
+            let container = Container::numbered(body.number()?).filter(&is_wanted)?;
             let file_bytes = body.number()?;
             let tracks = body.items(1, |body| read_track(body, file_bytes))?;
             let left_out = body.items(2, |body| {
@@ -74,11 +104,8 @@ impl Container {
         }
     }
 
-    /// What is made of a transport stream for trick play is not stored.
     fn numbered(number: u64) -> Option<Container> {
-        let mut stored =
-            Container::ALL.into_iter().filter(|&one| one != Container::TransportStream);
-        stored.find(|container| container.number() == number)
+        Container::ALL.into_iter().find(|container| container.number() == number)
     }
 }
 

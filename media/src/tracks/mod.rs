@@ -26,7 +26,7 @@ mod sample_table;
 
 pub use codec::{AacConfig, Av1Config, Codec, H264Config, H265Config, TrackMedia};
 pub(crate) use encode::MAGIC;
-pub use encode::PRESENTATION_FORMAT;
+pub use encode::{ELEMENTARY_FORMAT, PRESENTATION_FORMAT};
 pub use sample_table::{
     MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
     SampleTableBuilder, Samples,
@@ -52,8 +52,8 @@ pub enum Container {
     MpegAudio,
     /// Frames of AAC with ADTS headers (`.aac`).
     Adts,
-    /// MPEG-2 transport stream: of trick play alone, its plan for normal play is
-    /// [`crate::PacketPlan`].
+    /// MPEG-2 transport stream: its elementary streams, or its pictures in trick play. Sent whole,
+    /// it has a [`crate::PacketPlan`].
     TransportStream,
 }
 

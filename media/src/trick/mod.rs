@@ -26,7 +26,7 @@ use crate::plan::PacketPlan;
 use crate::tracks::{
     Codec, Container, MediaSample, Presentation, SampleTable, SampleTableBuilder, Track, TrackMedia,
 };
-use crate::ts::{TrickPicture, is_video, lay_out_pictures};
+use crate::ts::{TrickPicture, is_video, lay_out_elementary, lay_out_pictures};
 use crate::{ReadAt, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// The pictures of a file at one scale.
@@ -133,7 +133,7 @@ impl TrickPlan {
     }
 
     /// Lays out the packets of a chapter; `plan` is that of the transport stream of which the
-    /// pictures are, none for a file with tracks.
+    /// pictures are, whole or as an elementary stream; none for a file with tracks.
     ///
     /// # Errors
     /// `file` cannot be read.
@@ -143,8 +143,12 @@ impl TrickPlan {
         chapter: u32,
         file: &(impl ReadAt + ?Sized),
     ) -> io::Result<Layout> {
-        let (Some(plan), Some(entries)) = (plan, &self.entries) else {
-            return payload::lay_out(&self.presentation, 0, chapter, file);
+        let (plan, entries) = match (plan, &self.entries) {
+            (Some(plan), Some(entries)) => (plan, entries),
+            (Some(plan), None) => {
+                return lay_out_elementary(plan, &self.presentation, (0, chapter), file);
+            }
+            (None, _) => return payload::lay_out(&self.presentation, 0, chapter, file),
         };
         let track = &self.presentation.tracks()[0];
         let numbers = self.presentation.chapter_samples(0, chapter);

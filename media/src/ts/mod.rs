@@ -7,7 +7,8 @@
 //! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
 //! reads the tracks' headers, `codecs` names them, `extract` makes a stream of some of them,
 //! `splice` joins several end to end, `pictures` sends some pictures at other times and `rewrite`
-//! writes fields of packets for both and for [`crate::mux`]; `monitor` watches one that arrives.
+//! writes fields of packets for both and for [`crate::mux`]; `elementary` makes tracks of a
+//! programme's streams; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -16,10 +17,12 @@ mod access;
 mod clock;
 mod codecs;
 mod content;
+mod elementary;
 mod extract;
 mod format;
 mod lead;
 mod monitor;
+mod packet_reader;
 mod pictures;
 mod psi;
 mod rewrite;
@@ -32,6 +35,7 @@ mod tables;
 pub(crate) use access::is_video;
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
+pub use elementary::{ElementaryDemuxer, lay_out_elementary};
 pub use extract::{ContinuityCounters, Extract};
 pub(crate) use extract::{packets as section_packets, section};
 pub use format::{Coding, TrackFormat};

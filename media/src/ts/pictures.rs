@@ -23,6 +23,7 @@ use std::io;
 use wire::mp2t;
 
 use super::access::is_video;
+use super::packet_reader::{PacketBytes, PacketReader};
 use super::rewrite::{PesTimes, TIME_MODULUS, clock_packet};
 use super::tables::TableReader;
 use super::{NULL_PID, SYNC_BYTE, TsHeader, TsPacket};
@@ -74,8 +75,6 @@ const BODY_BYTES: usize = TS_PACKET_BYTES - super::HEADER_BYTES;
 
 /// Transport stream packets of one RTP packet.
 const PER_PACKET: usize = mp2t::TS_PACKETS_PER_PAYLOAD;
-
-type PacketBytes = [u8; TS_PACKET_BYTES];
 
 /// Lays out a picture and the clock references up to the next. One that cannot be found in the
 /// file, or is scrambled, is left out and counted ([`crate::payload::Layout::faults`]).
@@ -131,14 +130,14 @@ impl FoundPicture {
         let mut found = FoundTables::default();
         let lead = entry.access_unit.saturating_sub(LEAD_PACKETS_MAX).max(entry.ts_packet);
         let mut packets = PacketReader::new(plan, lead, file);
-        while packets.next < entry.access_unit && !found.is_whole() {
+        while packets.next_packet() < entry.access_unit && !found.is_whole() {
             let Some(bytes) = packets.read()? else { return Ok(None) };
             found.take(&bytes);
         }
         if !found.is_whole() {
             found = FoundTables::default();
             let mut packets = PacketReader::new(plan, 0, file);
-            while !found.is_whole() && packets.next < LEAD_PACKETS_MAX {
+            while !found.is_whole() && packets.next_packet() < LEAD_PACKETS_MAX {
                 let Some(bytes) = packets.read()? else { return Ok(None) };
                 found.take(&bytes);
             }
@@ -245,13 +244,13 @@ fn first_unit<F: ReadAt + ?Sized>(
     mut packets: PacketReader<'_, F>,
     is_picture: impl Fn(u16) -> bool,
 ) -> io::Result<Option<u64>> {
-    while packets.next < LEAD_PACKETS_MAX
+    while packets.next_packet() < LEAD_PACKETS_MAX
         && let Some(bytes) = packets.read()?
     {
         let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
         let header = packet.header;
         if header.starts_unit() && is_picture(header.pid()) && packet.adaptation().random_access {
-            return Ok(Some(packets.next - 1));
+            return Ok(Some(packets.next_packet() - 1));
         }
     }
     Ok(None)
@@ -264,8 +263,8 @@ fn unit<F: ReadAt + ?Sized>(
 ) -> io::Result<Option<(u16, Vec<u8>)>> {
     let mut payload = Vec::new();
     let mut unit = None;
-    let end = packets.next + UNIT_PACKETS_MAX;
-    while packets.next < end
+    let end = packets.next_packet() + UNIT_PACKETS_MAX;
+    while packets.next_packet() < end
         && let Some(bytes) = packets.read()?
     {
         let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
@@ -314,48 +313,3 @@ impl FoundTables {
         self.reader.feed(self.seen, &packet);
     }
 }
-
-/// Reads the transport stream packets of a plan one after the other.
-struct PacketReader<'a, F: ?Sized> {
-    plan: &'a PacketPlan,
-    file: &'a F,
-    /// Index of the next packet.
-    next: u64,
-    /// Packets read, at the plan's stride, of which the first is `next`.
-    block: Vec<u8>,
-    at: usize,
-}
-
-impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
-    fn new(plan: &'a PacketPlan, next: u64, file: &'a F) -> Self {
-        PacketReader { plan, file, next, block: Vec::new(), at: 0 }
-    }
-
-    fn seek(&mut self, next: u64) {
-        if next != self.next {
-            (self.next, self.at) = (next, 0);
-            self.block.clear();
-        }
-    }
-
-    /// The next packet; none at the end of the file.
-    fn read(&mut self) -> io::Result<Option<PacketBytes>> {
-        if self.at >= self.block.len() {
-            let Some((offset, packets)) = self.plan.ts_run(self.next, BLOCK_PACKETS) else {
-                return Ok(None);
-            };
-            // Of the last of them only the packet is there for certain.
-            let bytes = (packets - 1) * self.plan.stride() + TS_PACKET_BYTES as u64;
-            self.block.resize(bytes as usize, 0);
-            self.at = 0;
-            self.file.read_exact_at(&mut self.block, offset)?;
-        }
-        let packet = self.block[self.at..].first_chunk().copied();
-        self.at += self.plan.stride() as usize;
-        self.next += 1;
-        Ok(packet)
-    }
-}
-
-/// Packets read by one call.
-const BLOCK_PACKETS: u64 = 348;

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The packets of a chapter of an elementary stream, with all their bytes in memory.
+//!
+//! The access units of the chapter are taken out of the packets of the transport stream; in the
+//! place of start codes NAL units get lengths, as a file with tracks has them. From there on the
+//! payload formats are the same ([`crate::payload`]); what they say of the file is said of these
+//! bytes. Costs a read of the file from the chapter's first unit to its last and three copies of
+//! the units' bytes, once for all sessions.
+//!
+//! Sources: ISO/IEC 14496-10 annex B, ISO/IEC 23008-2 annex B (start codes); ISO/IEC 14496-15
+//! §5.3.2 (lengths).
+//! Does not keep trailing zeros of NAL units, which are padding.
+
+use std::io;
+
+use super::payload::PesPayload;
+use super::pictures::LENGTH_BYTES;
+use crate::payload::{Layout, LayoutWriter, lay_out_samples, timed_samples};
+use crate::plan::PacketPlan;
+use crate::tracks::{Codec, Presentation};
+use crate::ts::packet_reader::{PacketBytes, PacketReader};
+use crate::ts::{HEADER_BYTES, TsHeader, TsPacket};
+use crate::{ReadAt, TS_PACKET_BYTES};
+
+/// Lays out the packets of track number `track` in a chapter of the elementary streams of the
+/// transport stream with this plan, as [`crate::payload::lay_out`] does for files with tracks.
+/// Units that the file does not have as they were found are left out and counted
+/// ([`Layout::faults`]). The layout has no ranges of the file.
+///
+/// # Errors
+/// `file` cannot be read.
+pub fn lay_out_elementary(
+    plan: &PacketPlan,
+    presentation: &Presentation,
+    (track, chapter): (usize, u32),
+    file: &(impl ReadAt + ?Sized),
+) -> io::Result<Layout> {
+    let codec = &presentation.tracks()[track].codec;
+    let mut samples = timed_samples(presentation, track, chapter);
+    let mut units = UnitReader { plan, packets: PacketReader::new(plan, 0, file), last: None };
+    let mut writer = LayoutWriter::default();
+    let (mut media, mut unit) = (Vec::new(), Vec::new());
+    let mut left = CHAPTER_PACKETS_MAX;
+    for timed in &mut samples {
+        let sample = &mut timed.sample;
+        unit.clear();
+        let is_whole = units.read(sample.file_offset, sample.bytes, &mut unit, &mut left)?;
+        let from = media.len();
+        match codec {
+            _ if !is_whole => writer.fault(),
+            Codec::H264(_) | Codec::H265(_) => with_lengths(&unit, &mut media),
+            _ => media.extend_from_slice(&unit),
+        }
+        (sample.file_offset, sample.bytes) = (from as u64, (media.len() - from) as u32);
+    }
+    samples.retain(|timed| timed.sample.bytes > 0);
+    lay_out_samples(codec, &samples, &media, &mut writer)?;
+    Ok(writer.finish_with(&media))
+}
+
+/// Takes access units out of packets.
+struct UnitReader<'a, F: ?Sized> {
+    plan: &'a PacketPlan,
+    packets: PacketReader<'a, F>,
+    /// The packet read last, and its number: the next unit often begins in it.
+    last: Option<(u64, PacketBytes)>,
+}
+
+impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
+    /// Adds the unit of so many `bytes` whose first byte lies at `file_offset`; false where the
+    /// file does not have it. `left` counts down the packets that may be read.
+    fn read(
+        &mut self,
+        file_offset: u64,
+        bytes: u32,
+        unit: &mut Vec<u8>,
+        left: &mut u64,
+    ) -> io::Result<bool> {
+        let Some((number, at)) = place(self.plan, file_offset) else { return Ok(false) };
+        let first = match self.last.take().filter(|&(last, _)| last == number) {
+            Some((_, packet)) => packet,
+            None => {
+                self.packets.seek(number);
+                let Some(packet) = self.packets.read()? else { return Ok(false) };
+                packet
+            }
+        };
+        let header = TsHeader::read(&first);
+        let pid = header.pid();
+        let packet = TsPacket { header, bytes: &first };
+        let is_own = header.is_sync() && TS_PACKET_BYTES - packet.payload().len() <= at;
+        if !is_own || header.is_scrambled() {
+            return Ok(false);
+        }
+        let wanted = bytes as usize;
+        let mut payload = PesPayload::within(header);
+        unit.extend(first[at..].iter().take(wanted));
+        self.last = Some((number, first));
+        while unit.len() < wanted {
+            let number = self.packets.next_packet();
+            *left = left.saturating_sub(1);
+            let Some(bytes) = self.packets.read()?.filter(|_| *left > 0) else { return Ok(false) };
+            let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+            if packet.header.pid() != pid {
+                continue;
+            }
+            if packet.header.is_scrambled() {
+                return Ok(false);
+            }
+            let part = payload.feed(&packet);
+            unit.extend(part.bytes.iter().take(wanted - unit.len()));
+            self.last = Some((number, bytes));
+        }
+        // What was read behind the last packet of the unit is read again.
+        Ok(true)
+    }
+}
+
+/// Number of the packet in which a byte of the file lies, and its place there; none for a byte
+/// that is in no packet's payload.
+fn place(plan: &PacketPlan, file_offset: u64) -> Option<(u64, usize)> {
+    let extents = plan.extents();
+    let after = extents.partition_point(|extent| extent.file_offset <= file_offset);
+    let extent = extents.get(after.checked_sub(1)?)?;
+    let within = file_offset - extent.file_offset;
+    let (packet, at) = (within / plan.stride(), (within % plan.stride()) as usize);
+    let is_there = packet < extent.ts_packets && (HEADER_BYTES..TS_PACKET_BYTES).contains(&at);
+    is_there.then_some((extent.first_ts_packet + packet, at))
+}
+
+/// Adds the NAL units of an access unit to `out`, each behind its length.
+fn with_lengths(unit: &[u8], out: &mut Vec<u8>) {
+    let mut starts = start_codes(unit).peekable();
+    while let Some(start) = starts.next() {
+        let end = starts.peek().map_or(unit.len(), |next| next - START_CODE_BYTES);
+        let nal = &unit[start..end.max(start)];
+        let bytes = nal.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        if bytes > 0 {
+            const { assert!(LENGTH_BYTES as usize == size_of::<u32>()) };
+            out.extend((bytes as u32).to_be_bytes());
+            out.extend_from_slice(&nal[..bytes]);
+        }
+    }
+}
+
+/// Offsets behind each start code.
+fn start_codes(unit: &[u8]) -> impl Iterator<Item = usize> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some(bytes) = unit.get(at..at + START_CODE_BYTES) {
+            match bytes {
+                [0, 0, 1] => {
+                    at += START_CODE_BYTES;
+                    return Some(at);
+                }
+                [_, 0, 0] => at += 1,
+                // A start code may begin with the last of these.
+                [_, _, 0] => at += 2,
+                _ => at += START_CODE_BYTES,
+            }
+        }
+        None
+    })
+}
+
+/// 00 00 01; a zero before it is padding.
+const START_CODE_BYTES: usize = 3;
+
+/// Packets that are read for a chapter: 250 MB, a second of 2 Gb/s.
+const CHAPTER_PACKETS_MAX: u64 = 250_000_000 / TS_PACKET_BYTES as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(unit: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        with_lengths(unit, &mut out);
+        out
+    }
+
+    #[test]
+    fn start_codes_become_lengths_and_padding_goes() {
+        let unit = [0, 0, 0, 1, 9, 0xf0, 0, 0, 0, 0, 1, 0x65, 0, 1, 0, 2, 0, 0, 1, 0x41, 7, 0, 0];
+        let expected =
+            [&[0, 0, 0, 2, 9, 0xf0][..], &[0, 0, 0, 5, 0x65, 0, 1, 0, 2], &[0, 0, 0, 2, 0x41, 7]];
+        assert_eq!(lengths(&unit), expected.concat());
+        for nothing in [&[][..], &[0, 0], &[1, 2, 3], &[0, 0, 1], &[0, 0, 1, 0, 0, 1, 0]] {
+            assert!(lengths(nothing).is_empty(), "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn start_codes_are_found_at_every_place() {
+        for before in 0..9 {
+            for fill in [0, 1, 2, 0xff] {
+                let mut unit = vec![fill; before];
+                unit.extend([0, 0, 1, 0x65, 3]);
+                let found: Vec<_> = start_codes(&unit).collect();
+                assert_eq!(found, [before + 3], "{before} bytes of {fill}");
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Elementary streams of transport streams made by hand, whole, broken and hostile. Those of
+//! encoders are in `tests/elementary.rs`.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::payload::{LayoutWriter, RtpValues, lay_out_samples, timed_samples};
+use crate::plan::PlanKey;
+use crate::tracks::MediaSample;
+use crate::ts::Scanner;
+use crate::ts::extract::{packets, section};
+use crate::ts::rewrite::clock_packet;
+use crate::{PlayScale, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TrickPlan};
+
+const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+const PICTURES: (u16, u8) = (0x100, 0x1b);
+const SOUND: (u16, u8) = (0x101, 0x0f);
+const MAP_PID: u16 = 0x20;
+/// Units of 90 kHz from one picture to the next, and from one frame of sound to the next.
+const PICTURE: u64 = 3600;
+const FRAME: u64 = 1920;
+
+/// Writes a transport stream.
+#[derive(Default)]
+struct Muxer {
+    bytes: Vec<u8>,
+    counters: HashMap<u16, u8>,
+    is_scrambled: bool,
+}
+
+impl Muxer {
+    fn tables(&mut self, streams: &[(u16, u8)]) {
+        let pat = section(0, 1, 0, &[0, 1, 0xe0, MAP_PID as u8]);
+        let mut map = vec![0xe0 | (CLOCK_PID >> 8) as u8, CLOCK_PID as u8, 0xf0, 0];
+        for &(pid, kind) in streams {
+            map.extend([kind, 0xe0 | (pid >> 8) as u8, pid as u8, 0xf0, 0]);
+        }
+        let map = section(2, 1, 0, &map);
+        packets(0, &pat, self.counters.entry(0).or_default(), &mut self.bytes);
+        packets(MAP_PID, &map, self.counters.entry(MAP_PID).or_default(), &mut self.bytes);
+    }
+
+    fn clock(&mut self, time: u64) {
+        let ticks = time % (1 << 33) * TICKS_PER_TIMESTAMP;
+        self.bytes.extend(clock_packet(CLOCK_PID, 0, ticks));
+    }
+
+    fn unit(&mut self, pid: u16, (presented, decoded): (u64, u64), payload: &[u8]) {
+        let mut pes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 10];
+        for (prefix, time) in [(0x30, presented), (0x10, decoded)] {
+            let time = time % (1 << 33);
+            let bits = |shift: u32| (time >> shift) as u8;
+            pes.extend([
+                prefix | bits(29) & 0x0e | 1,
+                bits(22),
+                bits(14) | 1,
+                bits(7),
+                bits(0) << 1 | 1,
+            ]);
+        }
+        pes.extend_from_slice(payload);
+        for (index, part) in pes.chunks(TS_PACKET_BYTES - 4).enumerate() {
+            let counter = self.counters.entry(pid).or_default();
+            let stuffing = TS_PACKET_BYTES - 4 - part.len();
+            let mut control = if stuffing > 0 { 0x30 } else { 0x10 } | *counter;
+            control |= if self.is_scrambled { 0x80 } else { 0 };
+            *counter = (*counter + 1) & 0x0f;
+            let start = if index == 0 { 0x40 } else { 0 };
+            self.bytes.extend([0x47, start | (pid >> 8) as u8, pid as u8, control]);
+            if stuffing > 0 {
+                self.bytes.push(stuffing as u8 - 1);
+                self.bytes.extend([0].iter().take(stuffing - 1));
+                self.bytes.extend(vec![0xff; stuffing.saturating_sub(2)]);
+            }
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
+    /// A title of so many pictures, a key frame every five, with B-frames and sound, whose first
+    /// picture is decoded at `from`.
+    fn title(&mut self, from: u64, pictures: u64, [video, sound]: [u16; 2]) {
+        let mut frame = 0;
+        for number in 0..pictures {
+            if number.is_multiple_of(5) {
+                self.clock(from + number * PICTURE);
+            }
+            let decoded = from + number * PICTURE;
+            let ahead = [2, 4, 2, 0, 2][(number % 5) as usize] * PICTURE;
+            self.unit(video, (decoded + ahead, decoded), &picture(number));
+            while frame * FRAME <= number * PICTURE {
+                let presented = from + 2 * PICTURE + frame * FRAME;
+                self.unit(sound, (presented, presented), &[adts(frame), adts(frame + 1)].concat());
+                frame += 2;
+            }
+        }
+    }
+}
+
+const CLOCK_PID: u16 = 0x1ff;
+
+/// NAL units of a picture: one in five is a key frame with parameter sets.
+fn nal_units(number: u64) -> Vec<Vec<u8>> {
+    let mut slice: Vec<u8> =
+        (0..900 + number * 37 % 5000).map(|at| (at * 31 + number) as u8 | 4).collect();
+    let mut units = vec![vec![9, 0xf0]];
+    slice[0] = 0x41;
+    if number.is_multiple_of(5) {
+        units.extend([vec![0x67, 0x64, 0, 0x1f, 0xac, 1], vec![0x68, 0xee, 0x3c, 0x80]]);
+        slice[0] = 0x65;
+    }
+    units.push(slice);
+    units
+}
+
+fn picture(number: u64) -> Vec<u8> {
+    nal_units(number).iter().flat_map(|unit| [&[0, 0, 0, 1][..], unit].concat()).collect()
+}
+
+/// An ADTS frame of AAC-LC, 48 kHz, stereo: 1024 samples.
+fn adts(number: u64) -> Vec<u8> {
+    let bytes = 150 + number as usize * 17 % 300;
+    let mut frame = vec![number as u8; bytes];
+    let size = [(bytes >> 11) as u8 | 0x80, (bytes >> 3) as u8, (bytes << 5) as u8 | 0x1f];
+    frame[..3].copy_from_slice(&[0xff, 0xf1, 0x4c]);
+    frame[3..6].copy_from_slice(&size);
+    frame[6] = 0xfc;
+    frame
+}
+
+fn film(pictures: u64) -> Muxer {
+    let mut muxer = Muxer::default();
+    muxer.tables(&[PICTURES, SOUND]);
+    muxer.title(900_000, pictures, [PICTURES.0, SOUND.0]);
+    muxer
+}
+
+fn plan(file: &[u8]) -> PacketPlan {
+    let mut scanner = Scanner::new();
+    scanner.feed(file);
+    scanner.finish(file.len() as u64, IDENTITY).expect("a good stream")
+}
+
+fn demux_in(file: &[u8], packets: u64) -> Result<Presentation, DemuxError> {
+    let plan = plan(file);
+    let mut demuxer = ElementaryDemuxer::new(&plan);
+    let mut before = 0;
+    while !demuxer.advance(&plan, file, packets)? {
+        let position = demuxer.position(&plan);
+        assert!(position > before && position <= plan.file_bytes());
+        before = position;
+    }
+    Ok(demuxer.finish(|| IDENTITY)?)
+}
+
+fn demux(file: &[u8]) -> Result<Presentation, DemuxError> {
+    demux_in(file, 1000)
+}
+
+fn samples(track: &Track) -> Vec<MediaSample> {
+    track.samples.samples(0..track.samples.len()).collect()
+}
+
+/// Packets of all chapters of a track, with their times; everything is in memory.
+fn sent(file: &[u8], whole: &Presentation, track: usize) -> (Vec<(u64, Vec<u8>)>, u32) {
+    let (plan, mut found, mut faults) = (plan(file), Vec::new(), 0);
+    for chapter in 0..whole.chapters() {
+        let layout = lay_out_elementary(&plan, whole, (track, chapter), file).unwrap();
+        faults += layout.faults();
+        found.extend(written(&layout, &[]));
+    }
+    (found, faults)
+}
+
+fn written(layout: &crate::payload::Layout, media: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let values = RtpValues { payload_type: 96, ssrc: 7, sequence: 0, timestamp: 0 };
+    let packet = |number: u32| {
+        let mut bytes = Vec::new();
+        layout.write_head(number, &values, &mut bytes);
+        assert_eq!(bytes.len(), layout.head_bytes(number));
+        layout.write_pieces(number..number + 1, |piece| {
+            bytes.extend(&media[piece.file_offset as usize..][..piece.bytes as usize]);
+        });
+        let size = layout.wire_offset(number + 1) - layout.wire_offset(number);
+        assert_eq!(bytes.len() as u64, size);
+        let row = layout.row(number, u32::MAX);
+        assert_eq!(bytes.len(), row.packet_bytes as usize);
+        // Sequence numbers start anew in each chapter here.
+        bytes[2..4].fill(0);
+        (layout.ticks(number), bytes)
+    };
+    (0..layout.packets()).map(packet).collect()
+}
+
+#[test]
+fn access_units_are_found_with_their_times() {
+    let file = film(50).bytes;
+    let whole = demux(&file).unwrap();
+    assert_eq!((whole.container(), whole.left_out()), (Container::TransportStream, &[][..]));
+    assert_eq!(whole.codecs(), "avc1.64001f,mp4a.40.2");
+    let [video, sound] = whole.tracks() else { panic!("{:?}", whole.codecs()) };
+    let pictures = samples(video);
+    assert_eq!(pictures.len(), 50);
+    for (number, sample) in pictures.iter().enumerate() {
+        let origin = pictures[0].decode;
+        assert_eq!(sample.decode - origin, number as u64 * PICTURE);
+        assert_eq!(u64::from(sample.duration), PICTURE);
+        assert_eq!(sample.bytes as usize, picture(number as u64).len());
+        assert_eq!(sample.is_start, number % 5 == 0);
+        assert_eq!(file[sample.file_offset as usize..][..6], [0, 0, 0, 1, 9, 0xf0]);
+    }
+    // The first picture and the first frame are presented together: there the title starts.
+    assert_eq!(video.presented(&pictures[0]), 0);
+    assert_eq!(video.presented(&pictures[1]), 3 * PICTURE as i64);
+    let frames = samples(sound);
+    assert_eq!((frames.len(), sound.presented(&frames[0])), (92, 0));
+    assert!(frames.iter().all(|frame| frame.duration == 1024));
+    let places = frames.iter().map(|frame| file[frame.file_offset as usize]);
+    assert!(places.eq((0..92).map(|number| number as u8)), "behind the header");
+    for packets in [1, 7, 64] {
+        assert_eq!(demux_in(&file, packets).unwrap(), whole, "{packets} packets a call");
+    }
+    assert_eq!(whole.entry(TICKS_PER_SECOND).presented_ticks, TICKS_PER_SECOND / 25 * 25);
+}
+
+/// The packets are those of a file that has the same samples one behind the other.
+#[test]
+fn packets_are_those_of_a_file_with_tracks() {
+    let file = film(60).bytes;
+    let whole = demux(&file).unwrap();
+    for track in 0..2 {
+        let (found, faults) = sent(&file, &whole, track);
+        assert_eq!(faults, 0);
+        let (mut expected, mut number) = (Vec::new(), 0);
+        for chapter in 0..whole.chapters() {
+            let mut samples = timed_samples(&whole, track, chapter);
+            let mut media = vec![0x99; 5];
+            for timed in &mut samples {
+                let from = media.len();
+                match track {
+                    0 => nal_units(number).iter().for_each(|unit| {
+                        media.extend((unit.len() as u32).to_be_bytes());
+                        media.extend(unit);
+                    }),
+                    _ => media.extend(&adts(number)[7..]),
+                }
+                timed.sample.file_offset = from as u64;
+                timed.sample.bytes = (media.len() - from) as u32;
+                number += 1;
+            }
+            let mut writer = LayoutWriter::default();
+            let codec = &whole.tracks()[track].codec;
+            lay_out_samples(codec, &samples, &media, &mut writer).unwrap();
+            expected.extend(written(&writer.finish(), &media));
+        }
+        assert!(found.len() > 10 && found == expected, "track {track}");
+    }
+}
+
+#[test]
+fn times_wrap_and_break_without_a_jump() {
+    let mut muxer = Muxer::default();
+    muxer.tables(&[PICTURES, SOUND]);
+    // The first title passes the largest time; the others begin anew.
+    for from in [(1 << 33) - 30 * PICTURE, 90_000 << 8, 5_000_000] {
+        muxer.title(from, 50, [PICTURES.0, SOUND.0]);
+    }
+    let whole = demux(&muxer.bytes).unwrap();
+    let [video, sound] = whole.tracks() else { panic!("not two") };
+    let pictures = samples(video);
+    assert_eq!(pictures.len(), 150);
+    let durations: Vec<_> = pictures.iter().map(|sample| u64::from(sample.duration)).collect();
+    assert!(
+        durations.iter().all(|duration| (PICTURE..2 * PICTURE).contains(duration)),
+        "{durations:?}"
+    );
+    let key = |number: usize| video.presented_ticks(&pictures[number]);
+    let frames = samples(sound);
+    // Sound and pictures keep their distance: the frame that is presented with each first picture.
+    for (first, frame) in [(0, 0), (50, 92), (100, 184)] {
+        let apart = key(first) - sound.presented_ticks(&frames[frame]);
+        assert!(apart.unsigned_abs() <= TICKS_PER_SECOND / 25, "{first}: {apart} ticks");
+    }
+}
+
+#[test]
+fn gaps_of_the_signal_are_gaps_of_the_tracks() {
+    let mut muxer = film(25);
+    muxer.title(900_000 + 9 * 90_000, 25, [PICTURES.0, SOUND.0]);
+    let whole = demux(&muxer.bytes).unwrap();
+    for track in whole.tracks() {
+        let samples = samples(track);
+        let middle = samples.len() / 2;
+        let passed = track.presented_ticks(&samples[middle]) - track.presented_ticks(&samples[0]);
+        assert_eq!(passed as u64, 9 * TICKS_PER_SECOND);
+        let (first, second) = samples.split_at(middle);
+        let times = |half: &[MediaSample]| half.iter().map(|s| s.decode - half[0].decode).collect();
+        let [first, second]: [Vec<u64>; 2] = [first, second].map(times);
+        assert_eq!(first, second, "behind the gap it goes on as before");
+    }
+}
+
+#[test]
+fn tracks_go_on_when_the_map_names_other_pids() {
+    let mut muxer = film(25);
+    let streams = [(0x301, SOUND.1), (0x300, PICTURES.1), (0x302, 0x06)];
+    muxer.tables(&streams);
+    muxer.title(900_000 + 25 * PICTURE, 25, [0x300, 0x301]);
+    let whole = demux(&muxer.bytes).unwrap();
+    let counts: Vec<_> = whole.tracks().iter().map(|track| track.samples.len()).collect();
+    assert_eq!(counts, [50, 92]);
+    let (packets, faults) = sent(&muxer.bytes, &whole, 0);
+    assert!(faults == 0 && packets.len() > 50);
+}
+
+#[test]
+fn scrambled_streams_are_named() {
+    let mut muxer = film(10);
+    let offset = muxer.bytes.len();
+    muxer.is_scrambled = true;
+    muxer.unit(PICTURES.0, (1_000_000, 1_000_000), &picture(10));
+    let whole = demux(&muxer.bytes).unwrap();
+    assert_eq!(whole.codecs(), "mp4a.40.2");
+    let reason = format!("PID 256 (H.264): scrambled at byte {offset}; descramble the file first");
+    assert_eq!(whole.left_out(), [LeftOut { id: 256, reason }]);
+    muxer.unit(SOUND.0, (1_000_000, 1_000_000), &adts(3));
+    let refused = demux(&muxer.bytes).unwrap_err().to_string();
+    assert!(refused.starts_with("MPEG transport stream without a track"), "{refused}");
+    assert_eq!(refused.matches("scrambled at byte").count(), 2, "{refused}");
+}
+
+#[test]
+fn streams_that_are_not_sent_are_named() {
+    let mut muxer = Muxer::default();
+    let others = [(0x110, 0x02), (0x111, 0x11), (0x112, 0x06)];
+    muxer.tables(&[&[PICTURES, SOUND][..], &others].concat());
+    muxer.title(900_000, 20, [PICTURES.0, SOUND.0]);
+    for (pid, _) in others {
+        muxer.unit(pid, (900_000, 900_000), &[0, 0, 1, 0xb3, 1]);
+    }
+    let whole = demux(&muxer.bytes).unwrap();
+    assert_eq!(whole.tracks().len(), 2);
+    let reasons: Vec<_> = whole.left_out().iter().map(|track| track.reason.as_str()).collect();
+    assert!(
+        reasons[0].starts_with("PID 272 (MPEG-2 video): a codec that is not sent"),
+        "{reasons:?}"
+    );
+    assert!(reasons[1].starts_with("PID 273 (AAC in LOAS): "), "{reasons:?}");
+    assert!(reasons[2].starts_with("PID 274 (data): neither pictures nor sound"), "{reasons:?}");
+}
+
+#[test]
+fn an_access_unit_of_50_mb_is_not_sent_and_the_others_are() {
+    let mut muxer = film(10);
+    let mut huge = picture(10);
+    huge.resize(50 << 20, 0x55);
+    muxer.unit(PICTURES.0, (940_000, 940_000), &huge);
+    muxer.unit(PICTURES.0, (950_000, 950_000), &picture(11));
+    let whole = demux(&muxer.bytes).unwrap();
+    assert_eq!(whole.codecs(), "mp4a.40.2");
+    let reason = &whole.left_out()[0].reason;
+    assert!(reason.contains("its sample 10 has 52428800 bytes: at most"), "{reason}");
+}
+
+#[test]
+fn lost_packets_cost_what_was_in_them() {
+    let file = film(50).bytes;
+    let lost = 40 * TS_PACKET_BYTES..43 * TS_PACKET_BYTES;
+    let damaged = [&file[..lost.start], &file[lost.end..]].concat();
+    let whole = demux(&damaged).unwrap();
+    let counts: Vec<_> = whole.tracks().iter().map(|track| track.samples.len()).collect();
+    assert!((48..=50).contains(&counts[0]) && (88..92).contains(&counts[1]), "{counts:?}");
+    assert!((0..2).all(|track| sent(&damaged, &whole, track).1 == 0));
+}
+
+#[test]
+fn a_file_that_has_changed_has_faults_and_no_panic() {
+    let file = film(50).bytes;
+    let (plan, whole) = (plan(&file), demux(&file).unwrap());
+    for (what, byte) in [("zeros", 0), ("sync bytes", 0x47), ("ones", 0xff)] {
+        let bad = vec![byte; file.len()];
+        for track in 0..2 {
+            let layout = lay_out_elementary(&plan, &whole, (track, 0), &bad[..]).unwrap();
+            assert!(layout.packets() == 0 && layout.faults() > 20, "{what}");
+        }
+    }
+    let mut moved = file.clone();
+    moved.rotate_left(100 * TS_PACKET_BYTES);
+    (0..whole.chapters()).for_each(|chapter| {
+        drop(lay_out_elementary(&plan, &whole, (0, chapter), &moved[..]).unwrap());
+    });
+    assert!(lay_out_elementary(&plan, &whole, (0, 1), &file[..file.len() / 2]).is_err());
+}
+
+#[test]
+fn presentation_is_stored_apart_from_those_of_files_with_tracks() {
+    let file = film(20).bytes;
+    let whole = demux(&file).unwrap();
+    let bytes = file.len() as u64;
+    let key = PlanKey { path: b"/a.ts".to_vec(), bytes, modified_ns: 1, inode: 2 };
+    let stored = whole.encode(&key);
+    assert_eq!(Presentation::decode_elementary(&stored, &key).unwrap(), whole);
+    assert!(Presentation::decode(&stored, &key).is_err());
+    assert!(crate::AssetPlan::decode(&stored, &key).is_err());
+    (0..stored.len()).step_by(9).for_each(|end| {
+        assert!(Presentation::decode_elementary(&stored[..end], &key).is_err());
+    });
+}
+
+#[test]
+fn trick_play_shows_the_key_frames() {
+    let file = film(100).bytes;
+    let (plan, whole) = (plan(&file), demux(&file).unwrap());
+    let trick = TrickPlan::of_tracks(&whole, PlayScale::nearest(-2.0)).unwrap();
+    let numbers: Vec<_> = samples(&trick.presentation().tracks()[0]);
+    assert_eq!(numbers.len(), 20);
+    let mut units = 0;
+    for chapter in 0..trick.presentation().chapters() {
+        let layout = trick.lay_out(Some(&plan), chapter, &file[..]).unwrap();
+        assert_eq!(layout.faults(), 0);
+        let packets = written(&layout, &[]);
+        units += packets.iter().filter(|(_, bytes)| bytes[1] & 0x80 != 0).count();
+    }
+    assert_eq!(units, 20, "each picture ends with a mark");
+}
