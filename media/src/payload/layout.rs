@@ -82,8 +82,6 @@ struct Row {
     /// Bytes of the file in each of its packets but the last.
     packet_file_bytes: u16,
     head_bytes: u16,
-    /// Header bytes of its last packet: fewer where they hold its media as well.
-    last_head_bytes: u16,
     fragments: Fragments,
     /// True when its last packet has the marker bit.
     is_marked: bool,
@@ -256,8 +254,7 @@ impl Layout {
 
     /// Bytes of the headers of a packet: RTP's and those of the payload format.
     pub fn head_bytes(&self, packet: u32) -> usize {
-        let at = self.row_index(packet);
-        rtp::HEADER_BYTES + self.own_head_bytes(at, packet - self.rows[at].first_packet)
+        rtp::HEADER_BYTES + usize::from(self.rows[self.row_index(packet)].head_bytes)
     }
 
     /// Writes the headers of `packet` behind `heads`: RTP's and those of the payload format. Panics
@@ -285,51 +282,47 @@ impl Layout {
         // Packets without bytes of the file have bytes of their own each.
         let own = if row.file_bytes == 0 { index as usize } else { 0 };
         let head = row.head_at as usize + own * usize::from(row.head_bytes);
-        let bytes = self.own_head_bytes(at, index);
-        heads.extend_from_slice(&self.heads[head..head + bytes]);
+        heads.extend_from_slice(&self.heads[head..head + usize::from(row.head_bytes)]);
         let skipped = index * u32::from(row.packet_file_bytes);
         row.fragments.mark(&mut heads[from..], (index == 0, is_last), skipped);
     }
 
-    /// Header bytes of packet `index` of a row without RTP's.
-    fn own_head_bytes(&self, at: usize, index: u32) -> usize {
-        let row = &self.rows[at];
-        let is_last = row.first_packet + index + 1 == self.row_end(at);
-        usize::from(if is_last { row.last_head_bytes } else { row.head_bytes })
-    }
-
     /// The same packets, with the bytes of their ranges in memory: those of `media`, to which the
-    /// ranges refer.
+    /// ranges refer. The last packet of a row is one by itself where it is shorter: a call sends
+    /// heads of one size.
     fn with_media(self, media: &[u8]) -> Layout {
         let mut heads = Vec::with_capacity(self.wire_bytes as usize);
-        let mut rows = Vec::with_capacity(self.rows.len());
+        let mut rows: Vec<Row> = Vec::with_capacity(self.rows.len());
         for (at, row) in self.rows.iter().enumerate() {
-            let (head_at, end) = (heads.len(), self.row_end(at));
-            let mut last_at = head_at;
-            for packet in row.first_packet..end {
-                last_at = heads.len();
+            let last = self.row_end(at) - 1;
+            let mut before = 0;
+            for packet in row.first_packet..=last {
+                let head_at = heads.len();
                 self.write_own_head(at, packet - row.first_packet, &mut heads);
                 self.write_pieces(packet..packet + 1, |piece| {
                     let from = piece.file_offset as usize;
                     heads.extend_from_slice(&media[from..from + piece.bytes as usize]);
                 });
+                let head_bytes = (heads.len() - head_at) as u16;
+                if head_bytes != before {
+                    if packet > row.first_packet {
+                        // The mark is that of the row's last packet.
+                        rows.last_mut().expect("it has a packet before").is_marked = false;
+                    }
+                    rows.push(Row {
+                        first_packet: packet,
+                        first_piece: 0,
+                        head_at: head_at as u32,
+                        file_bytes: 0,
+                        packet_file_bytes: 0,
+                        head_bytes,
+                        fragments: Fragments::Alike,
+                        wire_offset: self.wire_offset(packet),
+                        ..*row
+                    });
+                }
+                before = head_bytes;
             }
-            let packets = (end - row.first_packet) as usize;
-            let last_head_bytes = (heads.len() - last_at) as u16;
-            rows.push(Row {
-                first_piece: 0,
-                head_at: head_at as u32,
-                file_bytes: 0,
-                packet_file_bytes: 0,
-                // All are of one size but the last.
-                head_bytes: match packets {
-                    1 => last_head_bytes,
-                    _ => ((last_at - head_at) / (packets - 1)) as u16,
-                },
-                last_head_bytes,
-                fragments: Fragments::Alike,
-                ..*row
-            });
         }
         heads.shrink_to_fit();
         Layout { rows, heads, pieces: Vec::new(), ..self }
@@ -394,11 +387,11 @@ impl Layout {
     }
 
     /// Bytes of packet `index` of a row, RTP header included.
-    fn packet_bytes(&self, at: usize, index: u32) -> u32 {
-        let row = &self.rows[at];
+    fn packet_bytes(&self, row: usize, index: u32) -> u32 {
+        let row = &self.rows[row];
         let skipped = index * u32::from(row.packet_file_bytes);
         let carried = (row.file_bytes - skipped).min(u32::from(row.packet_file_bytes));
-        (rtp::HEADER_BYTES + self.own_head_bytes(at, index)) as u32 + carried
+        rtp::HEADER_BYTES as u32 + u32::from(row.head_bytes) + carried
     }
 }
 
@@ -474,7 +467,6 @@ impl LayoutWriter {
             file_bytes: 0,
             packet_file_bytes: 0,
             head_bytes: each as u16,
-            last_head_bytes: each as u16,
             fragments: Fragments::Alike,
             is_marked: false,
             wire_offset: layout.wire_bytes,
@@ -583,7 +575,6 @@ impl LayoutWriter {
             file_bytes,
             packet_file_bytes,
             head_bytes: head.len() as u16,
-            last_head_bytes: head.len() as u16,
             fragments,
             is_marked,
             wire_offset: layout.wire_bytes,

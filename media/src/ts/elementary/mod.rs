@@ -40,6 +40,7 @@ use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{PacketPlan, RtpIdentity};
 use crate::tracks::{
     Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
+    TrackMedia,
 };
 use crate::{Damage, DemuxError, ReadAt, Refusal};
 
@@ -193,7 +194,7 @@ impl ElementaryDemuxer {
     }
 
     fn leave_out(&mut self, pid: u16, name: &str, reason: &str) {
-        let reason = format!("PID {pid} ({name}): {reason}");
+        let reason = format!("PID {pid}, {name}: {reason}");
         self.left_out.push(LeftOut { id: pid.into(), reason });
     }
 
@@ -260,17 +261,20 @@ impl ElementaryDemuxer {
                     identity: identity(),
                 }),
                 Err(reason) => {
-                    let reason = format!("PID {id} ({}): {reason}", name(coding));
+                    let reason = format!("PID {id}, {}: {reason}", name(coding));
                     left_out.push(LeftOut { id: id.into(), reason });
                 }
             }
         }
-        // The title starts where the first of them is presented.
         let first = |track: &Track| {
             let presented = track.presented(&track.samples.sample(0));
             presented * SECOND / i64::from(track.samples.timescale())
         };
-        let start = tracks.iter().map(first).min().unwrap_or(0);
+        // The title starts with its pictures; sound that prepares a decoder lies before.
+        let is_video = |track: &&Track| track.codec.media() == TrackMedia::Video;
+        let earliest = tracks.iter().map(first).min().unwrap_or(0);
+        let leading = tracks.iter().find(is_video).map_or(earliest, first);
+        let start = if leading - earliest > SECOND { earliest } else { leading };
         for track in &mut tracks {
             let timescale = i64::from(track.samples.timescale());
             track.shift = -((start * timescale + SECOND / 2) / SECOND);

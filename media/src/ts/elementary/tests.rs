@@ -185,6 +185,10 @@ fn written(layout: &crate::payload::Layout, media: &[u8]) -> Vec<(u64, Vec<u8>)>
         assert_eq!(bytes.len() as u64, size);
         let row = layout.row(number, u32::MAX);
         assert_eq!(bytes.len(), row.packet_bytes as usize);
+        // Where there is no file, a call sends heads of one size.
+        let heads: Vec<_> =
+            (number..number + row.packets).map(|at| layout.head_bytes(at)).collect();
+        assert!(heads.iter().all(|&own| own == bytes.len()) || !media.is_empty(), "{heads:?}");
         // Sequence numbers start anew in each chapter here.
         bytes[2..4].fill(0);
         (layout.ticks(number), bytes)
@@ -209,7 +213,7 @@ fn access_units_are_found_with_their_times() {
         assert_eq!(sample.is_start, number % 5 == 0);
         assert_eq!(file[sample.file_offset as usize..][..6], [0, 0, 0, 1, 9, 0xf0]);
     }
-    // The first picture and the first frame are presented together: there the title starts.
+    // With the first picture the title starts; the first frame is presented with it.
     assert_eq!(video.presented(&pictures[0]), 0);
     assert_eq!(video.presented(&pictures[1]), 3 * PICTURE as i64);
     let frames = samples(sound);
@@ -284,6 +288,23 @@ fn times_wrap_and_break_without_a_jump() {
 }
 
 #[test]
+fn title_starts_with_the_pictures_unless_sound_begins_long_before() {
+    for (lead, start) in [(1900, 0), (80_000, 0), (200_000, 200_000)] {
+        let mut muxer = Muxer::default();
+        muxer.tables(&[PICTURES, SOUND]);
+        let times = [900_000 + 2 * PICTURE - lead; 2];
+        muxer.unit(SOUND.0, times.into(), &[adts(0), adts(1)].concat());
+        muxer.title(900_000, 20, [PICTURES.0, SOUND.0]);
+        let whole = demux(&muxer.bytes).unwrap();
+        let [video, sound] = whole.tracks() else { panic!("not two") };
+        let presented = video.presented_ticks(&video.samples.sample(0)) as u64;
+        assert_eq!(presented, start * TICKS_PER_TIMESTAMP, "{lead}");
+        let before = presented as i64 - sound.presented_ticks(&sound.samples.sample(0));
+        assert!(before.abs_diff((lead * TICKS_PER_TIMESTAMP) as i64) < 600, "{lead}: {before}");
+    }
+}
+
+#[test]
 fn gaps_of_the_signal_are_gaps_of_the_tracks() {
     let mut muxer = film(25);
     muxer.title(900_000 + 9 * 90_000, 25, [PICTURES.0, SOUND.0]);
@@ -321,7 +342,7 @@ fn scrambled_streams_are_named() {
     muxer.unit(PICTURES.0, (1_000_000, 1_000_000), &picture(10));
     let whole = demux(&muxer.bytes).unwrap();
     assert_eq!(whole.codecs(), "mp4a.40.2");
-    let reason = format!("PID 256 (H.264): scrambled at byte {offset}; descramble the file first");
+    let reason = format!("PID 256, H.264: scrambled at byte {offset}; descramble the file first");
     assert_eq!(whole.left_out(), [LeftOut { id: 256, reason }]);
     muxer.unit(SOUND.0, (1_000_000, 1_000_000), &adts(3));
     let refused = demux(&muxer.bytes).unwrap_err().to_string();
@@ -342,11 +363,11 @@ fn streams_that_are_not_sent_are_named() {
     assert_eq!(whole.tracks().len(), 2);
     let reasons: Vec<_> = whole.left_out().iter().map(|track| track.reason.as_str()).collect();
     assert!(
-        reasons[0].starts_with("PID 272 (MPEG-2 video): a codec that is not sent"),
+        reasons[0].starts_with("PID 272, MPEG-2 video: a codec that is not sent"),
         "{reasons:?}"
     );
-    assert!(reasons[1].starts_with("PID 273 (AAC in LOAS): "), "{reasons:?}");
-    assert!(reasons[2].starts_with("PID 274 (data): neither pictures nor sound"), "{reasons:?}");
+    assert!(reasons[1].starts_with("PID 273, AAC in LOAS: "), "{reasons:?}");
+    assert!(reasons[2].starts_with("PID 274, data: neither pictures nor sound"), "{reasons:?}");
 }
 
 #[test]
