@@ -17,6 +17,7 @@ mod network;
 mod camera;
 mod channels;
 mod curl;
+mod elementary;
 mod ffmpeg;
 mod gstreamer;
 mod hls;

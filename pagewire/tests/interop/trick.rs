@@ -34,6 +34,9 @@ const GROUP: usize = 25;
 const TITLES: [(&str, &str); 2] =
     [("film.mp4", "rtph264depay,h264parse"), ("film.ts", "rtpmp2tdepay,tsdemux,h264parse")];
 
+/// The stream's pictures as a track.
+const ELEMENTARY: (&str, &str) = ("film.ts?es", "rtph264depay,h264parse");
+
 struct Play<'a> {
     player: &'static str,
     title: (&'static str, &'static str),
@@ -185,7 +188,7 @@ fn players_show_every_key_frame_at_its_time() {
     let server = serve(&paths);
     let mut cases = Vec::new();
     for player in ["ffmpeg", "gstreamer"] {
-        for title in TITLES {
+        for title in TITLES.into_iter().chain([ELEMENTARY]) {
             for scale in [4, -2] {
                 cases.push(Play { player, title, scale, server: &server, keys: &keys });
             }
@@ -219,7 +222,7 @@ fn one_session_goes_through_all_rates() {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let Some(paths) = make(test, folder.path()) else { return };
     let server = serve(&paths);
-    for name in ["film.mp4/track0", "film.ts"] {
+    for name in ["film.mp4/track0", "film.ts", "film.ts/track0"] {
         let mut player = Player::set_up(server.rtsp, name);
         // Scale and Range at once, as set-top boxes send them.
         let steps = [
@@ -313,7 +316,7 @@ fn ranges_backwards_in_time_codes_and_of_the_day() {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let Some(paths) = make(test, folder.path()) else { return };
     let server = serve(&paths);
-    for name in ["film.mp4/track0", "film.ts"] {
+    for name in ["film.mp4/track0", "film.ts", "film.ts/track0"] {
         let mut player = Player::set_up(server.rtsp, name);
         let mut play = |headers: &[&str]| player.command("PLAY", headers);
         let near = |found: (f64, f64), expected: (f64, f64)| {

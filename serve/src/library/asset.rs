@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use media::plan::{PacketPlan, PlanKey};
-use media::{AssetPlan, TICKS_PER_TIMESTAMP};
+use media::{AssetPlan, Presentation, TICKS_PER_TIMESTAMP};
 use paths::MappedFile;
 
 use crate::channel::window::{ChannelWindow, WindowPlace};
@@ -111,6 +111,8 @@ pub(crate) struct Asset {
     /// Set for a part of a channel's window.
     place: Option<WindowPlace>,
     source: Mutex<Weak<Source>>,
+    /// Its elementary streams as tracks, while they are in use.
+    elementary: Mutex<Weak<TrackAsset>>,
 }
 
 /// The open files of an asset.
@@ -145,7 +147,8 @@ impl ImageSlot {
 
 impl Asset {
     pub(crate) fn new(name: String, key: PlanKey, plan: PacketPlan) -> Asset {
-        Asset { name, key, plan, growth: None, place: None, source: Mutex::new(Weak::new()) }
+        let (source, elementary) = (Mutex::default(), Mutex::default());
+        Asset { name, key, plan, growth: None, place: None, source, elementary }
     }
 
     /// Creates the asset of a recording as far as it is written.
@@ -156,6 +159,24 @@ impl Asset {
         growth: &Arc<Growth>,
     ) -> Asset {
         Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
+    }
+
+    /// Returns its elementary streams if they are in use.
+    pub(super) fn elementary(&self) -> Option<Arc<TrackAsset>> {
+        self.elementary.lock().unwrap().upgrade()
+    }
+
+    /// Makes an asset of its elementary streams, or returns the one in use.
+    pub(super) fn with_elementary(
+        self: &Arc<Asset>,
+        presentation: Presentation,
+    ) -> Arc<TrackAsset> {
+        let mut slot = self.elementary.lock().unwrap();
+        slot.upgrade().unwrap_or_else(|| {
+            let asset = Arc::new(TrackAsset::elementary(self.clone(), presentation));
+            *slot = Arc::downgrade(&asset);
+            asset
+        })
     }
 
     /// Makes it a part of a channel's window.

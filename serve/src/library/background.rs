@@ -119,6 +119,11 @@ impl Library {
             Err(_) => panicked(),
         };
         let spent = self.scans.spent(number) + began.elapsed();
+        if let Some(stream) = &opened.elementary {
+            return self
+                .scans
+                .end(number, self.conclude_elementary(&opened, stream, planned, spent));
+        }
         let is_wanted = self.scans.is_wanted(number);
         let asset = self.conclude(&opened, planned, spent, is_wanted);
         self.scans.end(number, asset);

@@ -63,9 +63,10 @@ pub fn plan_file(
         key,
         id: FileId { device: metadata.dev(), inode: metadata.ino() },
         is_growing: is_recorded(file),
+        elementary: None,
     };
     let (mut piece, done) = (Vec::new(), AtomicU64::new(0));
-    let mut progress = Progress::new(file);
+    let mut progress = Progress::new(&opened);
     let mut plan = loop {
         match progress.advance(&opened, &mut piece, &done, || false) {
             Slice::Unfinished(next) => progress = next,

@@ -16,6 +16,7 @@ pub(crate) mod growing_file;
 pub(crate) mod served_folder;
 
 mod background;
+mod elementary;
 mod file_plan;
 mod following;
 mod inotify;
@@ -46,7 +47,7 @@ use paths::MappedFile;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
-use crate::library::asset::{LibraryAsset, WeakLibraryAsset};
+use crate::library::asset::{Asset, LibraryAsset, WeakLibraryAsset};
 use crate::library::formats::is_streamed;
 use crate::library::served_folder::{Denied, Folder};
 
@@ -140,6 +141,15 @@ impl NoAsset {
     }
 }
 
+/// Request for an asset.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    /// That of the file of this name.
+    File(&'a str),
+    /// The elementary streams of a transport stream.
+    Elementary(&'a Arc<Asset>),
+}
+
 /// Result of a look-up without a scan.
 enum Known {
     Asset(LibraryAsset),
@@ -158,6 +168,8 @@ pub(crate) struct Library {
     playlists: RwLock<Playlists>,
     live: Mutex<LiveAssets>,
     verdicts: Mutex<Verdicts>,
+    /// Verdicts about the elementary streams of transport streams.
+    elementary_verdicts: Mutex<Verdicts>,
     /// One lock per name: plans of a name are read from the cache one at a time.
     doors: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     scans: Scans,
@@ -171,6 +183,15 @@ struct LiveAssets {
     recent: VecDeque<LibraryAsset>,
 }
 
+impl LiveAssets {
+    fn keep(&mut self, asset: &LibraryAsset) {
+        self.recent.push_back(asset.clone());
+        if self.recent.len() > RECENT_MAX {
+            self.recent.pop_front();
+        }
+    }
+}
+
 impl Library {
     pub(crate) fn new(folder: Arc<Folder>, cache: PlanStore) -> Library {
         Library {
@@ -181,6 +202,7 @@ impl Library {
             playlists: RwLock::default(),
             live: Mutex::default(),
             verdicts: Mutex::default(),
+            elementary_verdicts: Mutex::default(),
             doors: Mutex::default(),
             scans: Scans::default(),
             following: Following::default(),
@@ -197,15 +219,24 @@ impl Library {
         peer: IpAddr,
         hung_up: impl Future<Output = ()>,
     ) -> Result<LibraryAsset, NoAsset> {
+        self.awaited(Wanted::File(name), peer, hung_up).await
+    }
+
+    async fn awaited(
+        self: &Arc<Self>,
+        wanted: Wanted<'_>,
+        peer: IpAddr,
+        hung_up: impl Future<Output = ()>,
+    ) -> Result<LibraryAsset, NoAsset> {
         // Created before each look-up, so that no slot freed meanwhile is missed.
         let place_freed = self.scans.place_freed();
-        let first = match self.known(name).await? {
+        let first = match self.known(wanted).await? {
             Known::Asset(asset) => return Ok(asset),
             Known::Unplanned(opened) => self.ticket(opened, peer),
         };
         tokio::select! {
             biased;
-            asset = self.scanned(name, peer, first, place_freed) => asset,
+            asset = self.scanned(wanted, peer, first, place_freed) => asset,
             () = hung_up => Err(NoAsset::HungUp),
         }
     }
@@ -213,7 +244,7 @@ impl Library {
     /// Returns the result of a scan, by the `first` ticket or one obtained within [`PLACE_WAIT`].
     async fn scanned(
         self: &Arc<Self>,
-        name: &str,
+        wanted: Wanted<'_>,
         peer: IpAddr,
         first: Option<Ticket>,
         mut place_freed: Notified<'_>,
@@ -228,7 +259,7 @@ impl Library {
             place_freed = self.scans.place_freed();
             ticket = match self.scans.has_place(peer) {
                 false => None,
-                true => match self.known(name).await? {
+                true => match self.known(wanted).await? {
                     Known::Asset(asset) => return Ok(asset),
                     Known::Unplanned(opened) => self.ticket(opened, peer),
                 },
@@ -237,12 +268,20 @@ impl Library {
     }
 
     fn ticket(self: &Arc<Self>, opened: OpenedFile, peer: IpAddr) -> Option<Ticket> {
-        let is_listed = self.is_waiting(&opened.name);
+        let is_listed = opened.elementary.is_none() && self.is_waiting(&opened.name);
         Ticket::take(self, opened, is_listed, peer)
     }
 
+    /// Looks for what is wanted without a scan.
+    async fn known(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Known, NoAsset> {
+        match wanted {
+            Wanted::File(name) => self.known_file(name).await,
+            Wanted::Elementary(stream) => self.known_elementary(stream).await,
+        }
+    }
+
     /// Looks the file up without a scan.
-    async fn known(self: &Arc<Self>, name: &str) -> Result<Known, NoAsset> {
+    async fn known_file(self: &Arc<Self>, name: &str) -> Result<Known, NoAsset> {
         let (library, name) = (self.clone(), name.to_owned());
         let opened = match blocking(move || library.look_up(&name)).await? {
             Known::Asset(asset) => return Ok(Known::Asset(asset)),
@@ -288,6 +327,9 @@ impl Library {
     /// Returns the asset of an open file if it is in use or the cache has its plan.
     fn planned(&self, opened: &OpenedFile) -> Option<LibraryAsset> {
         let (name, key) = (&opened.name, &opened.key);
+        if let Some(stream) = &opened.elementary {
+            return self.planned_elementary(stream);
+        }
         if opened.is_growing {
             return self.following.newest(opened.id).map(LibraryAsset::Stream);
         }
@@ -306,7 +348,7 @@ impl Library {
             .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
         let is_growing = growing_file::is_recorded(&file);
-        Ok(OpenedFile { name, file, key, id, is_growing })
+        Ok(OpenedFile { name, file, key, id, is_growing, elementary: None })
     }
 
     /// Returns an open file's name with links resolved: a file has one plan under all its names.
@@ -402,9 +444,14 @@ impl Library {
             return;
         }
         live.by_name.insert(asset.name().to_owned(), asset.downgrade());
-        live.recent.push_back(asset.clone());
-        if live.recent.len() > RECENT_MAX {
-            live.recent.pop_front();
+        live.keep(asset);
+    }
+
+    /// Keeps elementary streams: they are found by their transport stream, not by name.
+    fn keep_recent(&self, asset: &LibraryAsset) {
+        let mut live = self.live.lock().unwrap();
+        if !live.recent.iter().any(|recent| recent.is(asset)) {
+            live.keep(asset);
         }
     }
 

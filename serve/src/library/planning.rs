@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! planning: makes a plan by reading a file once, slice by slice: all of a transport stream, the
-//! tables of an MP4.
+//! tables of an MP4; and, once more, where the access units of a transport stream's elementary
+//! streams lie.
 //!
 //! A scan advances by [`SLICE_BYTES`] a call and can be suspended between two calls, so that many
 //! scans share a few threads and none occupies a thread to its end. Before each slice the open file
@@ -11,14 +12,14 @@
 //!
 //! Does not parse ([`media::ts::Scanner`] does) or schedule scans ([`super::scans`] does).
 
-use std::fs::File;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use media::store::{modified_ns, random_identity};
 use media::ts::Scanner;
-use media::{AssetPlan, DemuxError, Demuxer, Refusal};
+use media::{AssetPlan, DemuxError, Demuxer, ElementaryDemuxer, PacketPlan, Refusal};
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
@@ -39,6 +40,8 @@ enum Reader {
     Unknown,
     TransportStream(Box<Scanner>),
     Tracks(Demuxer),
+    /// Elementary streams of a transport stream that has a plan.
+    Elementary(Box<ElementaryDemuxer>),
 }
 
 /// Result of a slice.
@@ -55,13 +58,18 @@ fn over(planned: Result<AssetPlan, NoAsset>) -> Slice {
 }
 
 impl Progress {
-    pub(super) fn new(file: &File) -> Progress {
+    pub(super) fn new(opened: &OpenedFile) -> Progress {
+        let file = &opened.file;
         // Only a hint, not needed for a correct plan. The kernel's read-ahead is as long as the
         // disk's setting, several MiB on some; without kernel preemption a pacer that wants this
         // core waits for all of it (50 ms were seen in a virtual machine).
         let _ = fadvise(file, 0, None, Advice::Random);
         let was_linked = file.metadata().is_ok_and(|now| now.nlink() > 0);
-        Progress { reader: Reader::Unknown, offset: 0, was_linked }
+        let reader = match &opened.elementary {
+            Some(stream) => Reader::Elementary(Box::new(ElementaryDemuxer::new(&stream.plan))),
+            None => Reader::Unknown,
+        };
+        Progress { reader, offset: 0, was_linked }
     }
 
     /// True before the first slice.
@@ -90,6 +98,11 @@ impl Progress {
                 let progress = Progress { reader: Reader::Unknown, ..self };
                 progress.advance_tracks(demuxer, opened, is_given_up)
             }
+            Reader::Elementary(demuxer) => {
+                let progress = Progress { reader: Reader::Unknown, ..self };
+                let plan = &opened.elementary.as_ref().expect("it chose this reader").plan;
+                progress.advance_elementary((demuxer, plan), opened, done, is_given_up)
+            }
             Reader::TransportStream(scanner) => {
                 let progress = Progress { reader: Reader::Unknown, ..self };
                 progress.advance_stream(scanner, opened, (piece, done), is_given_up)
@@ -117,17 +130,47 @@ impl Progress {
                     let planned = demuxer.finish(random_identity).map(AssetPlan::from);
                     return over(planned.map_err(|refusal| refused(&refusal)));
                 }
-                Err(DemuxError::Refused(refusal)) => return over(Err(refused(&refusal))),
-                Err(DemuxError::Unreadable(error))
-                    if error.kind() == std::io::ErrorKind::UnexpectedEof =>
-                {
-                    return over(Err(NoAsset::CHANGING));
-                }
-                Err(error) => return over(Err(NoAsset::Unreadable(error.to_string()))),
+                Err(error) => return over(Err(not_demuxed(error))),
             }
         }
         // Not zero, or it would count as a new scan.
         Slice::Unfinished(Progress { reader: Reader::Tracks(demuxer), offset: 1, ..self })
+    }
+
+    /// Reads where the next access units of elementary streams lie.
+    fn advance_elementary(
+        mut self,
+        (mut demuxer, plan): (Box<ElementaryDemuxer>, &PacketPlan),
+        opened: &OpenedFile,
+        done: &AtomicU64,
+        is_given_up: impl Fn() -> bool,
+    ) -> Slice {
+        let begin = self.offset;
+        while self.offset < begin + SLICE_BYTES && !is_given_up() {
+            let next = self.offset + PIECE_BYTES;
+            paths::read_ahead(&opened.file, next..next + PIECE_BYTES);
+            match demuxer.advance(plan, &opened.file, PIECE_BYTES / plan.stride()) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let found = demuxer.finish(random_identity).map(AssetPlan::from);
+                    return over(found.map_err(|refusal| refused(&refusal)));
+                }
+                Err(error) => return over(Err(not_demuxed(error))),
+            }
+            // Not zero, or it would count as a new scan.
+            self.offset = demuxer.position(plan).max(1);
+            done.store(self.offset, Ordering::Relaxed);
+        }
+        self.release_pages(opened, begin..self.offset);
+        Slice::Unfinished(Progress { reader: Reader::Elementary(demuxer), ..self })
+    }
+
+    /// Lets the kernel evict what was read of a long file; pages mapped by a session stay.
+    fn release_pages(&self, opened: &OpenedFile, read: Range<u64>) {
+        if opened.key.bytes > KEPT_BYTES && read.start >= SLICE_BYTES {
+            let bytes = NonZeroU64::new(read.end - read.start);
+            let _ = fadvise(&opened.file, read.start, bytes, Advice::DontNeed);
+        }
     }
 
     fn advance_stream(
@@ -171,10 +214,7 @@ impl Progress {
             }
         }
         let slice = slice_end - SLICE_BYTES.min(slice_end);
-        if key.bytes > KEPT_BYTES && slice >= SLICE_BYTES {
-            // Pages mapped by a session stay.
-            let _ = fadvise(file, slice, NonZeroU64::new(SLICE_BYTES), Advice::DontNeed);
-        }
+        self.release_pages(opened, slice..slice + SLICE_BYTES);
         match self.offset == key.bytes {
             true if opened.is_growing => Slice::Growing(scanner),
             true => finish(scanner),
@@ -216,6 +256,17 @@ fn of_any_format(refusal: Refusal, name: &str) -> Refusal {
             Refusal::UnknownFormat { searched_bytes: bytes }
         }
         refusal => refusal,
+    }
+}
+
+fn not_demuxed(error: DemuxError) -> NoAsset {
+    match error {
+        DemuxError::Refused(refusal) => refused(&refusal),
+        // It has become shorter.
+        DemuxError::Unreadable(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            NoAsset::CHANGING
+        }
+        error => NoAsset::Unreadable(error.to_string()),
     }
 }
 

@@ -30,7 +30,7 @@ use super::planning::Progress;
 use super::queue::Queue;
 use super::verdicts::FileId;
 use super::{Library, NoAsset};
-use crate::library::asset::LibraryAsset;
+use crate::library::asset::{Asset, LibraryAsset};
 
 /// A scan in progress, shared with the index and the progress bars.
 pub(crate) struct Scan {
@@ -50,6 +50,9 @@ pub(super) struct OpenedFile {
     pub(super) id: FileId,
     /// True while a recorder writes the file.
     pub(super) is_growing: bool,
+    /// The transport stream whose elementary streams are looked for; unset where the file is to be
+    /// planned.
+    pub(super) elementary: Option<Arc<Asset>>,
 }
 
 /// All jobs and the queue of the background planner.
@@ -243,7 +246,9 @@ impl State {
     fn find(&self, opened: &OpenedFile) -> Option<u64> {
         let is_it = |job: &Job| {
             let is_growing = job.opened.is_growing && opened.is_growing;
-            (is_growing || job.opened.key == opened.key) && job.opened.id == opened.id
+            let is_alike = job.opened.elementary.is_some() == opened.elementary.is_some();
+            let is_same = is_growing || job.opened.key == opened.key;
+            is_same && is_alike && job.opened.id == opened.id
         };
         self.jobs.iter().find(|(_, job)| is_it(job)).map(|(&number, _)| number)
     }
@@ -257,7 +262,7 @@ impl State {
         });
         let number = self.begun;
         self.begun += 1;
-        let progress = Some(Progress::new(&opened.file));
+        let progress = Some(Progress::new(&opened));
         let (opened, outcome) = (Arc::new(opened), watch::Sender::new(None));
         let (spent, tickets, asked_by) = (Duration::ZERO, 0, None);
         self.jobs.insert(

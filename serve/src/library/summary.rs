@@ -2,7 +2,7 @@
 //! summary: description of an asset in the index.
 
 use media::tracks::TrackMedia;
-use media::{AssetPlan, PacketPlan, Presentation, TICKS_PER_SECOND};
+use media::{AssetPlan, Coding, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
 
 use crate::library::asset::LibraryAsset;
@@ -71,6 +71,18 @@ impl StreamSummary {
         }
     }
 
+    /// True for a transport stream with elementary streams that may be sent as tracks; whether they
+    /// can be is known when they are asked for first.
+    pub(crate) fn may_have_elementary(&self) -> bool {
+        use Coding::{Aac, Ac3, Eac3, H264, H265, MpegAudio};
+        let is_sent = |stream_type| {
+            let coding = Coding::of(stream_type, &[]);
+            // Private data may be sound, by a descriptor that a plan does not have.
+            stream_type == PRIVATE || matches!(coding, H264 | H265 | Aac | MpegAudio | Ac3 | Eac3)
+        };
+        self.streams.iter().any(|&(_, stream_type)| is_sent(stream_type))
+    }
+
     fn of_transport_stream(plan: &PacketPlan) -> StreamSummary {
         StreamSummary {
             duration_s: seconds(plan.duration_ticks()),
@@ -119,6 +131,9 @@ impl TrackSummary {
         }
     }
 }
+
+/// Stream type of private data (ISO/IEC 13818-1 table 2-34).
+const PRIVATE: u8 = 0x06;
 
 fn seconds(ticks: u64) -> f64 {
     ticks as f64 / TICKS_PER_SECOND as f64

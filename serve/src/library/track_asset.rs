@@ -11,7 +11,11 @@
 //! or is a transport stream ([`TrackSource::trick`], [`Source::trick`]); all sessions at one scale
 //! share them.
 //!
-//! Sources: `media::tracks`, `media::payload`, `media::trick`; madvise(2).
+//! So are the elementary streams of a transport stream. Their packets hold their media: the layouts
+//! kept are then 100 s of 5 Mb/s.
+//!
+//! Sources: `media::tracks`, `media::payload`, `media::trick`, `media::ts::lay_out_elementary`;
+//! madvise(2).
 //! Does not choose when a chapter is asked for ([`crate::pacer`]) or read on threads of its own
 //! ([`crate::prefetch`]).
 
@@ -22,12 +26,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use media::payload::{Layout, lay_out};
-use media::plan::PlanKey;
+use media::plan::{PacketPlan, PlanKey};
 use media::tracks::Presentation;
-use media::{PlayScale, TrickPlan, TrickTimeline};
+use media::{PlayScale, TrickPlan, TrickTimeline, lay_out_elementary};
 use paths::MappedFile;
 
-use super::asset::Source;
+use super::asset::{Asset, Source};
 
 /// A file with a presentation.
 pub(crate) struct TrackAsset {
@@ -36,6 +40,8 @@ pub(crate) struct TrackAsset {
     pub(crate) key: PlanKey,
     pub(crate) presentation: Presentation,
     source: Mutex<Weak<TrackSource>>,
+    /// The transport stream of which these are elementary streams; unset for a file with tracks.
+    stream: Option<Arc<Asset>>,
     /// Set for the pictures of trick play.
     trick: Option<TrickAsset>,
 }
@@ -43,7 +49,7 @@ pub(crate) struct TrackAsset {
 /// Pictures of a file at one scale.
 struct TrickAsset {
     plan: TrickPlan,
-    /// The transport stream of which they are; unset for those of a file with tracks.
+    /// The transport stream of which they are; unset for those of tracks.
     stream: Option<Arc<Source>>,
     /// Index of their track in the file.
     track: usize,
@@ -106,7 +112,22 @@ pub(crate) struct Chapter {
 
 impl TrackAsset {
     pub(crate) fn new(name: String, key: PlanKey, presentation: Presentation) -> TrackAsset {
-        TrackAsset { name, key, presentation, source: Mutex::default(), trick: None }
+        let source = Mutex::default();
+        TrackAsset { name, key, presentation, source, stream: None, trick: None }
+    }
+
+    /// Makes the asset of the elementary streams of a transport stream.
+    pub(super) fn elementary(stream: Arc<Asset>, presentation: Presentation) -> TrackAsset {
+        let (name, key) = (stream.name.clone(), stream.key.clone());
+        TrackAsset { stream: Some(stream), ..TrackAsset::new(name, key, presentation) }
+    }
+
+    /// Returns the plan of the transport stream in which the media lies; `None` for a file with
+    /// tracks. Where there is one, layouts hold all bytes of their packets.
+    fn stream_plan(&self) -> Option<&PacketPlan> {
+        let of_trick = self.trick.as_ref().and_then(|trick| trick.stream.as_ref());
+        let stream = of_trick.map(|source| &source.asset).or(self.stream.as_ref());
+        stream.map(|asset| &asset.plan)
     }
 
     /// Returns the time in the file and the times of what is sent; the same in normal play.
@@ -178,7 +199,7 @@ impl TrackSource {
             let track = self.asset.presentation.leading_index();
             let trick = TrickAsset { plan, stream: None, track };
             let named = (self.asset.name.clone(), self.asset.key.clone());
-            Some(trick.open(named, self.media.clone()))
+            Some(trick.open(named, self.asset.stream.clone(), self.media.clone()))
         })
     }
 
@@ -193,13 +214,16 @@ impl TrackSource {
     /// Makes the pages of a chapter resident, lays it out if no one has, and returns it; the error
     /// is in words. Blocks on the disk.
     pub(crate) fn make_ready(&self, key: ChapterKey) -> Result<Arc<Chapter>, String> {
-        for range in self.file_ranges(key) {
-            self.media.prefetch(range).map_err(|error| error.to_string())?;
-        }
         let known = {
             let chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
             chapters.by_key.get(&key).cloned()
         };
+        // A layout of a transport stream holds its media.
+        if known.is_none() || self.asset.stream_plan().is_none() {
+            for range in self.file_ranges(key) {
+                self.media.prefetch(range).map_err(|error| error.to_string())?;
+            }
+        }
         if let Some(chapter) = known {
             chapter.resident_at.store(self.now(), Ordering::Relaxed);
             return Ok(chapter);
@@ -214,20 +238,19 @@ impl TrackSource {
     }
 
     fn lay_out(&self, key: ChapterKey) -> std::io::Result<Layout> {
-        let file = self.media.file();
-        match &self.asset.trick {
-            Some(TrickAsset { plan, stream, .. }) => {
-                let stream = stream.as_ref().map(|source| &source.asset.plan);
-                plan.lay_out(stream, key.chapter, file)
-            }
-            None => lay_out(&self.asset.presentation, key.track, key.chapter, file),
+        let (file, stream) = (self.media.file(), self.asset.stream_plan());
+        let (presentation, place) = (&self.asset.presentation, (key.track, key.chapter));
+        match (&self.asset.trick, stream) {
+            (Some(trick), stream) => trick.plan.lay_out(stream, key.chapter, file),
+            (None, Some(stream)) => lay_out_elementary(stream, presentation, place, file),
+            (None, None) => lay_out(presentation, key.track, key.chapter, file),
         }
     }
 
     /// Returns the file ranges of a chapter's samples, neighbours and near ones joined: the bytes
     /// between are mostly those of other tracks of the same second.
     fn file_ranges(&self, key: ChapterKey) -> Vec<Range<u64>> {
-        // A picture of a transport stream is made anew: all its bytes are in the layout.
+        // Where a picture of a transport stream lies is found when it is made anew.
         if self.asset.trick.as_ref().is_some_and(|trick| trick.stream.is_some()) {
             return Vec::new();
         }
@@ -292,16 +315,22 @@ impl Source {
             let plan = TrickPlan::of_stream(&self.asset.plan, scale)?;
             let trick = TrickAsset { plan, stream: Some(self.clone()), track: 0 };
             let named = (self.asset.name.clone(), self.asset.key.clone());
-            Some(trick.open(named, self.media.clone()))
+            Some(trick.open(named, None, self.media.clone()))
         })
     }
 }
 
 impl TrickAsset {
-    fn open(self, (name, key): (String, PlanKey), media: Arc<MappedFile>) -> Arc<TrackSource> {
+    /// `stream` is that of which the pictures are an elementary stream, if they are.
+    fn open(
+        self,
+        (name, key): (String, PlanKey),
+        stream: Option<Arc<Asset>>,
+        media: Arc<MappedFile>,
+    ) -> Arc<TrackSource> {
         let presentation = self.plan.presentation().clone();
-        let asset = TrackAsset { trick: Some(self), ..TrackAsset::new(name, key, presentation) };
-        TrackSource::new(Arc::new(asset), media)
+        let asset = TrackAsset::new(name, key, presentation);
+        TrackSource::new(Arc::new(TrackAsset { stream, trick: Some(self), ..asset }), media)
     }
 }
 

@@ -361,8 +361,26 @@ impl RtspConnection {
         Ok(())
     }
 
-    /// Returns the asset a request's path names, as written or without the stream's name.
+    /// Returns the asset a request names: the elementary streams of a transport stream by the query
+    /// `es`, or by the name of a track behind the path.
     async fn asset(&self, request: &Request) -> Result<LibraryAsset, Response> {
+        let found = self.asset_of_path(request).await?;
+        let LibraryAsset::Stream(stream) = &found else { return Ok(found) };
+        let names_track = || {
+            let is_part = wire::rtsp::asset_track(&request.path).is_some();
+            // Of a channel every name behind its own has always been the one stream.
+            is_part && !stream.continues() && !request.path.ends_with(&stream.name)
+        };
+        if !request.asks_elementary() && !names_track() {
+            return Ok(found);
+        }
+        let (library, peer) = (&self.server.library, counted_as(self.peer.ip()));
+        let asked = library.elementary(stream, peer, hung_up(self.output.stream())).await;
+        asked.map_err(|error| no_asset(request, &error))
+    }
+
+    /// Returns the asset a request's path names, as written or without the stream's name.
+    async fn asset_of_path(&self, request: &Request) -> Result<LibraryAsset, Response> {
         let whole = request.path.as_str();
         let subject = Subject::Stream(whole);
         let asked = Asked { subject, credentials: None, query: None };

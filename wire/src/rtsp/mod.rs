@@ -33,7 +33,9 @@ pub use frame::{INTERLEAVED_HEADER_BYTES, InterleavedFrame, Limits, Received, in
 pub(crate) use range::end as range_end;
 pub use range::{Npt, NptRange, NptStart, RangeUnit};
 pub use reader::{REQUEST_TIME_MAX, RequestReader};
-pub use request::{Command, PlayRequest, Request, asset_path, asset_track, content_base};
+pub use request::{
+    Command, ELEMENTARY_QUERY, PlayRequest, Request, asset_path, asset_track, content_base,
+};
 pub use response::{Echo, METHODS, Response, RtpInfo};
 pub use session::{CONTROL_GRACE, ControlChannel, MethodNotValid, RtspSession, SessionState};
 pub use smpte::SmpteRate;

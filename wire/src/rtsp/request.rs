@@ -45,8 +45,11 @@ pub struct Request {
     /// The method as it was sent.
     pub method_name: String,
     /// The path of the URL, percent-decoded, beginning with a slash; `*` for the server as a whole.
-    /// Dot segments are resolved (RFC 3986 §5.2.4); the query is cut off.
+    /// Dot segments are resolved (RFC 3986 §5.2.4); the query is cut off, but for the name of a
+    /// stream or track at its end, which clients put there that build upon the URL of DESCRIBE.
     pub path: String,
+    /// The query of the URL, as it was sent, without such a name; none where it has none.
+    pub query: Option<String>,
     /// The URL as it was sent (without dot segments, query and user), to be built upon in answers.
     pub url: String,
     /// Host and port of the URL, as the client knows the server; none for `*`.
@@ -125,6 +128,7 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
         cseq: cseq.unwrap_or(0),
         method_name: <&str>::from(message.method()).to_owned(),
         path: uri.path,
+        query: uri.query,
         url: uri.url,
         authority: uri.authority,
         session,
@@ -136,15 +140,29 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
     })
 }
 
+impl Request {
+    /// True when the URL asks for the elementary streams of a transport stream: by the query
+    /// [`ELEMENTARY_QUERY`], among others or alone.
+    pub fn asks_elementary(&self) -> bool {
+        let query = self.query.as_deref().unwrap_or_default();
+        query.split('&').any(|parameter| parameter == ELEMENTARY_QUERY)
+    }
+}
+
+/// The query of a URL that names the elementary streams of a transport stream as tracks.
+pub const ELEMENTARY_QUERY: &str = "es";
+
 struct RequestUri {
     path: String,
+    query: Option<String>,
     url: String,
     authority: Option<String>,
 }
 
 fn request_uri(message: &Message) -> Option<RequestUri> {
     let Some(url) = message.request_uri() else {
-        return Some(RequestUri { path: "*".into(), url: "*".into(), authority: None });
+        let (path, url) = ("*".into(), "*".into());
+        return Some(RequestUri { path, query: None, url, authority: None });
     };
     let host = url.host_str().filter(|host| !host.is_empty())?;
     if !matches!(url.scheme(), "rtsp" | "rtspu") {
@@ -154,14 +172,34 @@ fn request_uri(message: &Message) -> Option<RequestUri> {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     };
-    let raw = if url.path().is_empty() { "/" } else { url.path() };
-    let path = percent_decode_str(raw).decode_utf8().ok()?.into_owned();
+    let mut raw = if url.path().is_empty() { "/" } else { url.path() }.to_owned();
+    let (query, control) = url.query().map_or((None, None), |query| {
+        let (query, control) = split_control(query);
+        (Some(query.to_owned()), control)
+    });
+    if let Some(control) = control {
+        raw = format!("{}/{control}", raw.trim_end_matches('/'));
+    }
+    let path = percent_decode_str(&raw).decode_utf8().ok()?.into_owned();
     // An encoded slash could make dot segments after they were resolved.
     if path.contains('\0') || path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return None;
     }
     let url = format!("{}://{authority}{raw}", url.scheme());
-    Some(RequestUri { path, url, authority: Some(authority) })
+    Some(RequestUri { path, query, url, authority: Some(authority) })
+}
+
+/// The query without the name of a stream or track at its end, and that name.
+fn split_control(query: &str) -> (&str, Option<&str>) {
+    let query = query.trim_end_matches('/');
+    match query.rsplit_once('/') {
+        Some((before, last)) if is_control(last) => (before.trim_end_matches('/'), Some(last)),
+        _ => (query, None),
+    }
+}
+
+fn is_control(name: &str) -> bool {
+    name == sdp::CONTROL || sdp::track_index(name).is_some()
 }
 
 fn value<'m>(message: &'m Message, name: &HeaderName) -> Option<&'m str> {
@@ -305,9 +343,7 @@ fn accepts_sdp(accept: &str) -> bool {
 pub fn asset_path(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     match path.rsplit_once('/') {
-        Some((parent, last)) if last == sdp::CONTROL || sdp::track_index(last).is_some() => {
-            parent.trim_end_matches('/')
-        }
+        Some((parent, last)) if is_control(last) => parent.trim_end_matches('/'),
         _ => path,
     }
 }
@@ -368,6 +404,30 @@ mod tests {
             let request = reader.next_request().unwrap().unwrap();
             assert_eq!(request.path, path);
             assert_eq!(request.url, format!("rtsp://h{escaped}"));
+        }
+    }
+
+    #[test]
+    fn a_query_asks_for_elementary_streams_wherever_clients_put_the_track() {
+        for (url, path, query, asks) in [
+            ("/a.ts", "/a.ts", None, false),
+            ("/a.ts?es", "/a.ts", Some("es"), true),
+            ("/a.ts?es/", "/a.ts", Some("es"), true),
+            ("/a.ts?es/track0", "/a.ts/track0", Some("es"), true),
+            ("/a.ts/?x=1&es/track12/", "/a.ts/track12", Some("x=1&es"), true),
+            ("/a.ts/track1?es", "/a.ts/track1", Some("es"), true),
+            ("/a.ts?yes", "/a.ts", Some("yes"), false),
+            ("/a.ts?es=x/../b", "/a.ts", Some("es=x/../b"), false),
+            ("/a.ts?x/stream", "/a.ts/stream", Some("x"), false),
+        ] {
+            let line = format!("SETUP rtsp://h{url} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
+            let mut reader = super::super::RequestReader::new(super::super::Limits::default());
+            reader.feed(line.as_bytes());
+            let request = reader.next_request().unwrap().unwrap();
+            assert_eq!(request.path, path, "{url}");
+            assert_eq!(request.query.as_deref(), query, "{url}");
+            assert_eq!(request.asks_elementary(), asks, "{url}");
+            assert_eq!(request.url, format!("rtsp://h{path}"));
         }
     }
 

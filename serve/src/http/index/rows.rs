@@ -12,6 +12,7 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 use serde_json::to_string_pretty;
 use wire::http::{escape_html, escape_path};
+use wire::rtsp::ELEMENTARY_QUERY;
 
 use super::text::{Authority, Text};
 use super::{Row, Totals};
@@ -196,7 +197,13 @@ fn push_json(text: &mut Text, row: &Row) {
             text.push_hole(Authority::Rtsp);
             let fields = json(summary.as_ref());
             let fields = fields.strip_prefix('{').expect("a struct is an object");
-            text.push(&format!("/{path}\",{fields}"));
+            text.push(&format!("/{path}\","));
+            if summary.may_have_elementary() {
+                text.push("\"elementary\":\"rtsp://");
+                text.push_hole(Authority::Rtsp);
+                text.push(&format!("/{path}?{ELEMENTARY_QUERY}\","));
+            }
+            text.push(fields);
         }
         (State::Refused(reason), _) => push_reason(text, reason),
         (State::Waiting, _) => push_reason(text, WAITING),
