@@ -13,6 +13,7 @@
 
 use std::sync::OnceLock;
 
+mod elementary;
 mod epub;
 mod frames;
 mod http;

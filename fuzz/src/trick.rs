@@ -30,6 +30,19 @@ pub(crate) fn check_tracks(presentation: &Presentation, file: &[u8]) {
     }
 }
 
+/// The same of elementary streams, whose pictures lie in the transport stream with this plan.
+pub(crate) fn check_elementary(presentation: &Presentation, plan: &PacketPlan, file: &[u8]) {
+    for scale in SCALES {
+        let Some(trick) = TrickPlan::of_tracks(presentation, PlayScale::nearest(scale)) else {
+            continue;
+        };
+        for chapter in 0..trick.presentation().chapters().min(CHAPTERS_MAX) {
+            let layout = trick.lay_out(Some(plan), chapter, file).expect("the file is as it was");
+            check_layout(&layout, false, file);
+        }
+    }
+}
+
 fn check(trick: &TrickPlan, plan: Option<&PacketPlan>, file: &[u8]) {
     let presentation = trick.presentation();
     let track = &presentation.tracks()[0];

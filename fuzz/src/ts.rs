@@ -8,7 +8,7 @@
 //!
 //! Checked: every cut of the bytes gives the same plan or refusal; the packets of the plan start
 //! with sync bytes; every byte of the file is accounted for; the promises of
-//! [`crate::plan::check`] and of [`crate::trick`].
+//! [`crate::plan::check`], of [`crate::elementary`] and of [`crate::trick`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
@@ -45,6 +45,10 @@ fn run(data: &[u8]) {
     };
     check_programmes(bytes);
     check_programmes(&units(choice, rest));
+    let timed = timed_units(choice, rest);
+    if let Ok(plan) = scan(&[&timed], timed.len(), IDENTITY) {
+        crate::elementary::check(&plan, &timed);
+    }
     let plan = scan(&[bytes], bytes.len(), IDENTITY);
     assert_eq!(plan, scan(&pieces(bytes, choice >> 2), bytes.len(), IDENTITY), "the cut matters");
     match plan {
@@ -53,6 +57,7 @@ fn run(data: &[u8]) {
             check_segments(bytes, u64::from(choice >> 4));
             crate::plan::check(&plan);
             crate::trick::check_stream(&plan, bytes);
+            crate::elementary::check(&plan, bytes);
         }
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
     }
@@ -112,6 +117,62 @@ fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
         stream.packet(pid, true, &[], &[&head[..], parts.next().unwrap_or_default()].concat());
         parts.for_each(|part| stream.packet(pid, false, &[], part));
     }
+    stream.bytes
+}
+
+/// Builds a stream with a clock and two elementary streams, whose PES packets have times. Each part
+/// of the bytes begins with flags and a time, and may be put behind a header of its coding.
+fn timed_units(choice: u8, bytes: &[u8]) -> Vec<u8> {
+    const TYPES: [u8; 6] = [0x1b, 0x24, 0x0f, 0x03, 0x81, 0x87];
+    let kinds = [choice, choice >> 4].map(|at| TYPES[usize::from(at & 15) % TYPES.len()]);
+    let mut stream = StreamBuilder { bytes: Vec::new(), arrival_bytes: 0 };
+    stream.section(0, &[0x00], &[0, 1, 0xe1, 0]);
+    stream.section(0x100, &[0x02], &map(3, 0, kinds[0], kinds[1]));
+    stream.packet(0x203, false, &[0x10, 0, 0, 0, 0, 0x7e, 0], &[]);
+    let mut counters = [0_u8; 2];
+    for part in bytes.chunks(48).take(96) {
+        let [flags, high, low, code, body @ ..] = part else { break };
+        let which = usize::from(flags & 1);
+        let mut unit = Vec::new();
+        let is_start = flags & 2 != 0;
+        if is_start {
+            let time = u64::from(u16::from_be_bytes([*high, *low])) << (flags >> 6 << 3);
+            let bits = |shift: u32| (time >> shift) as u8;
+            unit.extend([0, 0, 1, 0xe0, *high, *low, 0x80 | flags & 0x10, 0x80, 5]);
+            unit.extend([
+                0x21 | bits(29) & 0x0e,
+                bits(22),
+                bits(14) | 1,
+                bits(7),
+                bits(0) << 1 | 1,
+            ]);
+        }
+        if flags & 4 != 0 {
+            let size = body.len() + 7;
+            match kinds[which] {
+                0x1b | 0x24 => unit.extend([0, 0, 0, 1, *code]),
+                0x0f => unit.extend([
+                    0xff,
+                    0xf1,
+                    0x50,
+                    0x80 | (size >> 11) as u8,
+                    (size >> 3) as u8,
+                    (size << 5) as u8 | 0x1f,
+                    0xfc,
+                ]),
+                0x03 => unit.extend([0xff, 0xfb, 0x10 | code & 0x0c, 0]),
+                _ => unit.extend([0x0b, 0x77, code & 0xc0, 23, 0x3f, 0x80 | code & 0x1f]),
+            }
+        }
+        unit.extend(body);
+        // Stuffing is before the payload: frames follow each other.
+        let stuffing = vec![0; TS_PACKET_BYTES - 5 - unit.len()];
+        stream.packet(0x200 + which as u16, is_start, &stuffing, &unit);
+        let control = stream.bytes.len() - TS_PACKET_BYTES + 3;
+        counters[which] = counters[which].wrapping_add(1 + (flags >> 3 & 1));
+        stream.bytes[control] |= counters[which] & 15 | if flags & 0x20 != 0 { 0x80 } else { 0 };
+    }
+    stream.packet(0x203, false, &[0x10, 0, 1, 0x5f, 0x90, 0x7e, 0], &[]);
     stream.bytes
 }
 
