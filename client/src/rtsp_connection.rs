@@ -22,7 +22,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use wire::rtsp::client::{Client, DescribeReply, DescribedSession, Reply, ReplyReader};
+use wire::rtsp::client::{Client, DescribedSession, Reply, ReplyReader};
 use wire::rtsp::{ChannelPair, Fault, Limits};
 
 use super::channel_rtcp::ChannelRtcp;
@@ -182,18 +182,6 @@ impl RtspConnection {
         let task = tokio::spawn(reader.run(ended.clone()));
         self.inbound = Inbound::Task(ReaderTask { replies, ended, task });
         (channels, unexpected)
-    }
-
-    /// Asks for the description.
-    pub(super) async fn describe(&mut self) -> Result<DescribeReply, Error> {
-        let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
-        self.client.described(&reply).map_err(|malformed| match malformed.fault {
-            Fault::NoTransportStream { offered } => {
-                let (peer, offered) = (self.peer.clone(), names_of(&offered));
-                Error::NoTransportStream { peer, offered }
-            }
-            _ => self.fault("DESCRIBE", malformed),
-        })
     }
 
     /// Asks for the description of a presentation.
