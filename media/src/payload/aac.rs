@@ -6,7 +6,8 @@
 //! Sources: RFC 3640 §3.2 (payload), §3.3.6 (AAC-hbr).
 //! Does not interleave.
 
-use super::layout::{Fragments, LayoutWriter, PAYLOAD_BYTES_MAX};
+use super::fragments::Fragments;
+use super::layout::{LayoutWriter, PAYLOAD_BYTES_MAX};
 use super::{TimedSample, shared};
 
 /// Lays out the packets of a chapter's samples.

@@ -15,6 +15,8 @@ use std::ops::Range;
 
 use wire::rtp;
 
+use super::fragments::Fragments;
+
 /// Largest RTP packet, header included: it passes an Ethernet of 1500 bytes with IPv6, and most
 /// tunnels.
 pub const PACKET_BYTES_MAX: usize = 1400;
@@ -42,24 +44,6 @@ const KNOWN_ROWS: usize = 512;
 /// The longest time over which the packets of one unit are spread: that of a picture at 25 a
 /// second. Those of a picture that is shown for long must not arrive as late as it ends.
 const SPREAD_TICKS_MAX: u64 = crate::TICKS_PER_SECOND / 25;
-
-/// Where the fragments of a row differ: in their header bytes, by position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fragments {
-    /// Header bytes are the same in every packet.
-    Alike,
-    /// FU header of H.264 and H.265 in the last header byte: bit 7 in the first fragment, bit 6 in
-    /// the last.
-    StartEnd,
-    /// Aggregation header of AV1 in the first header byte: bit 6 (Y) in all but the last fragment.
-    /// The first, which has the unit's header, is a row of its own.
-    Av1,
-    /// Fragment offset of MPEG audio in the last two header bytes.
-    Offset,
-    /// AC-3: frame type in the two low bits of the first header byte: 2 in the first fragment,
-    /// which is less than 5/8 of the frame because all are of one size, and 3 in the others.
-    Ac3,
-}
 
 /// A range of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -392,26 +376,6 @@ impl Layout {
         let skipped = index * u32::from(row.packet_file_bytes);
         let carried = (row.file_bytes - skipped).min(u32::from(row.packet_file_bytes));
         rtp::HEADER_BYTES as u32 + u32::from(row.head_bytes) + carried
-    }
-}
-
-impl Fragments {
-    /// Sets what differs in the header bytes of one fragment, behind `skipped` bytes of its row.
-    fn mark(self, head: &mut [u8], (is_first, is_last): (bool, bool), skipped: u32) {
-        match self {
-            Fragments::Alike => {}
-            Fragments::StartEnd => {
-                let fu = head.last_mut().expect("checked when written");
-                *fu |= u8::from(is_first) << 7 | u8::from(is_last) << 6;
-            }
-            Fragments::Av1 => head[0] |= u8::from(!is_last) << 6,
-            Fragments::Offset => {
-                let offset = (skipped as u16).to_be_bytes();
-                let at = head.len() - 2;
-                head[at..].copy_from_slice(&offset);
-            }
-            Fragments::Ac3 => head[0] = head[0] & !3 | if is_first { 2 } else { 3 },
-        }
     }
 }
 

@@ -12,6 +12,7 @@
 mod aac;
 pub(crate) mod av1;
 mod formats;
+mod fragments;
 pub mod layout;
 mod nal;
 mod sound;
@@ -24,9 +25,10 @@ use wire::mp2t;
 use wire::sdp::RtpFormat;
 
 pub use formats::{PAYLOAD_FORMATS, PayloadFormat};
+pub use fragments::Fragments;
 pub use layout::{
-    FilePiece, Fragments, Layout, LayoutWriter, PACKET_BYTES_MAX, PAYLOAD_BYTES_MAX, PacketRow,
-    RtpValues, UnitTimes,
+    FilePiece, Layout, LayoutWriter, PACKET_BYTES_MAX, PAYLOAD_BYTES_MAX, PacketRow, RtpValues,
+    UnitTimes,
 };
 
 use crate::TICKS_PER_SECOND;

@@ -12,7 +12,8 @@
 
 use std::io;
 
-use super::layout::{FilePiece, Fragments, LayoutWriter, PAYLOAD_BYTES_MAX, PIECES_MAX};
+use super::fragments::Fragments;
+use super::layout::{FilePiece, LayoutWriter, PAYLOAD_BYTES_MAX, PIECES_MAX};
 use crate::read_at::ReadAt;
 use crate::tracks::{H264Config, H265Config, MediaSample};
 

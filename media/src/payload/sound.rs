@@ -8,7 +8,8 @@
 //! (Opus: one frame a packet, no header).
 //! Does not look into frames.
 
-use super::layout::{FilePiece, Fragments, LayoutWriter, PAYLOAD_BYTES_MAX};
+use super::fragments::Fragments;
+use super::layout::{FilePiece, LayoutWriter, PAYLOAD_BYTES_MAX};
 use super::{TimedSample, shared};
 
 /// A format of whole frames.
