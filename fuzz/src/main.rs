@@ -13,6 +13,7 @@
 
 use std::sync::OnceLock;
 
+mod depayload;
 mod elementary;
 mod epub;
 mod frames;
@@ -50,6 +51,7 @@ static TARGETS: &[FuzzTarget] = &[
     mp4::TARGET,
     mkv::TARGET,
     frames::TARGET,
+    depayload::TARGET,
     payload::TARGET,
     splice::TARGET,
     plan::TARGET,
