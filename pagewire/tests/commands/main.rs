@@ -61,6 +61,17 @@ const BEFORE: &[(&str, &str, &str)] =
 /// The camera of the documents, at the usual port of RTSP.
 const CAMERA: &str = "pagewire serve camera --rtsp 127.0.0.2:554 --http 127.0.0.2:80";
 
+/// The description that an encoder wrote into `encoder.sdp`: one track of Opus.
+const DESCRIPTION: &str = "v=0
+o=- 0 0 IN IP4 127.0.0.1
+s=encoder
+c=IN IP4 127.0.0.1
+t=0 0
+m=audio 5008 RTP/AVP 97
+a=rtpmap:97 opus/48000/2
+";
+const SOUND_PORT: u16 = 5008;
+
 /// `HOST` and `camera` are names in here, `eth1` is a device, 10.0.0.7 sends.
 const NETWORK: &str = "mount -t tmpfs none /mnt
     printf '127.0.0.1 localhost HOST\\n127.0.0.2 camera\\n' > /mnt/hosts
@@ -104,6 +115,7 @@ fn desk() -> TempDir {
     ] {
         fs::write(at(name), bytes).expect("room for a file");
     }
+    fs::write(at("encoder.sdp"), DESCRIPTION).expect("room for a file");
     let channel = "[channel.news]\nplaylist = [\"film.ts\"]\n";
     fs::write(at("pagewire.toml"), channel).expect("room for a file");
     symlink(root().join("docs"), at("docs")).expect("its place is free");
@@ -126,6 +138,20 @@ fn send() {
         let mut sender = Sender::to(to.parse().unwrap(), from.parse().unwrap());
         sender.rtp = Sender::rtp(1, 5, 0).rtp;
         sender.send_all(&clip);
+    }
+}
+
+/// Sends a second of the sound that [`DESCRIPTION`] describes.
+fn send_sound() {
+    let sender = Sender::bare(SOUND_PORT);
+    for number in 0..50_u16 {
+        let mut packet = vec![0x80, 97];
+        packet.extend(number.to_be_bytes());
+        packet.extend((u32::from(number) * 960).to_be_bytes());
+        packet.extend(7_u32.to_be_bytes());
+        // One frame of 20 ms (RFC 6716 §3.1: the configuration is 31, stereo).
+        packet.extend([0xfc; 100]);
+        sender.send_raw(&packet);
     }
 }
 
@@ -167,6 +193,9 @@ fn follow(document: &str) {
                 let printed = shell.start(&one.command, RECORDING);
                 if one.command.contains("udp:") {
                     send();
+                }
+                if one.command.contains("--sdp") {
+                    send_sound();
                 }
                 printed
             }
