@@ -23,6 +23,13 @@ pub(super) struct ChosenStream {
     pub(super) depayloader: Option<Depayloader>,
 }
 
+impl ChosenStream {
+    /// True for pictures in packets of their own.
+    pub(super) fn has_pictures(&self) -> bool {
+        self.depayloader.is_some() && self.offer.media == "video"
+    }
+}
+
 /// The streams that were chosen, and why others were not.
 pub(super) struct StreamChoice {
     /// One transport stream, or tracks.

@@ -12,7 +12,7 @@ use std::fmt;
 
 use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, Transport};
 
-use crate::experiments::{pacing, peers};
+use crate::experiments::{pacing, peers, tracks};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
@@ -139,6 +139,19 @@ pub(crate) static SESSIONS: Explanation = Explanation {
         "pagewire lab sessions --transport udp,tcp --cores 1",
     ],
     options: &["transport", "sessions", "seconds", "cores"],
+};
+
+pub(crate) static TRACKS: Explanation = Explanation {
+    measures: "the installed server on one core with N sessions of an MP4 file of 5 Mb/s (H.264, \
+               with AAC and without), beside as many of a transport stream by wire image, and \
+               beside the same packets one a call: CPU cost, packets a call, lateness, memory",
+    members: || tracks::member_names().join(", "),
+    sinks: "ifb-software for most sessions, veth for the verified ones",
+    units: "CPU cost: s/GB, and of that of another case in the same round; late: ms; memory: KiB a \
+            session",
+    duration: "some 15 seconds a case and round: five minutes in full",
+    example: &["pagewire lab tracks --sessions 200 --rounds 3"],
+    options: &["member", "sessions", "seconds", "rounds"],
 };
 
 pub(crate) static PACING: Explanation = Explanation {

@@ -52,9 +52,10 @@ pub(crate) struct Options {
     /// packets of the others. 0 for none [default: about 40 sessions in all, or of each group].
     #[arg(long, value_name = "N")]
     sample: Option<u32>,
-    /// Allowed lateness of a packet; 999 in 1000 must not be later.
-    #[arg(long, value_name = "MS", default_value_t = 25)]
-    within: u32,
+    /// Allowed lateness of a packet; 999 in 1000 must not be later [default: 25; 65 where pictures
+    /// have packets of their own, which are sent over a picture's time].
+    #[arg(long, value_name = "MS")]
+    within: Option<u32>,
     /// An address of this machine to connect from and to receive at.
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
@@ -115,7 +116,7 @@ async fn play(
     wanted.scenario = scenario;
     wanted.ramp = options.ramp;
     wanted.sample = options.sample;
-    wanted.within = Duration::from_millis(options.within.into());
+    wanted.within = options.within.map(|ms| Duration::from_millis(ms.into()));
     wanted.source = options.source;
     wanted.file = options.file;
     let stop = crate::serve::stop_signal().map_err(|source| Error::Host {

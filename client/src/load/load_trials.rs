@@ -28,7 +28,7 @@ async fn play_by(
     options.ramp = Some(Duration::ZERO);
     options.sample = Some(sample);
     // Nothing here is about time.
-    options.within = Duration::from_secs(10);
+    options.within = Some(Duration::from_secs(10));
     load(options, |_| {}).await.unwrap()
 }
 

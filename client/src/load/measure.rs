@@ -128,7 +128,7 @@ impl MeasuredLoad {
         };
         let played = ends.iter().filter(|end| end.is_played).count() as u32;
         let sums = match groups {
-            Some(groups) => OutcomeSums::of_groups(groups, options.within),
+            Some(groups) => OutcomeSums::of_groups(groups, options.within()),
             None => self.sums(options, ends),
         };
         evidence.failed = sums.failed.first();
@@ -147,7 +147,7 @@ impl MeasuredLoad {
             interrupted,
             seconds: self.seconds(),
             ramp_seconds: options.ramp().as_secs_f64(),
-            verified: sums.verified.figures(options.within),
+            verified: sums.verified.figures(options.within()),
             counted: sums.counted,
             groups: sums.groups,
             client,

@@ -69,6 +69,7 @@ use self::sampled_stats::{ExpectedStream, Window};
 use self::scenario_session::{RunningScenario, scenario_session};
 use self::session_streams::LoadStreams;
 use super::chosen_stream::{ChosenStream, choose_streams};
+use super::lateness::LATE;
 use super::play::Stop;
 use super::rtsp_client;
 use super::transport::StreamTransport;
@@ -101,8 +102,9 @@ pub struct Load {
     /// Every n-th session is verified, none for 0; without, about 40 in all. With none, the packets
     /// may as well be discarded on their way: their absence is reported, and is no loss.
     pub sample: Option<u32>,
-    /// Allowed lateness of a packet against the earliest of its session, each against its due time.
-    pub within: Duration,
+    /// Allowed lateness of a packet against the earliest of its stream, each against its due time;
+    /// without, 25 ms, and [`PICTURE_SPREAD`] more for pictures in packets of their own.
+    pub within: Option<Duration>,
     /// An address of this machine to connect from and to receive at.
     pub source: Option<IpAddr>,
     /// The asset: payloads of verified sessions are compared with it. Transport streams of 188-byte
@@ -116,7 +118,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load of the asset at `url`, for ten seconds, with a bound of 25 ms.
+    /// A load of the asset at `url`, for ten seconds.
     pub fn new(url: impl Into<String>, sessions: u32) -> Load {
         Load {
             url: url.into(),
@@ -125,12 +127,17 @@ impl Load {
             length: Duration::from_secs(10),
             ramp: None,
             sample: None,
-            within: super::lateness::LATE,
+            within: None,
             source: None,
             file: None,
             scenario: None,
             stop: None,
         }
+    }
+
+    /// Returns the allowed lateness, before the description for a transport stream.
+    fn within(&self) -> Duration {
+        self.within.unwrap_or(LATE)
     }
 
     fn ramp(&self) -> Duration {
@@ -238,6 +245,9 @@ pub async fn load(
     };
     let one_kind = || vec![(options.sessions, options.transport)];
     let loads = scenario.as_ref().map_or_else(one_kind, RunningScenario::loads);
+    if described.streams.iter().any(ChosenStream::has_pictures) {
+        options.within.get_or_insert(LATE + PICTURE_SPREAD);
+    }
     let streams = load_streams(&options, described.streams, file)?;
     descriptors::raise_limit(&loads, streams.urls.len())?;
     let window = Arc::new(Window::default());
@@ -468,7 +478,7 @@ fn load_streams(
             payload_type: offer.payload_type,
             clock_rate_hz: offer.clock_rate_hz,
             sequence: None,
-            within: options.within,
+            within: options.within(),
             file: file.clone(),
             track: depayloader.map(|_| Arc::new(offer)),
         });
@@ -529,6 +539,10 @@ fn check(options: &Load) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// A long picture is sent over the time for which it is shown, not at once: at 25 pictures a second
+/// its last packet is due so much later than its first, by the same timestamp.
+pub const PICTURE_SPREAD: Duration = Duration::from_millis(40);
 
 /// Each needs a pair of ports.
 const SESSIONS_MAX: u32 = 32_000;

@@ -37,7 +37,7 @@ async fn run(
     options.transport = transport;
     options.ramp = Some(Duration::ZERO);
     // Nothing here is about time.
-    options.within = Duration::from_secs(10);
+    options.within = Some(Duration::from_secs(10));
     options.scenario = Some(scenario(groups));
     let outcome = load(options, |_| {}).await.unwrap();
     (outcome, fake)
@@ -124,7 +124,7 @@ async fn comes_and_goes(behaviour: &str, sample: u32) {
     let mut options = Load::new(fake.url.as_str(), 1);
     options.length = Duration::from_millis(2500);
     options.sample = Some(sample);
-    options.within = Duration::from_secs(10);
+    options.within = Some(Duration::from_secs(10));
     let (stay_s, away_s) = (Some((0.3, 0.6)), Some((0.1, 0.2)));
     options.scenario = Some(scenario(vec![GroupDraft { stay_s, away_s, ..group(behaviour) }]));
     let outcome = load(options, |_| {}).await.unwrap();

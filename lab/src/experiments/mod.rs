@@ -17,6 +17,7 @@ mod receive;
 mod recording;
 mod seal;
 mod sessions;
+pub(crate) mod tracks;
 
 use crate::explain::{self, Explanation};
 use measure::Error;
@@ -58,6 +59,13 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: sessions::run,
         explanation: &explain::SESSIONS,
+    },
+    Experiment {
+        name: "tracks",
+        summary: "paced sessions of MP4 beside those of a transport stream: CPU cost, lateness",
+        sends: true,
+        run: tracks::run,
+        explanation: &explain::TRACKS,
     },
     Experiment {
         name: "pacing",

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use self::smoothness::{Burst, INTERVAL, bursts, delay_factors, gaps, quantile};
 use self::watch::{Watch, Watched};
 use crate::experiments::sessions::load::{Asked, Load};
-use crate::experiments::sessions::server::{ASSET, Server};
+use crate::experiments::sessions::server::{STREAM, Server};
 use measure::Error;
 use measure::meter::{Cores, Meter};
 use measure::network::{Network, Sink};
@@ -46,9 +46,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let sessions = options.sessions.first().copied().unwrap_or(usual).clamp(1, SESSIONS_MAX);
     let rounds = options.rounds.unwrap_or(if quick { 2 } else { ROUNDS }).max(1);
     let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
-    std::fs::create_dir(folder.path().join("served")).map_err(Error::host("a folder"))?;
+    std::fs::create_dir(folder.path().join(STREAM.folder)).map_err(Error::host("a folder"))?;
     let asset_s = seconds + START_S + (sessions as f64 * RAMP_S).ceil() as u64;
-    asset::write(&folder.path().join("served").join(ASSET), BITS_PER_SECOND, asset_s)
+    asset::write(&STREAM.file(folder.path()), BITS_PER_SECOND, asset_s)
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
     let watched = sessions.min(WATCHED);
     let bench = Bench::new(folder, (sessions, watched), seconds)?;
@@ -193,7 +193,7 @@ impl Bench {
         let (for_server, for_clients) = self.cores.split(1);
         let burst = burst_ms.to_string();
         let more = ["--pacing", pacing, "--burst", &burst, "--session-timeout", "600"];
-        let server = Server::start(self.folder.path(), &for_server, (RTP_PORT, &more))?;
+        let server = Server::start(self.folder.path(), &STREAM, &for_server, (RTP_PORT, &more))?;
         server.await_plan()?;
         Ok((server, for_clients))
     }

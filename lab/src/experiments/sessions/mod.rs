@@ -24,7 +24,7 @@ mod ways;
 use std::time::{Duration, Instant};
 
 use self::load::{Asked, Load};
-use self::server::{ASSET, Facts, Server};
+use self::server::{Facts, STREAM, Server};
 use self::ways::Way;
 use measure::Error;
 use measure::meter::{Cores, Meter};
@@ -40,8 +40,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let seconds = options.seconds.unwrap_or(if options.quick { 4 } else { 10 }).max(2);
     let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
     let asset_s = seconds + 20 + (SESSIONS_MAX as f64 * RAMP_S).ceil() as u64;
-    std::fs::create_dir(folder.path().join("served")).map_err(Error::host("a folder"))?;
-    asset::write(&folder.path().join("served").join(ASSET), BITS_PER_SECOND, asset_s)
+    std::fs::create_dir(folder.path().join(STREAM.folder)).map_err(Error::host("a folder"))?;
+    asset::write(&STREAM.file(folder.path()), BITS_PER_SECOND, asset_s)
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
     let (mut network, cores) = (Network::new()?, Cores::allowed());
     network.split(RTP_PORT, cores.count())?;
@@ -182,7 +182,7 @@ impl Bench {
             self.network.join_received(way.gro)?;
         }
         let (for_server, for_clients) = self.cores.split(cores);
-        let server = Server::start(self.folder.path(), &for_server, (RTP_PORT, &[]))?;
+        let server = Server::start(self.folder.path(), &STREAM, &for_server, (RTP_PORT, &[]))?;
         server.await_plan()?;
         let idle = server.facts()?;
         let idle_kernel = self.idle_kernel_share();

@@ -21,6 +21,24 @@ pub(crate) struct Server {
     rtsp: String,
     http: String,
     images: PathBuf,
+    asset: &'static str,
+}
+
+/// A folder with one file, and the path by which it is streamed.
+pub(crate) struct Served {
+    /// Name of the folder below that of the experiment.
+    pub(crate) folder: &'static str,
+    /// Name of the file in it.
+    pub(crate) asset: &'static str,
+    /// As `--path` of `serve` has it.
+    pub(crate) path: &'static str,
+}
+
+impl Served {
+    /// Returns the path of the file.
+    pub(crate) fn file(&self, folder: &Path) -> PathBuf {
+        folder.join(self.folder).join(self.asset)
+    }
 }
 
 /// Figures of the index at one moment.
@@ -39,9 +57,10 @@ pub(crate) struct Facts {
 }
 
 impl Server {
-    /// Serves `folder`/served on these cores, one pacer on each, with `more` options.
+    /// Serves a folder below `folder` on these cores, one pacer on each, with `more` options.
     pub(crate) fn start(
         folder: &Path,
+        served: &Served,
         cores: &Cores,
         (rtp_port, more): (u16, &[&str]),
     ) -> Result<Server, Error> {
@@ -49,19 +68,20 @@ impl Server {
         let cache = folder.join("cache");
         let any = format!("{}:0", Network::NEAR);
         let mut command = Command::new(program);
-        command.args(["serve", "--rtsp", &any, "--http", &any, "--path", "wire_sendfile"]);
+        command.args(["serve", "--rtsp", &any, "--http", &any, "--path", served.path]);
         command.args(["--rtp-port", &rtp_port.to_string()]);
         command.args(["--pacers", &cores.count().to_string()]);
         command.args(more);
         // All sessions come from two addresses.
         command.args(["--exempt-from-limits", "0.0.0.0/0"]);
-        command.arg("--cache").arg(&cache).arg(folder.join("served"));
+        command.arg("--cache").arg(&cache).arg(folder.join(served.folder));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = cores.start(&mut command).map_err(Error::host("starting the server"))?;
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let (rtsp, http) = (String::new(), String::new());
         // From here on Drop stops the server, also after an error.
-        let mut server = Server { child, stdout, rtsp, http, images: cache.join("images") };
+        let mut server =
+            Server { child, stdout, rtsp, http, images: cache.join("images"), asset: served.asset };
         let mut line = String::new();
         server.stdout.read_line(&mut line).map_err(Error::host("the server's ready line"))?;
         let address = |scheme: &str| {
@@ -76,7 +96,7 @@ impl Server {
     }
 
     pub(crate) fn stream_url(&self) -> String {
-        format!("rtsp://{}/{}", self.rtsp, ASSET)
+        format!("rtsp://{}/{}", self.rtsp, self.asset)
     }
 
     pub(crate) fn await_plan(&self) -> Result<(), Error> {
@@ -156,7 +176,8 @@ impl Drop for Server {
     }
 }
 
-/// Name of the served asset.
-pub(crate) const ASSET: &str = "asset.ts";
+/// A transport stream by wire image.
+pub(crate) const STREAM: Served =
+    Served { folder: "served", asset: "asset.ts", path: "wire_sendfile" };
 const PLAN_WAIT: Duration = Duration::from_secs(30);
 const STOP_WAIT: Duration = Duration::from_secs(5);
