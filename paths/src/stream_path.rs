@@ -134,7 +134,11 @@ pub(crate) fn send_runs(
             None => batch.packets,
         };
         let together = matches!(per_call, PacketsPerCall::Run | PacketsPerCall::BatchInRuns);
-        let fit = to.ready(batch.segment_bytes, together, stats)?;
+        let fit = match batch.packets {
+            // Between runs of a track: the socket keeps their size.
+            1 if together => to.ready_one(batch.segment_bytes, stats).map(|()| 1)?,
+            _ => to.ready(batch.segment_bytes, together, stats)?,
+        };
         let whole = matches!(per_call, PacketsPerCall::Batch | PacketsPerCall::BatchInRuns);
         let packets = if whole { end - taken } else { fit.min(end - taken) };
         let run = SegmentRun { first: taken, packets };

@@ -458,7 +458,9 @@ impl LayoutWriter {
     }
 
     /// Adds the fragments of `piece`: each has `head` (with what [`Fragments`] says) behind the RTP
-    /// header. As few as can be, of equal size, the last shorter by less than their number.
+    /// header. All are as long as a packet may be, but the last: so long rows of a track have
+    /// packets of one size, and a socket is told the size for segmentation once and not for every
+    /// picture.
     ///
     /// Returns true if they were added.
     pub fn fragments(
@@ -481,8 +483,7 @@ impl LayoutWriter {
             self.fault();
             return false;
         }
-        let packets = piece.bytes.div_ceil(room);
-        let each = piece.bytes.div_ceil(packets) as u16;
+        let each = piece.bytes.min(room) as u16;
         self.row(head, &[piece], (piece.bytes, each), fragments, is_marked)
     }
 

@@ -4,8 +4,9 @@
 //! The length before each NAL unit is read from the file, with the unit's header: one read of a few
 //! bytes a unit, about half a microsecond from the page cache. Small units that follow each other
 //! share a packet; the low 16 bits of a length of four bytes are the size that an aggregate needs,
-//! so a range of the file holds size and unit. A large unit is a row of fragments of equal size.
-//! Parameter sets of the configuration go before each random-access point that has none of its own.
+//! so a range of the file holds size and unit. A large unit is a row of full fragments, the last
+//! shorter. Parameter sets of the configuration go before each random-access point that has none of
+//! its own.
 //!
 //! Sources: RFC 6184 §5.6 (single), §5.7.1 (STAP-A), §5.8 (FU-A); RFC 7798 §4.4.1 to §4.4.3.
 //! Does not interleave (packetization-mode 2, DONL).

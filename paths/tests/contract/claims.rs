@@ -64,6 +64,30 @@ fn streams_cost_the_calls_and_copies_they_claim() {
     }
 }
 
+/// A track has single packets of all lengths between its runs. The socket is told the size of runs
+/// once: neither a shorter packet nor the run behind it costs a call more than it claims.
+#[test]
+fn a_shorter_packet_between_runs_costs_no_call_of_its_own() {
+    let shape = Shape { last_bytes: 700, ..Shape::full(41) };
+    let asset = Asset::new(shape);
+    let (run, single) = (0..40, 40..41);
+    let pieces = [asset.pieces(run.clone()), asset.pieces(single.clone())];
+    for (spec, feed, mut path) in stream_paths() {
+        let SystemCalls::PerRun(claimed) = spec.system_calls else { continue };
+        let peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut first = SendStats::default();
+        let batch = asset.batch(feed, run.clone(), &pieces[0]);
+        path.send(&batch, &mut to, &mut first).unwrap();
+        for (packets, pieces) in [(&single, &pieces[1]), (&run, &pieces[0])] {
+            let mut stats = SendStats::default();
+            let batch = asset.batch(feed, packets.clone(), pieces);
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(packets.len() as u32), "{spec}");
+            assert_eq!(stats.calls, u64::from(claimed), "{spec}: {packets:?}");
+        }
+    }
+}
+
 /// At full length the claim has no slack: both bounds above are the same number.
 #[test]
 fn the_claimed_number_of_calls_is_one_number() {
