@@ -93,6 +93,24 @@ const SECTIONS: &[Section] = &[
         }],
     },
     Section {
+        experiment: "tracks",
+        tables: &[Table {
+            title: "The running server on one core with sessions of MP4 (H.264 of 5 Mb/s), beside \
+                    those of a transport stream by wire image (`ts`), into `ifb-software`",
+            metrics: &[
+                "CPU cost",
+                "CPU cost, of ts",
+                "CPU cost, of mp4_one_by_one",
+                "packets a call",
+                "memory a session",
+            ],
+            only: &[],
+            members: &[],
+            lines: &[],
+            columns: "metric",
+        }],
+    },
+    Section {
         experiment: "pacing",
         tables: &[Table {
             title: "Streams of 5 Mb/s from the running server by pacer (`txtime`: packets that \

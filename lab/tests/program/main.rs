@@ -16,6 +16,7 @@ mod peers;
 mod receive;
 mod seal;
 mod stalls;
+mod tracks;
 
 use std::fs;
 use std::io::Read;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{PROGRAM, folder, has_network, lab, read, said};
 
 /// True where the server's program is built too; else prints the skip.
-fn has_server() -> bool {
+pub(crate) fn has_server() -> bool {
     let built = Path::new(PROGRAM).with_file_name("pagewire").exists();
     if !built {
         eprintln!("skip: no pagewire beside {PROGRAM}; cargo build --package pagewire");

@@ -304,7 +304,7 @@ const REFERENCE: &str = "ts";
 /// The packets of `mp4`, one a call.
 const ONE_BY_ONE: &str = "mp4_one_by_one";
 const BITS_PER_SECOND: u64 = 5_000_000;
-const SESSIONS: usize = 200;
+const SESSIONS: usize = 500;
 const QUICK_SESSIONS: usize = 20;
 const SESSIONS_MAX: usize = 5000;
 /// One session of this many is verified.
