@@ -241,22 +241,29 @@ impl Layout {
         rtp::HEADER_BYTES + usize::from(self.rows[self.row_index(packet)].head_bytes)
     }
 
-    /// Writes the headers of `packet` behind `heads`: RTP's and those of the payload format. Panics
-    /// past the end.
+    /// Writes the headers of `packets`, all of one row, behind `heads`: RTP's and those of the
+    /// payload format. Panics past the end of the row.
+    pub fn write_heads(&self, packets: Range<u32>, values: &RtpValues, heads: &mut Vec<u8>) {
+        let at = self.row_index(packets.start);
+        let (row, end) = (&self.rows[at], self.row_end(at));
+        assert!(packets.end <= end, "{packets:?} of a row that ends with {end}");
+        let timestamp = values.timestamp.wrapping_add(self.units[row.unit as usize].timestamp);
+        for packet in packets {
+            let header = rtp::Header {
+                marker: packet + 1 == end && row.is_marked,
+                payload_type: values.payload_type,
+                sequence: values.sequence.wrapping_add(packet as u16),
+                timestamp,
+                ssrc: values.ssrc,
+            };
+            heads.extend_from_slice(&header.write());
+            self.write_own_head(at, packet - row.first_packet, heads);
+        }
+    }
+
+    /// Writes the headers of one packet; see [`Layout::write_heads`].
     pub fn write_head(&self, packet: u32, values: &RtpValues, heads: &mut Vec<u8>) {
-        let at = self.row_index(packet);
-        let row = &self.rows[at];
-        let index = packet - row.first_packet;
-        let is_last = packet + 1 == self.row_end(at);
-        let header = rtp::Header {
-            marker: is_last && row.is_marked,
-            payload_type: values.payload_type,
-            sequence: values.sequence.wrapping_add(packet as u16),
-            timestamp: values.timestamp.wrapping_add(self.units[row.unit as usize].timestamp),
-            ssrc: values.ssrc,
-        };
-        heads.extend_from_slice(&header.write());
-        self.write_own_head(at, index, heads);
+        self.write_heads(packet..packet + 1, values, heads);
     }
 
     /// Writes the header bytes of packet `index` of a row that lie behind RTP's.

@@ -67,14 +67,17 @@ impl Gather {
         let count = packets.end - packets.start;
         let packet_bytes = layout.row(packets.start, count).packet_bytes;
         let mut frame_header = 0;
-        for packet in packets.clone() {
-            if let Some(channel) = channel {
-                let bytes = layout.wire_offset(packet + 1) - layout.wire_offset(packet);
-                let bytes = u16::try_from(bytes).expect("a packet fits a datagram");
-                self.heads.extend_from_slice(&interleaved_header(channel, bytes));
+        match channel {
+            None => layout.write_heads(packets.clone(), values, &mut self.heads),
+            Some(channel) => {
+                for packet in packets.clone() {
+                    let bytes = layout.wire_offset(packet + 1) - layout.wire_offset(packet);
+                    let bytes = u16::try_from(bytes).expect("a packet fits a datagram");
+                    self.heads.extend_from_slice(&interleaved_header(channel, bytes));
+                    layout.write_head(packet, values, &mut self.heads);
+                }
                 frame_header = INTERLEAVED_HEADER_BYTES as u32;
             }
-            layout.write_head(packet, values, &mut self.heads);
         }
         let pieces = &mut self.pieces;
         layout.write_pieces(packets, |piece| {
