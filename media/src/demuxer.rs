@@ -7,6 +7,7 @@ use crate::mp4::{Mp4Demuxer, is_mp4};
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::{Container, Presentation};
+use crate::wav::{WavDemuxer, is_wav};
 use crate::{DemuxError, Refusal};
 
 /// A demuxer: reads where a file's samples lie, some at a time.
@@ -19,6 +20,8 @@ pub enum Demuxer {
     Mkv(Box<MkvDemuxer>),
     /// Of frames of sound one behind the other.
     Frames(Box<FrameDemuxer>),
+    /// Of RIFF/WAVE, RF64 and BW64.
+    Wav(Box<WavDemuxer>),
 }
 
 impl Demuxer {
@@ -30,6 +33,7 @@ impl Demuxer {
         match beginning {
             _ if is_mp4(beginning) => Some(Demuxer::Mp4(Box::new(Mp4Demuxer::new(file_bytes)))),
             _ if is_mkv(beginning) => Some(Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes)))),
+            _ if is_wav(beginning) => Some(Demuxer::Wav(Box::new(WavDemuxer::new(file_bytes)))),
             _ => FrameDemuxer::of(beginning, file_bytes)
                 .map(|demuxer| Demuxer::Frames(Box::new(demuxer))),
         }
@@ -41,6 +45,7 @@ impl Demuxer {
             Demuxer::Mp4(_) => Container::Mp4,
             Demuxer::Mkv(_) => Container::Matroska,
             Demuxer::Frames(demuxer) => demuxer.container(),
+            Demuxer::Wav(_) => Container::Wav,
         };
         container.name()
     }
@@ -58,6 +63,7 @@ impl Demuxer {
             Demuxer::Mp4(demuxer) => demuxer.advance(file, samples),
             Demuxer::Mkv(demuxer) => demuxer.advance(file, samples),
             Demuxer::Frames(demuxer) => demuxer.advance(file, samples),
+            Demuxer::Wav(demuxer) => demuxer.advance(file, samples),
         }
     }
 
@@ -70,6 +76,7 @@ impl Demuxer {
             Demuxer::Mp4(demuxer) => demuxer.finish(identity),
             Demuxer::Mkv(demuxer) => demuxer.finish(identity),
             Demuxer::Frames(demuxer) => demuxer.finish(identity),
+            Demuxer::Wav(demuxer) => demuxer.finish(identity),
         }
     }
 }

@@ -16,9 +16,9 @@ pub enum Refusal {
     Empty,
     /// The file's content is that of no format that is streamed.
     #[error(
-        "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG transport stream (its first \
-         bytes begin none of them, and no row of sync bytes 0x47 at a distance of 188 or 192 bytes \
-         is in the first {searched_bytes} bytes); look what it is (ffprobe FILE)"
+        "unknown format: not MP4, Matroska, MPEG audio, ADTS, WAV or MPEG transport stream (its \
+         first bytes begin none of them, and no row of sync bytes 0x47 at a distance of 188 or 192 \
+         bytes is in the first {searched_bytes} bytes); look what it is (ffprobe FILE)"
     )]
     UnknownFormat {
         /// Bytes searched for those of a transport stream.
@@ -137,6 +137,26 @@ pub enum Refusal {
         offset: u64,
         /// What was found.
         what: String,
+    },
+    /// The header of a WAV file is broken, or there is no sound behind it.
+    #[error(
+        "WAV broken at byte {offset}: {what}; write it anew (ffmpeg -i IN -c:a pcm_s16le OUT.wav)"
+    )]
+    BrokenWav {
+        /// Offset of the chunk.
+        offset: u64,
+        /// Description of the fault.
+        what: String,
+    },
+    /// A WAV file has sound that is not sent.
+    #[error("WAV of {found}: {reason}; {cure}")]
+    WavSound {
+        /// Form of the sound.
+        found: String,
+        /// The reason.
+        reason: &'static str,
+        /// What to do, with a command.
+        cure: &'static str,
     },
     /// A sample cannot be sent.
     #[error(

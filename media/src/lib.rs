@@ -37,6 +37,7 @@ mod stored;
 pub mod tracks;
 pub mod trick;
 pub mod ts;
+pub mod wav;
 
 pub use access_unit::AccessUnit;
 pub use asset_plan::AssetPlan;

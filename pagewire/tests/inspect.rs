@@ -398,7 +398,7 @@ fn file_that_is_no_stream_is_a_finding() {
         (
             "notes.txt",
             Value::Null,
-            "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG tr",
+            "unknown format: not MP4, Matroska, MPEG audio, ADTS, WAV or MPEG tr",
         ),
         ("cut.mp4", "MP4".into(), "MP4 broken at byte 16: box mdat of 256 bytes"),
     ] {

@@ -151,15 +151,19 @@ fn check_tracks(kind: WriterKind, tracks: &[Codec]) -> Result<(), MuxRefusal> {
         let (kind, found, limit) = (kind.name(), tracks.len(), TRACKS_MAX);
         return Err(MuxRefusal::TrackCount { kind, found, limit });
     }
-    match tracks.iter().position(|codec| matches!(codec, Codec::Mp2t)) {
-        Some(track) => Err(refused(
-            kind,
-            track,
-            &tracks[track],
-            "a transport stream is no track of a file; write its packets as they are",
-        )),
-        None => Ok(()),
+    for (track, codec) in tracks.iter().enumerate() {
+        let reason = match codec {
+            Codec::Mp2t => {
+                "a transport stream is no track of a file; write its packets as they are"
+            }
+            Codec::Pcm(_) => {
+                "few players read PCM in such a file; record it with ffmpeg (ffmpeg -i URL OUT.wav)"
+            }
+            _ => continue,
+        };
+        return Err(refused(kind, track, codec, reason));
     }
+    Ok(())
 }
 
 fn refused(kind: WriterKind, track: usize, codec: &Codec, reason: &'static str) -> MuxRefusal {
@@ -169,6 +173,7 @@ fn refused(kind: WriterKind, track: usize, codec: &Codec, reason: &'static str) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tracks::{PcmConfig, PcmForm};
 
     #[test]
     fn the_end_of_a_name_tells_the_kind_of_file() {
@@ -192,6 +197,10 @@ mod tests {
             assert!(matches!(new(&many), MuxRefusal::TrackCount { found: 17, .. }));
             let refusal = new(&[Codec::MpegAudio, Codec::Mp2t]);
             assert!(matches!(refusal, MuxRefusal::Codec { track: 1, .. }), "{refusal}");
+            let (form, rate_hz, channels) = (PcmForm::ALaw, 8000, 1);
+            let refusal = new(&[Codec::Pcm(PcmConfig { form, rate_hz, channels })]).to_string();
+            assert!(refusal.starts_with("track 0 (PCMA) in "), "{refusal}");
+            assert!(refusal.contains("ffmpeg -i URL OUT.wav"), "{refusal}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! A codec without a member does not compile: [`Codec::payload_format`] names one for each. The
 //! table of formats in README.md is made from this list, and its test asks the demuxers for each.
 
-use crate::tracks::Codec;
+use crate::tracks::{Codec, PcmForm};
 
 /// How a codec is sent over RTP.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct PayloadFormat {
 }
 
 /// All payload formats.
-pub static PAYLOAD_FORMATS: [PayloadFormat; 9] = [
+pub static PAYLOAD_FORMATS: [PayloadFormat; 14] = [
     PayloadFormat { codec: "MPEG-TS", encoding: "MP2T", source: "RFC 2250 §2" },
     PayloadFormat { codec: "H.264", encoding: "H264", source: "RFC 6184" },
     PayloadFormat { codec: "H.265", encoding: "H265", source: "RFC 7798" },
@@ -34,6 +34,11 @@ pub static PAYLOAD_FORMATS: [PayloadFormat; 9] = [
     PayloadFormat { codec: "Opus", encoding: "opus", source: "RFC 7587" },
     PayloadFormat { codec: "AC-3", encoding: "ac3", source: "RFC 4184" },
     PayloadFormat { codec: "E-AC-3", encoding: "eac3", source: "RFC 4598" },
+    PayloadFormat { codec: "8-bit PCM", encoding: "L8", source: "RFC 3551 §4.5.10" },
+    PayloadFormat { codec: "16-bit PCM", encoding: "L16", source: "RFC 3551 §4.5.11" },
+    PayloadFormat { codec: "24-bit PCM", encoding: "L24", source: "RFC 3190 §4" },
+    PayloadFormat { codec: "A-law", encoding: "PCMA", source: "RFC 3551 §4.5.14" },
+    PayloadFormat { codec: "mu-law", encoding: "PCMU", source: "RFC 3551 §4.5.14" },
 ];
 
 impl Codec {
@@ -49,6 +54,13 @@ impl Codec {
             Codec::Opus { .. } => 6,
             Codec::Ac3 { .. } => 7,
             Codec::Eac3 { .. } => 8,
+            Codec::Pcm(config) => match config.form {
+                PcmForm::L8 => 9,
+                PcmForm::L16 => 10,
+                PcmForm::L24 => 11,
+                PcmForm::ALaw => 12,
+                PcmForm::MuLaw => 13,
+            },
         };
         &PAYLOAD_FORMATS[index]
     }

@@ -80,6 +80,7 @@ struct Unit {
     timestamp: u32,
     due_ticks: u64,
     spread_ticks: u32,
+    timestamp_step: u16,
     is_start: bool,
 }
 
@@ -129,6 +130,14 @@ pub struct PacketRow {
     pub packets: u32,
     /// Bytes of each but the last, RTP header included.
     pub packet_bytes: u32,
+}
+
+impl Unit {
+    /// The RTP timestamp of a packet of it, counted from that of the title's start.
+    fn timestamp_of(&self, packet: u32) -> u32 {
+        let before = (packet - self.first_packet).wrapping_mul(self.timestamp_step.into());
+        self.timestamp.wrapping_add(before)
+    }
 }
 
 impl Layout {
@@ -203,7 +212,7 @@ impl Layout {
 
     /// The RTP timestamp of `packet`, counted from that of the title's start. Panics past the end.
     pub fn timestamp(&self, packet: u32) -> u32 {
-        self.unit_of(packet).0.timestamp
+        self.unit_of(packet).0.timestamp_of(packet)
     }
 
     /// Packets from `packet` on, `limit` at most, that are all of one size but the last, which may
@@ -247,13 +256,13 @@ impl Layout {
         let at = self.row_index(packets.start);
         let (row, end) = (&self.rows[at], self.row_end(at));
         assert!(packets.end <= end, "{packets:?} of a row that ends with {end}");
-        let timestamp = values.timestamp.wrapping_add(self.units[row.unit as usize].timestamp);
+        let unit = &self.units[row.unit as usize];
         for packet in packets {
             let header = rtp::Header {
                 marker: packet + 1 == end && row.is_marked,
                 payload_type: values.payload_type,
                 sequence: values.sequence.wrapping_add(packet as u16),
-                timestamp,
+                timestamp: values.timestamp.wrapping_add(unit.timestamp_of(packet)),
                 ssrc: values.ssrc,
             };
             heads.extend_from_slice(&header.write());
@@ -398,6 +407,11 @@ impl LayoutWriter {
     /// Begins a unit; the packets that follow are its own. A unit without packets is dropped by
     /// the next.
     pub fn unit(&mut self, times: UnitTimes) {
+        self.stepped_unit(times, 0);
+    }
+
+    /// Begins a unit whose packets have timestamps of their own, `timestamp_step` apart.
+    pub fn stepped_unit(&mut self, times: UnitTimes, timestamp_step: u16) {
         let layout = &mut self.layout;
         layout.units.pop_if(|last| last.first_packet == layout.packets);
         let mut due_ticks = times.due_ticks;
@@ -413,6 +427,7 @@ impl LayoutWriter {
             timestamp: times.timestamp,
             due_ticks,
             spread_ticks: spread,
+            timestamp_step,
             is_start: times.is_start,
         });
     }
@@ -492,6 +507,18 @@ impl LayoutWriter {
         }
         let each = piece.bytes.min(room) as u16;
         self.row(head, &[piece], (piece.bytes, each), fragments, is_marked)
+    }
+
+    /// Adds packets of `piece` alone, `each` bytes in all but the last, which may be shorter.
+    /// Counts a fault instead where a packet would be larger than it may be.
+    ///
+    /// Returns true if they were added.
+    pub fn slices(&mut self, piece: FilePiece, each: usize) -> bool {
+        if piece.bytes == 0 || !(1..=PAYLOAD_BYTES_MAX).contains(&each) {
+            self.fault();
+            return false;
+        }
+        self.row(&[], &[piece], (piece.bytes, each as u16), Fragments::Alike, false)
     }
 
     /// Counts a part of a sample that cannot be laid out.

@@ -3,11 +3,12 @@
 //!
 //! A payloader turns the samples of a chapter into records of header bytes and file ranges
 //! ([`Layout`]). It reads the few bytes that tell where units of a sample begin (length prefixes of
-//! NAL units, headers of open bitstream units), and no others; sound is laid out from the sample
-//! table alone.
+//! NAL units, headers of open bitstream units), and no others; compressed sound is laid out from
+//! the sample table alone. PCM whose bytes RTP has in the other order is read whole.
 //!
-//! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598; RTP Payload Format For AV1 (AOM).
-//! Does not read or send media bytes.
+//! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598, 3551, 3190; RTP Payload Format For AV1
+//! (AOM).
+//! Does not send bytes.
 
 mod aac;
 pub(crate) mod av1;
@@ -15,6 +16,7 @@ mod formats;
 mod fragments;
 pub mod layout;
 mod nal;
+mod pcm;
 mod sound;
 
 use std::io;
@@ -129,6 +131,7 @@ pub(crate) fn lay_out_samples(
         Codec::Ac3 { .. } => FrameFormat::Ac3.lay_out(samples, writer),
         Codec::Eac3 { .. } => FrameFormat::Eac3.lay_out(samples, writer),
         Codec::Opus { .. } => FrameFormat::Opus.lay_out(samples, writer),
+        Codec::Pcm(config) => pcm::lay_out(config, samples, file, writer)?,
         // Its samples are ranges in which a picture lies: `trick` knows which.
         Codec::Mp2t => samples.iter().for_each(|_| writer.fault()),
     }
@@ -202,6 +205,10 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
         }
         Codec::Ac3 { channels, .. } => RtpFormat { channels: Some(*channels), ..base },
         Codec::Eac3 { channels, .. } => RtpFormat { channels: Some(*channels), ..base },
+        // One channel is the default (RFC 8866 §6.6).
+        Codec::Pcm(config) => {
+            RtpFormat { channels: Some(config.channels).filter(|channels| *channels > 1), ..base }
+        }
         Codec::Mp2t => RtpFormat { payload_type: mp2t::PAYLOAD_TYPE, ..base },
     }
 }

@@ -9,6 +9,8 @@
 //! payload formats named in [`crate::payload`].
 //! Does not parse configuration boxes (the demuxers do).
 
+use super::pcm::PcmConfig;
+
 /// Pictures or sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrackMedia {
@@ -51,6 +53,8 @@ pub enum Codec {
         /// Channels, the low-frequency one included.
         channels: u8,
     },
+    /// PCM (RFC 3551, RFC 3190).
+    Pcm(PcmConfig),
     /// Pictures of a transport stream, sent as one (MP2T, RFC 2250 §2): of trick play alone, not a
     /// track of a file.
     Mp2t,
@@ -121,7 +125,8 @@ impl Codec {
             | Codec::MpegAudio
             | Codec::Opus { .. }
             | Codec::Ac3 { .. }
-            | Codec::Eac3 { .. } => TrackMedia::Audio,
+            | Codec::Eac3 { .. }
+            | Codec::Pcm(_) => TrackMedia::Audio,
         }
     }
 
@@ -134,10 +139,17 @@ impl Codec {
             Codec::Aac(config) => config.rate_hz,
             Codec::Opus { .. } => 48_000,
             Codec::Ac3 { rate_hz, .. } | Codec::Eac3 { rate_hz, .. } => *rate_hz,
+            Codec::Pcm(config) => config.rate_hz,
         }
     }
 
-    /// Its name by RFC 6381.
+    /// True where RTP has the bytes of a sample in the other order than files: a layout then holds
+    /// them, and not ranges of the file.
+    pub const fn is_swapped(&self) -> bool {
+        matches!(self, Codec::Pcm(config) if config.form.bytes() > 1)
+    }
+
+    /// Its name by RFC 6381, which has none for PCM: that of RTP stands for it.
     pub fn name(&self) -> String {
         match self {
             Codec::H264(config) => {
@@ -155,6 +167,7 @@ impl Codec {
             Codec::Opus { .. } => "opus".to_owned(),
             Codec::Ac3 { .. } => "ac-3".to_owned(),
             Codec::Eac3 { .. } => "ec-3".to_owned(),
+            Codec::Pcm(_) => self.payload_format().encoding.to_owned(),
             Codec::Mp2t => "mp2t".to_owned(),
         }
     }

@@ -12,7 +12,7 @@
 
 use super::{
     AacConfig, Av1Config, Codec, Container, H264Config, H265Config, LeftOut, MediaSample,
-    Presentation, SampleTable, SampleTableBuilder, TRACKS_MAX, Track,
+    PcmConfig, PcmForm, Presentation, SampleTable, SampleTableBuilder, TRACKS_MAX, Track,
 };
 use crate::PlanFault;
 use crate::plan::{PlanKey, RtpIdentity};
@@ -101,6 +101,7 @@ impl Container {
             Container::MpegAudio => 3,
             Container::Adts => 4,
             Container::TransportStream => 5,
+            Container::Wav => 6,
         }
     }
 
@@ -176,6 +177,12 @@ fn write_codec(codec: &Codec, out: &mut PlanWriter) {
             out.number((*rate_hz).into());
             out.number((*channels).into());
         }
+        Codec::Pcm(PcmConfig { form, rate_hz, channels }) => {
+            out.number(9);
+            out.number(form_number(*form));
+            out.number((*rate_hz).into());
+            out.number((*channels).into());
+        }
         // Read as no codec: what is made for trick play is not stored.
         Codec::Mp2t => out.number(0),
     }
@@ -216,8 +223,26 @@ fn read_codec(body: &mut PlanReader<'_>) -> Option<Codec> {
         6 => Codec::Opus { channels: small(body)? },
         7 => Codec::Ac3 { rate_hz: rate(body)?, channels: small(body)? },
         8 => Codec::Eac3 { rate_hz: rate(body)?, channels: small(body)? },
+        9 => {
+            let number = body.number()?;
+            Codec::Pcm(PcmConfig {
+                form: PcmForm::ALL.into_iter().find(|form| form_number(*form) == number)?,
+                rate_hz: rate(body)?,
+                channels: small(body).filter(|channels| *channels > 0)?,
+            })
+        }
         _ => return None,
     })
+}
+
+const fn form_number(form: PcmForm) -> u64 {
+    match form {
+        PcmForm::L8 => 0,
+        PcmForm::L16 => 1,
+        PcmForm::L24 => 2,
+        PcmForm::ALaw => 3,
+        PcmForm::MuLaw => 4,
+    }
 }
 
 /// Each sample is a size and flags; what the flags name follows: its place, where it does not

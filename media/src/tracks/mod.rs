@@ -21,12 +21,14 @@
 
 mod codec;
 mod encode;
+mod pcm;
 pub(crate) mod records;
 mod sample_table;
 
 pub use codec::{AacConfig, Av1Config, Codec, H264Config, H265Config, TrackMedia};
 pub(crate) use encode::MAGIC;
 pub use encode::{ELEMENTARY_FORMAT, PRESENTATION_FORMAT};
+pub use pcm::{PcmConfig, PcmForm};
 pub use sample_table::{
     MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
     SampleTableBuilder, Samples,
@@ -52,6 +54,8 @@ pub enum Container {
     MpegAudio,
     /// Frames of AAC with ADTS headers (`.aac`).
     Adts,
+    /// RIFF/WAVE, RF64 or BW64 (`.wav`).
+    Wav,
     /// MPEG-2 transport stream: its elementary streams, or its pictures in trick play. Sent whole,
     /// it has a [`crate::PacketPlan`].
     TransportStream,
@@ -59,13 +63,14 @@ pub enum Container {
 
 impl Container {
     /// All kinds of files, the kind that is a stream by itself first.
-    pub const ALL: [Container; 6] = [
+    pub const ALL: [Container; 7] = [
         Container::TransportStream,
         Container::Mp4,
         Container::FragmentedMp4,
         Container::Matroska,
         Container::MpegAudio,
         Container::Adts,
+        Container::Wav,
     ];
 
     /// Its name for people.
@@ -76,6 +81,7 @@ impl Container {
             Container::Matroska => "Matroska",
             Container::MpegAudio => "MPEG audio",
             Container::Adts => "ADTS",
+            Container::Wav => "WAV",
             Container::TransportStream => "MPEG transport stream",
         }
     }

@@ -70,16 +70,20 @@ proptest! {
     }
 
     #[test]
-    fn a_stored_presentation_is_the_one_that_was_kept(all in samples(), shift in -5000..5000_i64) {
+    fn a_stored_presentation_is_the_one_that_was_kept(
+        all in samples(), shift in -5000..5000_i64, form in 0..PcmForm::ALL.len(),
+    ) {
         let sound = Codec::Aac(AacConfig {
             specific: vec![0x12, 0x10],
             object_type: 2,
             rate_hz: 44_100,
             channels: 2,
         });
+        let pcm = PcmConfig { form: PcmForm::ALL[form], rate_hz: 96_000, channels: 6 };
         let tracks = vec![
             track(h264(), table(12_800, &all).unwrap(), shift),
             track(sound, table(44_100, &all).unwrap(), 0),
+            track(Codec::Pcm(pcm), table(96_000, &all).unwrap(), 0),
         ];
         let left_out = vec![LeftOut { id: 9, reason: "subtitles".to_owned() }];
         let kept =

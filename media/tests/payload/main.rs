@@ -3,7 +3,7 @@
 //! together from the packets is what the samples have.
 //!
 //! Sources: RFC 6184 §5, RFC 7798 §4.4, RFC 3640 §3.2, RFC 2250 §3.5, RFC 4184 §4.1, RFC 4598 §4.1,
-//! RTP Payload Format For AV1 §4.4.
+//! RFC 3551 §4.5, RTP Payload Format For AV1 §4.4.
 
 use std::cell::Cell;
 use std::io;

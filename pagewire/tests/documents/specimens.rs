@@ -26,6 +26,7 @@ pub(crate) fn file(container: Container, codec: &str) -> Option<Vec<u8>> {
         Container::Matroska => Some(matroska(&track)),
         Container::MpegAudio => (codec == "MPEG audio").then(mpeg_audio),
         Container::Adts => (codec == "AAC").then(adts),
+        Container::Wav => wav(codec),
         other => panic!("no specimens of {}: add them here", other.name()),
     }
 }
@@ -93,6 +94,12 @@ fn track(codec: &str) -> Track {
             let dec3 = boxed(b"dec3", &[&[6, 0, 0x20, 4, 0]]);
             sound(b"ec-3", &dec3, "A_EAC3", &[])
         }
+        // In MP4 by the names of QuickTime. No demuxer but that of WAV takes them.
+        "8-bit PCM" => sound(b"raw ", &[], "A_PCM/INT/LIT", &[]),
+        "16-bit PCM" => sound(b"sowt", &[], "A_PCM/INT/LIT", &[]),
+        "24-bit PCM" => sound(b"in24", &[], "A_PCM/INT/BIG", &[]),
+        "A-law" => sound(b"alaw", &[], "A_MS/ACM", &[]),
+        "mu-law" => sound(b"ulaw", &[], "A_MS/ACM", &[]),
         other => panic!("no specimen of {other}: add one here"),
     }
 }
@@ -201,6 +208,27 @@ fn adts() -> Vec<u8> {
     let mut frame = [&[0xff, 0xf1, 0x4c][..], &size].concat();
     frame.resize(bytes, 0x21);
     frame.repeat((u64::from(RATE_HZ) * SECONDS / 1024) as usize)
+}
+
+/// PCM in stereo at 48 kHz; none for another codec.
+fn wav(codec: &str) -> Option<Vec<u8>> {
+    let (tag, bytes) = match codec {
+        "8-bit PCM" => (1_u16, 1),
+        "16-bit PCM" => (1, 2),
+        "24-bit PCM" => (1, 3),
+        "A-law" => (6, 1),
+        "mu-law" => (7, 1),
+        _ => return None,
+    };
+    let frame = 2 * bytes;
+    let rates = [RATE_HZ, RATE_HZ * u32::from(frame)].map(u32::to_le_bytes).concat();
+    let shorts = |shorts: [u16; 2]| shorts.map(u16::to_le_bytes).concat();
+    let format = [shorts([tag, 2]), rates, shorts([frame, 8 * bytes])].concat();
+    let sound = vec![0; usize::from(frame) * RATE_HZ as usize * SECONDS as usize];
+    let chunk =
+        |id: &[u8; 4], body: &[u8]| [id, &(body.len() as u32).to_le_bytes()[..], body].concat();
+    let chunks = [&b"WAVE"[..], &chunk(b"fmt ", &format), &chunk(b"data", &sound)].concat();
+    Some(chunk(b"RIFF", &chunks))
 }
 
 const SECONDS: u64 = 3;

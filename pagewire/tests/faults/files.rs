@@ -33,7 +33,8 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     let text = "no transport stream at all\n".repeat(1000).into_bytes();
     let long_packets: Vec<u8> =
         Clip::of_seconds(22, 1).bytes().chunks(188).flat_map(|p| [p, &[0; 16]].concat()).collect();
-    let unknown = "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG transport stream";
+    let unknown =
+        "unknown format: not MP4, Matroska, MPEG audio, ADTS, WAV or MPEG transport stream";
     let files: [(&str, Vec<u8>, &str); 11] = [
         ("empty.ts", Vec::new(), "empty file"),
         ("empty.mp4", Vec::new(), "empty file"),

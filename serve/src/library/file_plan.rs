@@ -141,7 +141,7 @@ mod tests {
         };
         assert_eq!(reason(b""), "empty file: 0 bytes");
         let unknown =
-            "unknown format: not MP4, Matroska, MPEG audio, ADTS or MPEG transport stream";
+            "unknown format: not MP4, Matroska, MPEG audio, ADTS, WAV or MPEG transport stream";
         for bytes in [&[b'x'; 5000][..], b"short\n"] {
             let reason = reason(bytes);
             assert!(reason.starts_with(unknown), "{reason}");

@@ -23,6 +23,7 @@ pub fn extensions(container: Container) -> &'static [&'static str] {
         Container::Matroska => MATROSKA,
         Container::MpegAudio => MPEG_AUDIO,
         Container::Adts => ADTS,
+        Container::Wav => WAV,
         // The enum may grow; a test asserts that all that is in it has extensions.
         _ => &[],
     }
@@ -63,6 +64,7 @@ const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp",
 const MP4: &[&str] = &["mp4", "m4v", "m4a", "m4b", "mov", "qt", "3gp", "f4v"];
 const MPEG_AUDIO: &[&str] = &["mp3", "mp2"];
 const ADTS: &[&str] = &["aac"];
+const WAV: &[&str] = &["wav"];
 const MATROSKA: &[&str] = &["mkv", "mka", "webm"];
 
 /// Media formats that are not streamed: extensions, name, and a reason that fits a status line.
@@ -76,7 +78,6 @@ pub static DOWNLOAD_ONLY: &[(&[&str], &str, &str)] = &[
     (&["ac3", "eac3"], "Dolby sound", NOT_YET),
     (&["flac"], "FLAC", NOT_YET),
     (&["ogg", "oga", "ogv", "opus"], "Ogg", NOT_YET),
-    (&["wav"], "WAV", "its samples have the other order of bytes than RTP's"),
 ];
 /// The reason of a format for which there is no packet plan.
 const NOT_YET: &str = "download only for now";

@@ -218,8 +218,7 @@ impl TrackSource {
             let chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
             chapters.by_key.get(&key).cloned()
         };
-        // A layout of a transport stream holds its media.
-        if known.is_none() || self.asset.stream_plan().is_none() {
+        if known.is_none() || !self.layouts_hold_media(key) {
             for range in self.file_ranges(key) {
                 self.media.prefetch(range).map_err(|error| error.to_string())?;
             }
@@ -235,6 +234,12 @@ impl TrackSource {
         let chapter = Arc::new(Chapter { layout, resident_at: AtomicU32::new(self.now()) });
         self.keep(key, &chapter);
         Ok(chapter)
+    }
+
+    /// True where a layout needs no pages of the file: its media were copied when it was made.
+    fn layouts_hold_media(&self, key: ChapterKey) -> bool {
+        self.asset.stream_plan().is_some()
+            || self.asset.presentation.tracks()[key.track].codec.is_swapped()
     }
 
     fn lay_out(&self, key: ChapterKey) -> std::io::Result<Layout> {
