@@ -73,7 +73,7 @@ impl ClientSession {
         let mut control = RtspConnection::open(url, transport).await?;
         let described = control.describe_session().await?;
         let duration = described.offer.duration;
-        let choice = StreamChoice::of(described);
+        let choice = StreamChoice::to_record(described);
         let mut session = ClientSession {
             control,
             payload_type: PAYLOAD_TYPE,

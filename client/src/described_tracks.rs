@@ -54,7 +54,7 @@ impl DescribedTracks {
         })?;
         let stream_urls = vec![String::new(); offer.tracks.len()];
         let StreamChoice { streams, left_out, .. } =
-            StreamChoice::of(DescribedSession { offer, stream_urls });
+            StreamChoice::to_record(DescribedSession { offer, stream_urls });
         if streams.iter().any(|stream| stream.depayloader.is_none()) {
             let cure = "it describes an MPEG transport stream; receive udp://ADDRESS:PORT instead";
             return Err(wrong(cure.to_owned()));

@@ -14,7 +14,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use media::mux::WriterKind;
+use media::mux::{MediaWriter, WriterKind};
+use media::{Codec, MuxRefusal};
 use wire::rtsp::{NptRange, NptStart};
 use wire::sdp::TrackOffer;
 
@@ -155,7 +156,7 @@ async fn prepare(
     let chosen = choose_streams(&control, described)?;
     let is_presentation = chosen.iter().any(|stream| stream.depayloader.is_some());
     let kind = match &options.output {
-        Some(path) if is_presentation => Some(writer_kind(path)?),
+        Some(path) if is_presentation => Some(writer_kind(path, &chosen)?),
         _ => None,
     };
     let urls: Vec<_> = chosen.iter().map(|stream| stream.url.clone()).collect();
@@ -207,13 +208,19 @@ async fn prepare(
     Ok((PlaySession::new(options, control, &reply, duration), equipment))
 }
 
-/// The kind of file that an output of tracks is.
-fn writer_kind(path: &Path) -> Result<WriterKind, Error> {
-    WriterKind::of_name(path).map_err(|refusal| Error::Setting {
+/// The kind of file that an output of tracks is. PCM, which none holds, is refused before play.
+fn writer_kind(path: &Path, chosen: &[ChosenStream]) -> Result<WriterKind, Error> {
+    let refused = |refusal: MuxRefusal| Error::Setting {
         setting: ClientSetting::Output,
         found: path.display().to_string(),
         cure: refusal.to_string(),
-    })
+    };
+    let kind = WriterKind::of_name(path).map_err(refused)?;
+    let codecs = chosen.iter().filter_map(|stream| stream.depayloader.as_ref()?.codec());
+    for codec in codecs.filter(|codec| matches!(codec, Codec::Pcm(_))) {
+        MediaWriter::new(kind, std::slice::from_ref(codec)).map_err(refused)?;
+    }
+    Ok(kind)
 }
 
 /// Checks the settings and makes the range to ask for.

@@ -7,8 +7,8 @@
 //! key frame. Costs one copy of each payload, into the unit; memory is that of one unit, at most
 //! [`UNIT_BYTES_MAX`].
 //!
-//! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598; RTP Payload Format For AV1 (AOM);
-//! RFC 3550 §5.1.
+//! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598, 3551, 3190; RTP Payload Format For AV1
+//! (AOM); RFC 3550 §5.1.
 //! Does not put packets in order (`wire::reorder`), and knows no interleaving: formats that a
 //! description offers with it are refused by name.
 
@@ -16,6 +16,7 @@ mod aac;
 mod av1;
 mod nal;
 mod offer;
+mod pcm;
 mod sound;
 
 use crate::AccessUnit;
@@ -26,6 +27,7 @@ pub use offer::DepayloadRefusal;
 use aac::AacUnits;
 use av1::Av1Units;
 use nal::NalUnits;
+use pcm::PcmUnits;
 use sound::{FrameKind, Frames};
 
 /// Bytes of an access unit: those of a sample that a file may have.
@@ -81,6 +83,7 @@ enum Format {
     Av1(Av1Units),
     Aac(AacUnits),
     Frames(Frames),
+    Pcm(PcmUnits),
 }
 
 /// A packet whose timestamp has been unwrapped.
@@ -149,6 +152,7 @@ impl Depayloader {
             Format::Av1(format) => format.push(packet, output),
             Format::Aac(format) => format.push(packet, output),
             Format::Frames(format) => format.push(packet, output),
+            Format::Pcm(format) => format.push(packet, output),
         }
         self.ready()
     }
@@ -162,6 +166,8 @@ impl Depayloader {
             Format::Av1(format) => format.finish(output),
             Format::Aac(format) => format.finish(output),
             Format::Frames(format) => format.finish(output),
+            // Each packet is whole.
+            Format::Pcm(_) => {}
         }
         self.ready()
     }
@@ -174,6 +180,7 @@ impl Depayloader {
             Format::Av1(format) => format.codec(),
             Format::Aac(format) => Some(format.codec()),
             Format::Frames(format) => format.codec(),
+            Format::Pcm(format) => Some(format.codec()),
         }
     }
 

@@ -4,7 +4,7 @@
 //! Parameter sets of pictures may be missing: they then have to come in the stream.
 //!
 //! Sources: RFC 6184 §8.1, RFC 7798 §7.1, RFC 3640 §4.1, RTP Payload Format For AV1 §7.1 (media
-//! type parameters).
+//! type parameters); RFC 3551 §4.5 and RFC 3190 §4 (channels of PCM).
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -12,8 +12,8 @@ use wire::sdp::TrackOffer;
 
 use super::aac::HeaderBits;
 use super::nal::{NalKind, NalUnits, profile_of, unknown};
-use super::{AacUnits, Av1Units, Depayloader, Format, FrameKind, Frames, Output};
-use crate::tracks::{Av1Config, Codec, records};
+use super::{AacUnits, Av1Units, Depayloader, Format, FrameKind, Frames, Output, PcmUnits};
+use crate::tracks::{Av1Config, Codec, PcmConfig, PcmForm, records};
 
 /// Reason why a stream cannot be put together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum DepayloadRefusal {
     /// No depayloader for it.
     #[error(
         "{offered}: not a format that is put together here (H264, H265, AV1, mpeg4-generic of \
-         AAC, MPA, opus, ac3, eac3); have the sender use one of them"
+         AAC, MPA, opus, ac3, eac3, L8, L16, L24, PCMA, PCMU); have the sender use one of them"
     )]
     Format {
         /// The format, as the description calls it.
@@ -70,6 +70,11 @@ impl Depayloader {
             "AC3" => frames(FrameKind::Ac3, offer),
             "EAC3" => frames(FrameKind::Eac3, offer),
             "OPUS" => frames(FrameKind::Opus, offer),
+            "L8" => pcm(PcmForm::L8, offer),
+            "L16" => pcm(PcmForm::L16, offer),
+            "L24" => pcm(PcmForm::L24, offer),
+            "PCMA" => pcm(PcmForm::ALaw, offer),
+            "PCMU" => pcm(PcmForm::MuLaw, offer),
             _ => return Err(DepayloadRefusal::Format { offered: offer.format_name() }),
         };
         Ok(Depayloader {
@@ -94,6 +99,12 @@ fn frames(kind: FrameKind, offer: &TrackOffer) -> Format {
         _ => None,
     };
     Format::Frames(Frames::new(kind, codec, offer.clock_rate_hz))
+}
+
+fn pcm(form: PcmForm, offer: &TrackOffer) -> Format {
+    // One channel is the default (RFC 8866 §6.6).
+    let channels = offer.channels.unwrap_or(1).max(1);
+    Format::Pcm(PcmUnits::new(PcmConfig { form, rate_hz: offer.clock_rate_hz, channels }))
 }
 
 /// A value that is no zero, and otherwise one that no parameter has.

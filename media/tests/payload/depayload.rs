@@ -7,7 +7,7 @@
 use media::AccessUnit;
 use media::depayload::{Depayloader, TrackPacket};
 use media::payload::rtp_format;
-use media::tracks::{AacConfig, Av1Config, Codec, H265Config};
+use media::tracks::{AacConfig, Av1Config, Codec, H265Config, PcmConfig, PcmForm};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::sdp::TrackOffer;
@@ -198,6 +198,36 @@ proptest! {
     }
 
     #[test]
+    fn samples_of_sound_come_as_packets_of_whole_frames(
+        form in 0..PcmForm::ALL.len(), channels in 1_u8..9, rate_hz in 8000_u32..192_000,
+        blocks in vec(1_u32..1500, 1..20), lost in vec(any::<u8>(), 0..200),
+    ) {
+        let lost: Vec<_> = lost.iter().map(|&chance| chance < 12).collect();
+        let config = PcmConfig { form: PcmForm::ALL[form], rate_hz, channels };
+        let (frame, each) = (config.frame_bytes(), config.packet_frames());
+        let samples: Vec<_> = blocks.iter().enumerate().map(|(number, frames)| {
+            (noise(number as u32, (frames * frame) as usize), true)
+        }).collect();
+        // In the other order of bytes, a packet a unit.
+        let expected: Vec<_> = samples.iter().flat_map(|(block, _)| {
+            let swapped: Vec<u8> = block
+                .chunks(config.form.bytes() as usize)
+                .flat_map(|sample| sample.iter().rev().copied())
+                .collect();
+            swapped.chunks((each * frame) as usize).map(<[u8]>::to_vec).collect::<Vec<_>>()
+        }).collect();
+        let codec = Codec::Pcm(config);
+        check_whole(&codec, &samples, &expected);
+        let (packets, _) = packets(codec.clone(), &samples);
+        let mut depayloader = Depayloader::new(&offer(&codec)).unwrap();
+        let units = feed(&mut depayloader, &packets, &lost);
+        prop_assert_eq!(depayloader.codec(), Some(&codec));
+        let arrived = (0..packets.len()).filter(|&number| lost.get(number) != Some(&true));
+        let arrived: Vec<_> = arrived.map(|number| &expected[number]).collect();
+        prop_assert_eq!(units.iter().map(|unit| &unit.bytes).collect::<Vec<_>>(), arrived);
+    }
+
+    #[test]
     fn av1_is_put_together(
         sizes in vec(vec(1..9000_usize, 1..4), 1..12), lost in vec(any::<u8>(), 0..200),
     ) {
@@ -228,12 +258,13 @@ proptest! {
     #[test]
     fn noise_is_no_unit_and_no_panic(
         packets in vec((vec(any::<u8>(), 0..80), any::<bool>(), 0_u8..4), 0..60),
-        format in 0_usize..8,
+        format in 0_usize..9,
     ) {
         let codec = [
             h264(4), h265(), aac(), Codec::MpegAudio, Codec::Opus { channels: 1 },
             Codec::Ac3 { rate_hz: 48_000, channels: 2 },
             Codec::Eac3 { rate_hz: 48_000, channels: 2 },
+            Codec::Pcm(PcmConfig { form: PcmForm::L24, rate_hz: 48_000, channels: 2 }),
             Codec::Av1(Av1Config {
                 profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units: Vec::new(),
             }),
