@@ -33,6 +33,7 @@ const FORMATS: &[(&str, u32, &[(&str, &str)])] = &[
             ("config", "1210"),
         ],
     ),
+    ("L24", 48_000, &[]),
 ];
 
 fn run(data: &[u8]) {

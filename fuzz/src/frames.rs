@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of frames of sound, MPEG audio and ADTS: `media::frames::FrameDemuxer`, by the bytes of a
-//! file.
+//! Files of sound, by the bytes of a file: MPEG audio and ADTS (`media::frames::FrameDemuxer`), WAV
+//! (`media::wav::WavDemuxer`).
 //!
 //! The seeds are small files made by ffmpeg. Checked: [`crate::presentations`]. Memory is bounded
 //! by `fuzz/run.sh`.
 
 use media::Demuxer;
 use media::frames::FrameDemuxer;
+use media::wav::{WavDemuxer, is_wav};
 
 use crate::{FuzzTarget, presentations};
 
@@ -15,6 +16,9 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "frames", run };
 fn run(data: &[u8]) {
     presentations::run(data, |file| {
         let beginning = &file[..file.len().min(FrameDemuxer::BEGINNING_BYTES)];
+        if is_wav(beginning) {
+            return Some(Demuxer::Wav(Box::new(WavDemuxer::new(file.len() as u64))));
+        }
         let demuxer = FrameDemuxer::of(beginning, file.len() as u64)?;
         Some(Demuxer::Frames(Box::new(demuxer)))
     });

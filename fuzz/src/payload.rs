@@ -11,7 +11,8 @@
 
 use media::payload::{Layout, lay_out};
 use media::tracks::{
-    AacConfig, Av1Config, Codec, H264Config, H265Config, MediaSample, SampleTableBuilder, Track,
+    AacConfig, Av1Config, Codec, H264Config, H265Config, MediaSample, PcmConfig, PcmForm,
+    SampleTableBuilder, Track,
 };
 use media::{Container, Presentation, RtpIdentity};
 
@@ -29,6 +30,8 @@ const BLOCK_BYTES: usize = 256;
 const FILE_BYTES_MAX: usize = 1 << 20;
 const SAMPLES_MAX: usize = 600;
 const SETS_MAX: u8 = 3;
+/// Choices from here on are PCM.
+const PCM_CHOICE: u8 = 0xf0;
 
 /// A sample of the script.
 struct Scripted {
@@ -82,6 +85,12 @@ fn run(data: &[u8]) {
 fn codec(choice: u8, script: &mut Script<'_>) -> Option<Codec> {
     let length_bytes = [1, 2, 4][usize::from(choice >> 3) % 3];
     let channels = 1 + (choice >> 3) % 2;
+    if let Some(form) = choice.checked_sub(PCM_CHOICE) {
+        let form = PcmForm::ALL[usize::from(form) % PcmForm::ALL.len()];
+        let [channels, rate] = script.array()?;
+        let rate_hz = 8000 + 600 * u32::from(rate);
+        return Some(Codec::Pcm(PcmConfig { form, rate_hz, channels: channels.max(1) }));
+    }
     Some(match choice % 8 {
         0 => Codec::H264(H264Config {
             length_bytes,

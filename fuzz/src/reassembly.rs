@@ -4,10 +4,11 @@
 //!
 //! A unit is a NAL unit, an open bitstream unit without its size, an access unit of AAC or a frame.
 //! Frames of MPEG audio, AC-3 and E-AC-3 that share a packet tell their sizes themselves, and those
-//! of the fuzzer do not: of these formats all bytes together are one unit.
+//! of the fuzzer do not: of these formats all bytes together are one unit, as are the whole frames
+//! of PCM.
 //!
 //! Sources: RFC 6184 §5, RFC 7798 §4.4, RFC 3640 §3.2, RFC 2250 §3.5, RFC 4184 §4.1, RFC 4598 §4.1,
-//! RTP Payload Format For AV1 §4.4, §5.
+//! RFC 3551 §4.5, RTP Payload Format For AV1 §4.4, §5.
 
 use media::payload::PAYLOAD_BYTES_MAX;
 use media::tracks::Codec;
@@ -53,6 +54,15 @@ impl Expected {
                 Codec::Av1(config) => expected.pictures(open_units(sample), |units| {
                     is_start.then(|| put_sequence_header(units, &config.units))
                 }),
+                Codec::Pcm(config) => {
+                    let whole = sample.len() - sample.len() % config.frame_bytes() as usize;
+                    expected.has_faults |= whole < sample.len();
+                    let samples = sample[..whole].chunks(config.form.bytes() as usize);
+                    // RTP has the other order of bytes.
+                    expected
+                        .units
+                        .push(samples.flat_map(|one| one.iter().rev().copied()).collect());
+                }
                 _ => {
                     let limit = match codec {
                         // 13 bits of size; 16 of an offset; a frame is a packet.
@@ -66,7 +76,7 @@ impl Expected {
                 }
             }
         }
-        if matches!(codec, Codec::MpegAudio | Codec::Ac3 { .. } | Codec::Eac3 { .. }) {
+        if is_one_unit(codec) {
             expected.units = vec![expected.units.concat()];
         }
         expected
@@ -197,7 +207,7 @@ pub(crate) fn units(codec: &Codec, packets: &[Packet]) -> Vec<Vec<u8>> {
                 }
             }
             Codec::Aac(_) => aac(*marker, payload, &mut open, &mut units),
-            Codec::Opus { .. } => units.push(payload.clone()),
+            Codec::Opus { .. } | Codec::Pcm(_) => units.push(payload.clone()),
             Codec::MpegAudio => {
                 let (head, body) = payload.split_at(4);
                 let offset = usize::from(u16::from_be_bytes([head[2], head[3]]));
@@ -214,16 +224,17 @@ pub(crate) fn units(codec: &Codec, packets: &[Packet]) -> Vec<Vec<u8>> {
             _ => unreachable!("no codec of the target"),
         }
     }
-    match codec {
-        Codec::MpegAudio | Codec::Ac3 { .. } | Codec::Eac3 { .. } => {
-            units.push(open);
-            vec![units.concat()]
-        }
-        _ => {
-            assert!(open.is_empty(), "the last packet ends within a unit");
-            units
-        }
+    if is_one_unit(codec) {
+        units.push(open);
+        return vec![units.concat()];
     }
+    assert!(open.is_empty(), "the last packet ends within a unit");
+    units
+}
+
+/// True for a codec whose packets alone do not tell where units begin.
+fn is_one_unit(codec: &Codec) -> bool {
+    matches!(codec, Codec::MpegAudio | Codec::Ac3 { .. } | Codec::Eac3 { .. } | Codec::Pcm(_))
 }
 
 /// A single NAL unit, an aggregate or a fragment, by the type of the payload.
