@@ -31,6 +31,7 @@ mod socket;
 mod tracks;
 mod trick;
 mod vlc;
+mod wav;
 
 use std::fs;
 use std::process::Command;
