@@ -413,6 +413,29 @@ fn file_that_is_no_stream_is_a_finding() {
     }
 }
 
+/// Its samples lie in memory beside the headers of packets, and are none.
+#[test]
+fn packets_of_wav_have_the_header_of_rtp_alone() {
+    let folder = folder();
+    let path = folder.path().join("sound.wav");
+    // 16-bit stereo at 48 kHz.
+    let format = [[1_u16, 2].map(u16::to_le_bytes).concat(), 48_000_u32.to_le_bytes().to_vec()];
+    let format = [format.concat(), vec![0, 0xee, 2, 0, 4, 0, 16, 0]].concat();
+    let chunk =
+        |id: &[u8; 4], body: &[u8]| [id, &(body.len() as u32).to_le_bytes()[..], body].concat();
+    let sound = chunk(b"data", &vec![7; 2 * 192_000]);
+    let chunks = [b"WAVE".to_vec(), chunk(b"fmt ", &format), sound].concat();
+    fs::write(&path, chunk(b"RIFF", &chunks)).expect("room");
+    let found = inspected(&[], &path);
+    assert_eq!((&found["streamable"], &found["container"]), (&true.into(), &"WAV".into()));
+    let track = &found["tracks"][0];
+    assert_eq!((&track["codec"], &track["samples"]), (&"L16".into(), &100.into()), "{found:#}");
+    let plan = &track["plan"];
+    assert_eq!((&plan["packets"], &plan["segment_runs"]), (&300.into(), &100.into()), "{plan:#}");
+    assert_eq!(plan["header_bytes"], 300 * 12, "{plan:#}");
+    assert_eq!(plan["wire_bytes"], 2 * 192_000 + 300 * 12, "{plan:#}");
+}
+
 /// Every length of a file, and bytes that are flipped: a report or a finding, and no panic.
 #[test]
 fn broken_files_are_reported() {

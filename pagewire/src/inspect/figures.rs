@@ -2,10 +2,10 @@
 //! The packet plan in figures: packets, segment runs, bytes on the wire and of headers.
 //!
 //! A transport stream's are arithmetic. Tracks are laid out chapter by chapter, as a server does
-//! when they are played, each layout dropped at once. That reads some bytes a NAL unit of pictures
-//! and none of sound. Where a track has more chapters than may be laid out, those of evenly spread
-//! samples are, and the figures are scaled by bytes: exact figures for the same chapters, an
-//! estimate for the track.
+//! when they are played, each layout dropped at once. That reads some bytes a NAL unit of pictures,
+//! all of PCM whose bytes RTP has in the other order, and none of other sound. Where a track has
+//! more chapters than may be laid out, those of evenly spread samples are, and the figures are
+//! scaled by bytes: exact figures for the same chapters, an estimate for the track.
 //!
 //! Sources: udp(7), UDP_SEGMENT (segments of a call, 64 KiB).
 //! Does not know a path's batches: a burst that is due at once may cut a run.
@@ -69,14 +69,18 @@ impl PlanFigures {
         sum.with_shares()
     }
 
-    /// Adds the packets of a chapter.
-    fn add(&mut self, layout: &Layout) {
+    /// Adds the packets of a chapter; those that hold media in memory have no header but RTP's.
+    fn add(&mut self, layout: &Layout, holds_media: bool) {
         let mut packet = 0;
         while packet < layout.packets() {
             let row = layout.row(packet, u32::MAX);
             let run = run_packets(row.packet_bytes.into());
             self.segment_runs += u64::from(row.packets).div_ceil(run);
-            self.header_bytes += u64::from(row.packets) * layout.head_bytes(packet) as u64;
+            let head_bytes = match holds_media {
+                true => RTP_HEADER_BYTES,
+                false => layout.head_bytes(packet) as u64,
+            };
+            self.header_bytes += u64::from(row.packets) * head_bytes;
             packet += row.packets;
         }
         self.packets += u64::from(layout.packets());
@@ -132,7 +136,7 @@ pub(super) fn of_track(
     let (chapters, is_all) = chosen(presentation, track, limit);
     let (mut figures, mut laid_out) = (PlanFigures::default(), 0);
     for (index, &chapter) in chapters.iter().enumerate() {
-        figures.add(&lay_out(presentation, track, chapter, file)?);
+        figures.add(&lay_out(presentation, track, chapter, file)?, about.codec.is_swapped());
         let numbers = presentation.chapter_samples(track, chapter);
         let samples = about.samples.samples(numbers);
         laid_out += samples.map(|sample| u64::from(sample.bytes)).sum::<u64>();
