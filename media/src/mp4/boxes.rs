@@ -123,7 +123,11 @@ impl FileBox {
         if left < HEADER_BYTES {
             return Ok(None);
         }
-        input.read(&mut header[..left.min(LONG_HEADER_BYTES) as usize], start)?;
+        let (short, size) = header.split_at_mut(HEADER_BYTES as usize);
+        input.read(short, start)?;
+        if short.starts_with(&1_u32.to_be_bytes()) && left >= LONG_HEADER_BYTES {
+            input.read(size, start + HEADER_BYTES)?;
+        }
         FileBox::parse(header, start, left).map(Some)
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that are sound: tables and fragments of every shape.
 
+use std::ops::Range;
+
 use super::made::*;
 use super::*;
 use crate::{Codec, Container};
@@ -225,6 +227,35 @@ fn quicktime_descriptions_of_sound() {
         let Codec::Aac(config) = &found.tracks()[0].codec else { panic!("{found:?}") };
         assert_eq!((config.rate_hz, config.channels, config.object_type), (48_000, 2, 2));
         assert_eq!(config.specific, [0x11, 0x90]);
+    }
+}
+
+/// A file of which no byte of a sample may be read.
+struct WithoutSamples<'a> {
+    bytes: &'a [u8],
+    samples: Range<u64>,
+}
+
+impl ReadAt for WithoutSamples<'_> {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        let Range { start, end: behind } = self.samples.clone();
+        assert!(end <= start || behind <= offset, "{offset}..{end} is read");
+        self.bytes.read_exact_at(bytes, offset)
+    }
+}
+
+#[test]
+fn no_byte_of_a_sample_is_read() {
+    let moov = boxed(b"moov", &[&mvhd(), &Trak::of(1, PLACE).bytes()]);
+    let ftyp = boxed(b"ftyp", &[b"isom\0\0\0\0"]);
+    for mdat in [boxed(b"mdat", &[&[7; 1000]]), long_boxed(b"mdat", &[7; 1000])] {
+        let bytes = [&ftyp[..], &mdat, &moov].concat();
+        let behind = (ftyp.len() + mdat.len()) as u64;
+        let file = WithoutSamples { bytes: &bytes, samples: behind - 1000..behind };
+        let mut demuxer = Mp4Demuxer::new(bytes.len() as u64);
+        while !demuxer.advance(&file, 1).unwrap() {}
+        assert_eq!(demuxer.finish(|| IDENTITY).unwrap().tracks()[0].samples.len(), 6);
     }
 }
 
