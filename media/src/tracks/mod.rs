@@ -265,6 +265,11 @@ impl Presentation {
         self.tracks.iter().map(|track| track.samples.bytes()).sum()
     }
 
+    /// Memory of the sample tables.
+    pub fn memory_bytes(&self) -> u64 {
+        self.tracks.iter().map(|track| track.samples.memory_bytes()).sum()
+    }
+
     /// Average bitrate of all tracks without any headers; at least 1.
     pub fn bits_per_second(&self) -> u64 {
         self.bitrate(self.sample_bytes())

@@ -153,6 +153,16 @@ impl SampleTable {
         self.bytes
     }
 
+    /// Memory of the table.
+    pub fn memory_bytes(&self) -> u64 {
+        fn of<T>(entries: &Vec<T>) -> usize {
+            entries.capacity() * size_of::<T>()
+        }
+        let starts = self.starts.as_ref().map_or(0, of);
+        let all = of(&self.sizes) + of(&self.rows) + of(&self.paces) + of(&self.offsets) + starts;
+        (size_of::<SampleTable>() + all) as u64
+    }
+
     /// Time at which the last sample's duration ends.
     pub fn end(&self) -> u64 {
         let last = self.paces[self.paces.len() - 1];
@@ -479,6 +489,13 @@ impl SampleTableBuilder {
             next.duration == before.duration
                 && next.decode == before.decode + samples * u64::from(before.duration)
         });
+        let table = &mut self.table;
+        // A table is kept for as long as its file is served, and grew by doubling.
+        table.sizes.shrink_to_fit();
+        table.rows.shrink_to_fit();
+        table.paces.shrink_to_fit();
+        table.offsets.shrink_to_fit();
+        table.starts.iter_mut().for_each(Vec::shrink_to_fit);
         // Now that each sample lasts until the next.
         let end = |sample: MediaSample| {
             (sample.decode + u64::from(sample.duration)) as i64 + i64::from(sample.offset)

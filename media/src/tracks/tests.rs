@@ -51,6 +51,21 @@ fn presentation(tracks: Vec<Track>) -> Presentation {
     Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap()
 }
 
+/// The header of `sample_table` states these sizes.
+#[test]
+fn a_table_takes_the_memory_of_its_entries_alone() {
+    let mut decode = 0;
+    let all = (0..1000).map(|number| {
+        decode += 512;
+        let offset = if number % 3 == 0 { 512 } else { 0 };
+        let (file_offset, is_start) = (number * 10 + number / 100 * 7, number % 50 == 0);
+        MediaSample { file_offset, bytes: 10, decode, offset, duration: 512, is_start }
+    });
+    let entries = 1000 * 4 + 10 * 16 + 16 + 667 * 8 + 20 * 4;
+    let found = table(12_800, &all.collect::<Vec<_>>()).unwrap().memory_bytes();
+    assert_eq!(found, (size_of::<SampleTable>() + entries) as u64);
+}
+
 proptest! {
     #[test]
     fn a_table_gives_every_sample_as_it_was_pushed(all in samples(), from in 0_usize..200) {
