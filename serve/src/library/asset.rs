@@ -54,6 +54,16 @@ impl LibraryAsset {
         }
     }
 
+    /// Memory of its tables.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            LibraryAsset::Stream(asset) => {
+                size_of_val(asset.plan.clock()) + size_of_val(asset.plan.entries())
+            }
+            LibraryAsset::Tracks(asset) => asset.presentation.memory_bytes() as usize,
+        }
+    }
+
     /// Returns the asset if it is a transport stream.
     pub(crate) fn stream(&self) -> Option<&Arc<Asset>> {
         match self {

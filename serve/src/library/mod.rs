@@ -186,7 +186,13 @@ struct LiveAssets {
 impl LiveAssets {
     fn keep(&mut self, asset: &LibraryAsset) {
         self.recent.push_back(asset.clone());
-        if self.recent.len() > RECENT_MAX {
+        // The newest stays whatever its size, for the SETUP that follows.
+        let bytes = |recent: &VecDeque<LibraryAsset>| {
+            recent.iter().map(LibraryAsset::memory_bytes).sum::<usize>()
+        };
+        while self.recent.len() > RECENT_MAX
+            || self.recent.len() > 1 && bytes(&self.recent) > RECENT_BYTES_MAX
+        {
             self.recent.pop_front();
         }
     }
@@ -476,5 +482,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 const RECENT_MAX: usize = 32;
+/// Memory of their plans and tables. An hour takes some MB.
+const RECENT_BYTES_MAX: usize = 512 << 20;
 /// Longest wait of a peer for a scan slot; then it is told to retry later.
 const PLACE_WAIT: Duration = Duration::from_secs(5);

@@ -5,7 +5,8 @@
 //! The presentation of a file says where its samples lie; the packets of a chapter (a second of a
 //! track) are laid out by a reader thread when the first session comes near it, from pages that it
 //! has just made resident. Costs the layouts' memory, at most [`LAYOUTS_BYTES_MAX`] an asset beside
-//! those that sessions are sending: about 9 MB an hour of pictures at 25 a second and of AAC.
+//! those that sessions are sending, and [`LIVE_BYTES_MAX`] in all: about 9 MB an hour of pictures at
+//! 25 a second and of AAC. A session that does not play holds none.
 //!
 //! The pictures that trick play shows of a file are such an asset, too, whether the file has tracks
 //! or is a transport stream ([`TrackSource::trick`], [`Source::trick`]); all sessions at one scale
@@ -21,7 +22,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
@@ -48,31 +49,42 @@ pub(crate) struct TrackAsset {
 
 /// Pictures of a file at one scale.
 struct TrickAsset {
-    plan: TrickPlan,
+    plan: Arc<TrickPlan>,
     /// The transport stream of which they are; unset for those of tracks.
     stream: Option<Arc<Source>>,
     /// Index of their track in the file.
     track: usize,
 }
 
-/// Sources of trick play by their scale, as long as sessions hold them.
+/// Trick play of a file by scale: plans, kept with the file's source, and the sources of sessions.
 #[derive(Default)]
-pub(crate) struct TrickSources(Mutex<HashMap<PlayScale, Weak<TrackSource>>>);
+pub(crate) struct TrickSources(Mutex<HashMap<PlayScale, TrickSlot>>);
+
+/// One scale of a file.
+struct TrickSlot {
+    /// None where the file has no pictures to show at this scale.
+    plan: Option<Arc<TrickPlan>>,
+    source: Weak<TrackSource>,
+}
 
 impl TrickSources {
-    /// Returns the source of a scale, made by `make` where no session has one. Making one looks at
-    /// every random-access point of the file.
+    /// Returns the source of a scale: that of other sessions, or one that `open` makes of the plan.
+    /// A plan looks at every random-access point of the file, so `choose` makes it once.
     fn get(
         &self,
         scale: PlayScale,
-        make: impl FnOnce() -> Option<Arc<TrackSource>>,
+        choose: impl FnOnce() -> Option<TrickPlan>,
+        open: impl FnOnce(Arc<TrickPlan>) -> Arc<TrackSource>,
     ) -> Option<Arc<TrackSource>> {
-        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(source) = sources.get(&scale).and_then(Weak::upgrade) {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots
+            .entry(scale)
+            .or_insert_with(|| TrickSlot { plan: choose().map(Arc::new), source: Weak::new() });
+        if let Some(source) = slot.source.upgrade() {
             return Some(source);
         }
-        let source = make()?;
-        sources.insert(scale, Arc::downgrade(&source));
+        let source = open(slot.plan.clone()?);
+        slot.source = Arc::downgrade(&source);
         Some(source)
     }
 }
@@ -108,6 +120,33 @@ pub(crate) struct Chapter {
     pub(crate) layout: Layout,
     /// Second at which its pages were last made resident, plus one.
     resident_at: AtomicU32,
+    /// Memory of the layout, in [`LIVE_BYTES`] as long as it lives.
+    bytes: usize,
+}
+
+/// Memory of all layouts, those that assets keep and those that sessions send alike. One number for
+/// the process, since memory is one.
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+impl Chapter {
+    fn new(layout: Layout, resident_at: u32) -> Chapter {
+        let bytes = layout.memory_bytes();
+        LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        Chapter { layout, resident_at: AtomicU32::new(resident_at), bytes }
+    }
+}
+
+/// Most memory of another chapter beside `live` bytes of layouts. The less is left, the shorter a
+/// chapter has to be: files of uncommonly many packets are refused, and not the next viewer of a
+/// common one.
+fn chapter_bytes_max(live: usize) -> usize {
+    LIVE_BYTES_MAX.saturating_sub(live) / CHAPTER_SHARE
+}
+
+impl Drop for Chapter {
+    fn drop(&mut self) {
+        LIVE_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl TrackAsset {
@@ -194,12 +233,12 @@ impl TrackSource {
 
     /// Returns the pictures of this file at a scale; `None` where it has none.
     pub(crate) fn trick(&self, scale: PlayScale) -> Option<Arc<TrackSource>> {
-        self.tricks.get(scale, || {
-            let plan = TrickPlan::of_tracks(&self.asset.presentation, scale)?;
-            let track = self.asset.presentation.leading_index();
-            let trick = TrickAsset { plan, stream: None, track };
+        let presentation = &self.asset.presentation;
+        let choose = || TrickPlan::of_tracks(presentation, scale);
+        self.tricks.get(scale, choose, |plan| {
+            let trick = TrickAsset { plan, stream: None, track: presentation.leading_index() };
             let named = (self.asset.name.clone(), self.asset.key.clone());
-            Some(trick.open(named, self.asset.stream.clone(), self.media.clone()))
+            trick.open(named, self.asset.stream.clone(), self.media.clone())
         })
     }
 
@@ -230,8 +269,16 @@ impl TrackSource {
         let layout = self
             .lay_out(key)
             .map_err(|error| format!("laying out second {}: {error}", key.chapter))?;
+        let (bytes, live) = (layout.memory_bytes(), LIVE_BYTES.load(Ordering::Relaxed));
+        if bytes > chapter_bytes_max(live) {
+            return Err(format!(
+                "laying out second {}: its packets take {bytes} bytes of memory, and those of all \
+                 sessions {live} of {LIVE_BYTES_MAX}; play fewer files of so many packets at a time",
+                key.chapter
+            ));
+        }
         self.note_faults(key, layout.faults());
-        let chapter = Arc::new(Chapter { layout, resident_at: AtomicU32::new(self.now()) });
+        let chapter = Arc::new(Chapter::new(layout, self.now()));
         self.keep(key, &chapter);
         Ok(chapter)
     }
@@ -295,11 +342,13 @@ impl TrackSource {
 
     fn keep(&self, key: ChapterKey, chapter: &Arc<Chapter>) {
         let mut chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
-        chapters.bytes += chapter.layout.memory_bytes();
+        chapters.bytes += chapter.bytes;
         if let Some(before) = chapters.by_key.insert(key, chapter.clone()) {
-            chapters.bytes -= before.layout.memory_bytes();
+            chapters.bytes -= before.bytes;
         }
-        if chapters.bytes > LAYOUTS_BYTES_MAX {
+        // What is kept for others makes room for what is sent.
+        let is_scarce = LIVE_BYTES.load(Ordering::Relaxed) > LIVE_BYTES_MAX / 2;
+        if chapters.bytes > if is_scarce { 0 } else { LAYOUTS_BYTES_MAX } {
             chapters.drop_oldest();
         }
     }
@@ -316,12 +365,15 @@ impl Source {
         if self.asset.continues() {
             return None;
         }
-        self.tricks.get(scale, || {
-            let plan = TrickPlan::of_stream(&self.asset.plan, scale)?;
-            let trick = TrickAsset { plan, stream: Some(self.clone()), track: 0 };
-            let named = (self.asset.name.clone(), self.asset.key.clone());
-            Some(trick.open(named, None, self.media.clone()))
-        })
+        self.tricks.get(
+            scale,
+            || TrickPlan::of_stream(&self.asset.plan, scale),
+            |plan| {
+                let trick = TrickAsset { plan, stream: Some(self.clone()), track: 0 };
+                let named = (self.asset.name.clone(), self.asset.key.clone());
+                trick.open(named, None, self.media.clone())
+            },
+        )
     }
 }
 
@@ -347,7 +399,7 @@ impl Chapters {
         let middle = ages.len() / 2;
         let (_, &mut limit, _) = ages.select_nth_unstable(middle);
         self.by_key.retain(|_, chapter| resident_at(chapter) > limit);
-        self.bytes = self.by_key.values().map(|chapter| chapter.layout.memory_bytes()).sum();
+        self.bytes = self.by_key.values().map(|chapter| chapter.bytes).sum();
     }
 }
 
@@ -357,3 +409,31 @@ const FRESH_S: u32 = 1;
 const JOINED_BYTES: u64 = 128 << 10;
 /// Memory of an asset's layouts: some hours of media.
 const LAYOUTS_BYTES_MAX: usize = 64 << 20;
+/// Memory of the layouts of all assets and sessions. A session that plays holds two seconds of its
+/// file: some KiB of an MP4, all bytes of elementary streams, 5 MB at 20 Mb/s.
+const LIVE_BYTES_MAX: usize = 1 << 30;
+/// Part of the memory left that one chapter may take.
+const CHAPTER_SHARE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_chapters_are_refused_before_short_ones() {
+        let mib = 1 << 20;
+        assert!(chapter_bytes_max(0) >= 64 * mib, "elementary streams of 500 Mb/s alone");
+        assert!(chapter_bytes_max(LIVE_BYTES_MAX - 80 * mib) < 8 * mib, "an uncommon file");
+        assert!(chapter_bytes_max(LIVE_BYTES_MAX - 80 * mib) > mib, "a common one");
+        assert_eq!(chapter_bytes_max(LIVE_BYTES_MAX + mib), 0);
+    }
+
+    #[test]
+    fn a_layout_counts_as_long_as_it_lives() {
+        let bytes = 1 << 40;
+        let before = LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        drop(Chapter { layout: Layout::default(), resident_at: AtomicU32::new(1), bytes });
+        // Other tests count theirs meanwhile.
+        assert!(LIVE_BYTES.load(Ordering::Relaxed) < before + bytes / 2);
+    }
+}

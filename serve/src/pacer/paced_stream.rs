@@ -512,4 +512,4 @@ const BATCH_PACKETS_MAX: u64 = 48;
 
 mod parts;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -8,7 +8,7 @@
 //! Sources: RFC 3550 §5.1; `media::payload::Layout`.
 //! Does not have a clock ([`super::paced_tracks`] does, one for all tracks of a session).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use media::payload::{PACKET_BYTES_MAX, RtpValues};
@@ -43,10 +43,12 @@ pub(crate) struct PacedTrack {
     chapter: u32,
     /// The chapter in work; unset until it is in memory.
     current: Option<Arc<Chapter>>,
-    /// The chapter before, to which ICMP may refer.
-    before: Option<Arc<Chapter>>,
+    /// The chapter before, to which ICMP may refer while others keep it in memory.
+    before: Weak<Chapter>,
     /// Due time at which the track begins in its chapter, until that is there.
     begin_ticks: Option<u64>,
+    /// Due time of the next packet of a track that is paused, until its chapter is there again.
+    paused_ticks: Option<u64>,
     /// Next packet in the chapter.
     next: u32,
     /// Answer to the request for the chapter in work, and to that for the next.
@@ -77,8 +79,9 @@ impl PacedTrack {
             timestamp: identity.first_timestamp,
             chapter: 0,
             current: None,
-            before: None,
+            before: Weak::new(),
             begin_ticks: Some(0),
+            paused_ticks: None,
             next: 0,
             marks: Default::default(),
             is_over: false,
@@ -102,7 +105,25 @@ impl PacedTrack {
     /// Sends nothing until the next play.
     pub(super) fn silence(&mut self) {
         (self.is_over, self.is_silent) = (true, true);
-        (self.current, self.before) = (None, None);
+        (self.current, self.before) = (None, Weak::new());
+        self.marks = Default::default();
+        self.paused_ticks = None;
+    }
+
+    /// Gives its chapters back: a session that does not play holds no layouts. It goes on with the
+    /// same packet.
+    pub(super) fn release(&mut self) {
+        if self.current.is_some() {
+            self.paused_ticks = self.next_ticks();
+        }
+        (self.current, self.before) = (None, Weak::new());
+        self.marks = Default::default();
+    }
+
+    /// True while it keeps chapters in memory.
+    #[cfg(test)]
+    pub(super) fn holds_layouts(&self) -> bool {
+        self.current.is_some() || self.marks.iter().any(|mark| mark.answer().is_some())
     }
 
     /// Prepares the target's departures.
@@ -118,13 +139,13 @@ impl PacedTrack {
         self.is_over = ticks >= presentation.duration_ticks();
         self.is_silent = false;
         (self.chapter, self.next) = (presentation.chapter_at(ticks), 0);
-        (self.current, self.before) = (None, None);
+        (self.current, self.before) = (None, Weak::new());
         self.marks = Default::default();
-        self.begin_ticks = Some(ticks);
+        (self.begin_ticks, self.paused_ticks) = (Some(ticks), None);
     }
 
     fn enter(&mut self, chapter: u32) {
-        self.before = self.current.take();
+        self.before = self.current.take().as_ref().map_or_else(Weak::new, Arc::downgrade);
         (self.chapter, self.next) = (chapter, 0);
         self.marks.rotate_left(1);
         self.marks[1] = Arc::default();
@@ -144,7 +165,7 @@ impl PacedTrack {
                 if let Some(ticks) = self.begin_ticks.take() {
                     self.next = chapter.layout.unit_due(ticks);
                 }
-                self.current = Some(chapter);
+                (self.current, self.paused_ticks) = (Some(chapter), None);
                 // Asked for a second ahead; a failure shows when it is needed.
                 let _ = self.obtain(source, 1, readers);
             }
@@ -204,7 +225,7 @@ impl PacedTrack {
             Some(layout) if self.next < layout.packets() => Some(layout.ticks(self.next)),
             // The next begins then at the earliest.
             Some(_) => Some(begins + CHAPTER_TICKS),
-            None => Some(self.begin_ticks.unwrap_or(begins)),
+            None => Some(self.begin_ticks.or(self.paused_ticks).unwrap_or(begins)),
         }
     }
 
@@ -346,7 +367,7 @@ impl PacedTrack {
         let mut head = Vec::new();
         if let Some(packet) = self.next.checked_sub(back).filter(|_| back > 0) {
             current.layout.write_head(packet, &values, &mut head);
-        } else if let Some(before) = &self.before
+        } else if let Some(before) = self.before.upgrade()
             && let Some(packet) = (before.layout.packets() + self.next).checked_sub(back)
             && packet < before.layout.packets()
         {

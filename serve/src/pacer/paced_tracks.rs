@@ -151,6 +151,7 @@ impl PacedTracks {
             self.stopped_at = self.position().min(clock.ticks_at(latest));
             self.sent_until = Some(clock.moment_of(self.stopped_at).min(latest));
         }
+        self.tracks.iter_mut().for_each(PacedTrack::release);
         self.playing = false;
     }
 
@@ -333,3 +334,6 @@ fn packets_per_s(source: &TrackSource, own: usize) -> u64 {
 
 /// A session sends so far ahead at most: a burst, and the lead of departure times.
 const AHEAD_MAX: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests;

@@ -68,7 +68,7 @@ fn windows_are_as_many_bytes_as_the_plan_says() {
 }
 
 /// Creates a thread's resources with these paths for datagrams.
-fn tools(
+pub(in crate::pacer) fn tools(
     gathered: Box<dyn StreamPath>,
     departing: Option<Box<dyn StreamPath>>,
     (meters, readers): (&Meters, &Readers),
