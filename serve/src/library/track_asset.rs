@@ -436,4 +436,18 @@ mod tests {
         // Other tests count theirs meanwhile.
         assert!(LIVE_BYTES.load(Ordering::Relaxed) < before + bytes / 2);
     }
+
+    #[test]
+    fn random_access_points_of_a_scale_are_looked_at_once() {
+        let (sources, mut looks) = (TrickSources::default(), 0);
+        for _ in 0..3 {
+            let choose = || {
+                looks += 1;
+                None
+            };
+            let found = sources.get(PlayScale::nearest(4.0), choose, |_| unreachable!("no plan"));
+            assert!(found.is_none());
+        }
+        assert_eq!(looks, 1);
+    }
 }
