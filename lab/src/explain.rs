@@ -12,7 +12,7 @@ use std::fmt;
 
 use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, Transport};
 
-use crate::experiments::{pacing, peers, tracks};
+use crate::experiments::{pacing, peers, planning, tracks};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
@@ -224,6 +224,21 @@ pub(crate) static PEERS: Explanation = Explanation {
                --sessions is given",
     example: &["pagewire lab peers --quick", "pagewire lab peers --member pagewire --member nginx"],
     options: &["transport", "member", "sessions", "seconds", "folder"],
+};
+
+pub(crate) static PLANNING: Explanation = Explanation {
+    measures: "packet plans of files in the page cache, on one core: bytes a second of transport \
+               streams beside reading alone, samples a second of MP4, fragmented MP4 and Matroska \
+               with the bytes that are read for it and the size of the plan; then the installed \
+               server with paced sessions while a folder of 10,000 files is put into its own",
+    members: || format!("parts: {}", planning::MEMBERS.join(", ")),
+    sinks: "files in a file system in memory, or below --folder; packets by a veth pair",
+    units: "throughput: GB/s, CPU cost: s/GB, relative to pread: times; samples planned: 10⁶/s; \
+            time: ns a packet or sample; read of the file: %; plan: MB an hour of media; late: \
+            ms, with a folder to plan and without",
+    duration: "--quick under 20 seconds; in full some two minutes",
+    example: &["pagewire lab planning --quick", "pagewire lab planning --member tables"],
+    options: &["member", "sessions", "seconds", "cores", "folder"],
 };
 
 pub(crate) static CIPHER: Explanation = Explanation {

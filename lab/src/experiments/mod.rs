@@ -13,6 +13,7 @@ mod kernel;
 pub(crate) mod pacing;
 mod paths;
 pub(crate) mod peers;
+pub(crate) mod planning;
 mod receive;
 mod recording;
 mod seal;
@@ -101,6 +102,13 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: peers::run,
         explanation: &explain::PEERS,
+    },
+    Experiment {
+        name: "planning",
+        summary: "packet plans: bytes and samples a second, and a folder beside paced sessions",
+        sends: true,
+        run: planning::run,
+        explanation: &explain::PLANNING,
     },
     Experiment {
         name: "cipher",

@@ -13,6 +13,7 @@ mod kernel;
 mod namespace;
 mod pacing;
 mod peers;
+mod planning;
 mod receive;
 mod seal;
 mod stalls;

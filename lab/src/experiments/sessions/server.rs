@@ -143,16 +143,21 @@ impl Server {
     }
 
     fn index(&self) -> Result<Value, Error> {
-        let failed = || Error::host(format!("http://{}/index.json", self.http));
+        self.answer("/index.json")
+    }
+
+    /// Returns a page of the index.
+    pub(crate) fn answer(&self, target: &str) -> Result<Value, Error> {
+        let failed = || Error::host(format!("http://{}{target}", self.http));
         let mut stream = TcpStream::connect(&self.http).map_err(failed())?;
         let request =
-            format!("GET /index.json HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+            format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
         stream.write_all(request.as_bytes()).map_err(failed())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map_err(failed())?;
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         serde_json::from_str(body).map_err(|error| Error::Host {
-            what: format!("http://{}/index.json", self.http),
+            what: format!("http://{}{target}", self.http),
             found: error.to_string(),
         })
     }
