@@ -41,17 +41,16 @@ const SECTIONS: &[Section] = &[
         experiment: "paths",
         tables: &[
             Table {
-                title: "CPU cost of sending 1328-byte RTP packets and UDP datagrams, s/GB; 44 a \
-                        call where a path can. `ifb-software`: the kernel segments; `ifb-device`: \
-                        the device does",
+                title: "CPU cost of sending 1328-byte RTP packets, s/GB; 44 a call where a path \
+                        can. `ifb-software`: the kernel segments; `ifb-device`: the device does",
                 metrics: &["CPU cost"],
                 only: &[
-                    ("transport", &["rtp", "udp"]),
+                    ("transport", &["rtp"]),
                     ("bytes", &[USUAL_BYTES]),
                     ("segments", &["", "44"]),
                 ],
                 members: &[],
-                lines: &["transport"],
+                lines: &[],
                 columns: "sink",
             },
             Table {
@@ -113,18 +112,11 @@ const SECTIONS: &[Section] = &[
     Section {
         experiment: "pacing",
         tables: &[Table {
-            title: "Streams of 5 Mb/s from the running server by pacer (`txtime`: packets that \
-                    leave together) and burst, ms",
-            metrics: &[
-                "gap, median",
-                "burst, 99 %",
-                "longest burst",
-                "delay factor, most",
-                "CPU cost",
-            ],
-            only: &[],
+            title: "Streams of 5 Mb/s from the running server by pacer and burst, ms",
+            metrics: &["gap, median", "longest burst", "delay factor, most", "CPU cost"],
+            only: &[("packets", &["", "1"])],
             members: &[],
-            lines: &["packets", "metric"],
+            lines: &["metric"],
             columns: "burst_ms",
         }],
     },
@@ -160,6 +152,34 @@ const SECTIONS: &[Section] = &[
             lines: &["metric"],
             columns: "streams",
         }],
+    },
+    Section {
+        experiment: "planning",
+        tables: &[
+            Table {
+                title: "Packet plans of files in the page cache on one core: a transport stream \
+                        beside reading it alone (`pread`), and a movie of hours by its tables",
+                metrics: &["throughput", "samples planned", "read of the file", "plan in memory"],
+                only: &[("stream", &["", "pictures and sound"]), ("period", &[""])],
+                members: &[],
+                lines: &[],
+                columns: "metric",
+            },
+            Table {
+                title: "100 sessions of 5 Mb/s from the running server, in a quiet time and while \
+                        10,000 files put into its folder are planned",
+                metrics: &[
+                    "fewest timely of a round",
+                    "late, median",
+                    "late, 99.9 %",
+                    "until all files are planned",
+                ],
+                only: &[("period", &["quiet", "planning"])],
+                members: &[],
+                lines: &["period"],
+                columns: "metric",
+            },
+        ],
     },
     Section {
         experiment: "cipher",
