@@ -5,8 +5,8 @@
 //! The presentation of a file says where its samples lie; the packets of a chapter (a second of a
 //! track) are laid out by a reader thread when the first session comes near it, from pages that it
 //! has just made resident. Costs the layouts' memory, at most [`LAYOUTS_BYTES_MAX`] an asset beside
-//! those that sessions are sending, and [`LIVE_BYTES_MAX`] in all: about 9 MB an hour of pictures at
-//! 25 a second and of AAC. A session that does not play holds none.
+//! those that sessions are sending, and [`LIVE_BYTES_MAX`] in all: about 9 MB an hour of pictures
+//! at 25 a second and of AAC. A session that does not play holds none.
 //!
 //! The pictures that trick play shows of a file are such an asset, too, whether the file has tracks
 //! or is a transport stream ([`TrackSource::trick`], [`Source::trick`]); all sessions at one scale
@@ -273,7 +273,7 @@ impl TrackSource {
         if bytes > chapter_bytes_max(live) {
             return Err(format!(
                 "laying out second {}: its packets take {bytes} bytes of memory, and those of all \
-                 sessions {live} of {LIVE_BYTES_MAX}; play fewer files of so many packets at a time",
+                 sessions {live} of {LIVE_BYTES_MAX}; play fewer files of so many packets at once",
                 key.chapter
             ));
         }

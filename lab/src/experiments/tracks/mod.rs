@@ -3,11 +3,11 @@
 //! transport stream by wire image: CPU cost, packets a call, lateness.
 //!
 //! Every case is a server of its own on one core, in turn, round by round: a transport stream of
-//! 5 Mb/s by `wire_sendfile`; MP4 with H.264 of the same rate as the server sends it by default; the
-//! same with AAC beside it; and the same one packet a call by `mmap_writev`. The RTP of most
+//! 5 Mb/s by `wire_sendfile`; MP4 with H.264 of the same rate as the server sends it by default;
+//! the same with AAC beside it; and the same one packet a call by `mmap_writev`. The RTP of most
 //! sessions ends in an ifb device that cannot segment; some go through a veth pair to clients that
-//! verify packets, times and frames, as in `sessions`. A round in which a client is late or misses
-//! a packet is counted.
+//! verify packets, times and frames, as in `sessions`. Sessions with a late packet or a missing one
+//! are counted.
 //!
 //! Sources: RFC 6184, RFC 3640, RFC 2250; docs/measuring.md.
 //! Does not decode pictures, and does not search for the largest number of sessions.
@@ -77,8 +77,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let bench = Bench::new((sessions, seconds))?;
     results.notes.push(format!(
         "{sessions} sessions of one file of {:.1} Mb/s on one core, {} of them verified behind a \
-         veth pair, the RTP of the others into {}; {rounds} rounds of {seconds} s a case; CPU cost: \
-         processor seconds of the server and of kernel threads per 10⁹ bytes",
+         veth pair, the RTP of the others into {}; {rounds} rounds of {seconds} s a case; CPU \
+         cost: processor seconds of the server and of kernel threads per 10⁹ bytes",
         BITS_PER_SECOND as f64 / 1e6,
         bench.verified(),
         Sink::IfbSoftware.name(),
