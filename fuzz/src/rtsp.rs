@@ -161,7 +161,7 @@ fn granted(offer: &TransportOffer) -> GrantedTransport {
 }
 
 fn play_response(request: &Request, play: &PlayRequest) -> Response {
-    let info = RtpInfo { url: &request.url, sequence: 1, timestamp: 2 };
+    let info = RtpInfo { url: &request.url, sequence: Some(1), timestamp: 2 };
     let end = play.range.and_then(|range| range.end);
     let session = request.session.as_deref().unwrap_or_default();
     Response::play(request, session, play, Duration::ZERO, end, &[info])

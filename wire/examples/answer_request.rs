@@ -68,7 +68,7 @@ fn answer(request: &Request) -> Response {
             }
         }
         Ok(Command::Play(play)) => {
-            let info = RtpInfo { url: &request.url, sequence: 1, timestamp: 0 };
+            let info = RtpInfo { url: &request.url, sequence: Some(1), timestamp: 0 };
             Response::play(request, SESSION, play, Duration::ZERO, Some(duration), &[info])
         }
         Ok(_) => Response::in_session(request, SESSION),

@@ -285,7 +285,7 @@ fn server_and_client_agree_from_describe_to_teardown() {
         assert_eq!(request.session.as_deref(), Some("0123456789abcdef"));
         let Ok(Command::Play(play)) = request.command else { panic!("{request:?}") };
         let start = Duration::from_millis(29_960);
-        let info = RtpInfo { url: "rtsp://h/x", sequence: 65_535, timestamp: u32::MAX };
+        let info = RtpInfo { url: "rtsp://h/x", sequence: Some(65_535), timestamp: u32::MAX };
         Response::play(request, "0123456789abcdef", &play, start, Some(end), &[info])
     });
     assert_eq!(reply.header("Range"), Some("npt=29.960-60.000"));
@@ -314,7 +314,7 @@ fn a_rate_that_is_not_played_is_answered_with_the_one_that_is() {
     );
     let Ok(Command::Play(play)) = &request.command else { panic!("{request:?}") };
     assert_eq!((play.scale, play.speed), (Some(-3.5), Some(2.5)));
-    let info = RtpInfo { url: "rtsp://h/a.ts/stream", sequence: 1, timestamp: 2 };
+    let info = RtpInfo { url: "rtsp://h/a.ts/stream", sequence: Some(1), timestamp: 2 };
     let played = PlayRequest { scale: Some(-4.0), speed: Some(1.0), ..*play };
     let response = Response::play(&request, "1", &played, Duration::ZERO, None, &[info]);
     assert_eq!((response.value("Scale"), response.value("Speed")), (Some("-4.0"), Some("1.0")));
@@ -328,4 +328,15 @@ fn a_rate_that_is_not_played_is_answered_with_the_one_that_is() {
     assert_eq!((infos[0].seq, infos[0].rtptime), (Some(1), Some(2)));
     let range = message.typed_header::<rtsp_types::headers::Range>().unwrap().unwrap();
     assert!(matches!(range, rtsp_types::headers::Range::Npt(_)));
+}
+
+#[test]
+fn a_first_packet_that_is_not_known_has_no_number() {
+    let request = request("PLAY rtsp://h/a.mp4 RTSP/1.0\r\nCSeq: 1\r\nSession: 1\r\n\r\n");
+    let Ok(Command::Play(play)) = &request.command else { panic!("{request:?}") };
+    let info = |url| RtpInfo { url, sequence: None, timestamp: 7 };
+    let infos = ["rtsp://h/a.mp4/track0", "rtsp://h/a.mp4/track1"].map(info);
+    let response = Response::play(&request, "1", play, Duration::ZERO, None, &infos);
+    let expected = "url=rtsp://h/a.mp4/track0;rtptime=7,url=rtsp://h/a.mp4/track1;rtptime=7";
+    assert_eq!(response.value("RTP-Info"), Some(expected));
 }

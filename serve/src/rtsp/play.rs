@@ -176,11 +176,12 @@ impl RtspConnection {
         let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
         let info = RtpInfo {
             url: &url,
-            sequence: plan
-                .identity()
-                .first_sequence
-                .wrapping_add(part.start as u16)
-                .wrapping_add(shift.sequence),
+            sequence: Some(
+                plan.identity()
+                    .first_sequence
+                    .wrapping_add(part.start as u16)
+                    .wrapping_add(shift.sequence),
+            ),
             timestamp: source.timestamp_of(packets.start).wrapping_add(shift.timestamp),
         };
         // Length by RTP timestamps, which clients relate to this range (§12.33).

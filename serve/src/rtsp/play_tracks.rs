@@ -164,7 +164,7 @@ impl RtspConnection {
         let sent: Vec<_> = sent.collect();
         let infos = sent.iter().map(|(stream, index, url)| RtpInfo {
             url,
-            sequence: stream.link.progress().next as u16,
+            sequence: Some(stream.link.progress().next as u16),
             timestamp: presentation.tracks()[*index].timestamp(at + control.shift_ticks),
         });
         let infos = infos.collect::<Vec<_>>();

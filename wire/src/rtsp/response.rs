@@ -47,8 +47,9 @@ pub struct Response {
 pub struct RtpInfo<'a> {
     /// URL of the stream, as in the client's request or in the description.
     pub url: &'a str,
-    /// Sequence number of the first packet that is sent.
-    pub sequence: u16,
+    /// Sequence number of the first packet that is sent; unset where it is not yet known, because
+    /// the play is queued behind another.
+    pub sequence: Option<u16>,
     /// RTP timestamp of the start of the range in the answer.
     pub timestamp: u32,
 }
@@ -109,7 +110,9 @@ impl Response {
     ) -> Self {
         let range = play.unit.write(start, end);
         let info = |info: &RtpInfo<'_>| {
-            format!("url={};seq={};rtptime={}", info.url, info.sequence, info.timestamp)
+            let sequence = info.sequence.map(|sequence| format!(";seq={sequence}"));
+            let sequence = sequence.unwrap_or_default();
+            format!("url={}{sequence};rtptime={}", info.url, info.timestamp)
         };
         let rtp_info = streams.iter().map(info).collect::<Vec<_>>().join(",");
         let mut response = Response::in_session(request, session).header("Range", range);
