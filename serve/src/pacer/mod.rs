@@ -22,10 +22,11 @@ mod paced_session;
 mod paced_stream;
 mod paced_track;
 mod paced_tracks;
+mod pacer_command;
+mod play_start;
 mod wheel;
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -41,71 +42,17 @@ pub(crate) use paced_session::PacedSession;
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 pub(crate) use paced_track::PacedTrack;
 pub(crate) use paced_tracks::{PacedTracks, TrackPlace, TrackStart};
+pub(crate) use play_start::PlayStart;
 
 use crate::error::{Error, Setting};
-use crate::library::asset::Source;
 use crate::meter::{PacerCounters, PacerMeter};
 use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
-use crate::rtsp::stream_session::{Shift, Speed};
 use gather::Gather;
 use paced_stream::Step;
+use pacer_command::PacerCommand;
+use play_start::StartQueue;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
-
-/// A command from the control side. Sessions are identified by number.
-pub(crate) enum PacerCommand {
-    Add {
-        number: u64,
-        session: Box<PacedSession>,
-    },
-    /// Adds a track to a session that does not play.
-    AddTrack {
-        number: u64,
-        track: Box<PacedTrack>,
-    },
-    /// Plays packets `from..end`, of which `source` holds the first, starting now. `play` is
-    /// returned in the event that ends it.
-    Play {
-        number: u64,
-        source: Arc<Source>,
-        play: u64,
-        shift: Shift,
-        speed: Speed,
-        from: u64,
-        end: u64,
-    },
-    /// Plays the tracks of a session, starting now.
-    PlayTracks {
-        number: u64,
-        play: u64,
-        start: TrackStart,
-    },
-    /// Stops sending; replies with the next packet (of tracks: its due time) once nothing more will
-    /// be sent.
-    Pause {
-        number: u64,
-        reply: oneshot::Sender<u64>,
-    },
-    Remove {
-        number: u64,
-    },
-    Stop,
-}
-
-impl PacerCommand {
-    /// The session that it is for; none for the thread itself.
-    fn session(&self) -> Option<u64> {
-        match self {
-            PacerCommand::Add { number, .. }
-            | PacerCommand::AddTrack { number, .. }
-            | PacerCommand::Play { number, .. }
-            | PacerCommand::PlayTracks { number, .. }
-            | PacerCommand::Pause { number, .. }
-            | PacerCommand::Remove { number } => Some(*number),
-            PacerCommand::Stop => None,
-        }
-    }
-}
 
 /// An event from a pacer to the control side.
 #[derive(Debug)]
@@ -209,19 +156,14 @@ impl Pacers {
 }
 
 impl Handle {
-    pub(crate) fn play(
-        &self,
-        source: Arc<Source>,
-        play: u64,
-        (shift, speed): (Shift, Speed),
-        packets: Range<u64>,
-    ) {
-        let (number, Range { start: from, end }) = (self.number, packets);
-        self.send(PacerCommand::Play { number, source, play, shift, speed, from, end });
+    /// Plays at once.
+    pub(crate) fn play(&self, play: u64, start: PlayStart) {
+        self.send(PacerCommand::Play { number: self.number, play, start });
     }
 
-    pub(crate) fn play_tracks(&self, play: u64, start: TrackStart) {
-        self.send(PacerCommand::PlayTracks { number: self.number, play, start });
+    /// Plays when the plays before have ended.
+    pub(crate) fn queue(&self, play: u64, start: PlayStart) {
+        self.send(PacerCommand::Queue { number: self.number, play, start });
     }
 
     /// Returns the next packet (of tracks: its due time) once the pacer has stopped; `None` if the
@@ -304,6 +246,8 @@ struct Thread {
     inbox: Receiver<PacerCommand>,
     events: mpsc::UnboundedSender<Event>,
     streams: HashMap<u64, PacedSession>,
+    /// Plays that follow those under way, of the sessions that have any.
+    queues: HashMap<u64, StartQueue>,
     wheel: Wheel,
     /// Packets a second of all sessions when all play.
     packets_per_s: u64,
@@ -324,6 +268,7 @@ impl Thread {
             inbox,
             events,
             streams: HashMap::new(),
+            queues: HashMap::new(),
             wheel: Wheel::new(0),
             packets_per_s: 0,
             grid_ticks: 1,
@@ -365,6 +310,7 @@ impl Thread {
             return;
         }
         tracing::error!("session {number}: a fault of this program, reported above; it is ended");
+        self.queues.remove(&number);
         let Some(session) = self.streams.remove(&number) else { return };
         self.packets_per_s = self.packets_per_s.saturating_sub(session.packets_per_s());
         let over = StreamEnd::Broken("a fault of this program".to_owned());
@@ -384,23 +330,30 @@ impl Thread {
                     self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
                 }
             }
-            PacerCommand::Play { number, source, play, shift, speed, from, end } => {
-                self.change(number, |session| session.for_stream(&source));
-                if let Some(PacedSession::Stream(stream)) = self.streams.get_mut(&number) {
-                    stream.play = play;
-                    stream.play_from(source, from..end, (shift, speed));
-                    self.serve(number, true);
+            PacerCommand::Play { number, play, start } => {
+                // Two connections of one client may ask at the same time.
+                if self.streams.get(&number).is_some_and(|session| session.play() > play) {
+                    return;
                 }
+                self.queues.remove(&number);
+                self.start(number, play, start);
+                self.serve(number, true);
             }
-            PacerCommand::PlayTracks { number, play, start } => {
-                self.change(number, |session| session.for_tracks(&start));
-                if let Some(PacedSession::Tracks(tracks)) = self.streams.get_mut(&number) {
-                    tracks.play = play;
-                    tracks.play_from(start);
-                    self.serve(number, true);
+            PacerCommand::Queue { number, play, start } => {
+                match self.streams.get(&number) {
+                    Some(session) if session.is_playing() => {
+                        self.queues.entry(number).or_default().push(play, start);
+                    }
+                    // The play before has just ended.
+                    Some(_) => {
+                        self.start_behind(number, play, start);
+                        self.serve(number, true);
+                    }
+                    None => {}
                 }
             }
             PacerCommand::Pause { number, reply } => {
+                self.queues.remove(&number);
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.halt();
                     // A closed control connection does not read the reply.
@@ -408,6 +361,7 @@ impl Thread {
                 }
             }
             PacerCommand::Remove { number } => {
+                self.queues.remove(&number);
                 if let Some(stream) = self.streams.remove(&number) {
                     self.packets_per_s -= stream.packets_per_s();
                 }
@@ -425,6 +379,38 @@ impl Thread {
             self.packets_per_s += session.packets_per_s();
             self.streams.insert(number, session);
         }
+    }
+
+    /// Starts a play of a session.
+    fn start(&mut self, number: u64, play: u64, start: PlayStart) {
+        self.change(number, |session| session.for_start(&start));
+        if let Some(session) = self.streams.get_mut(&number) {
+            session.play_from(play, start);
+        }
+    }
+
+    /// Starts a play whose sequence numbers continue those of the one before, which has ended.
+    fn start_behind(&mut self, number: u64, play: u64, mut start: PlayStart) {
+        if let Some(session) = self.streams.get(&number) {
+            session.continue_sequence(&mut start);
+        }
+        self.start(number, play, start);
+    }
+
+    /// Starts the next queued play of a session whose play has ended, at the moment of that end;
+    /// false when there is none.
+    fn start_next(&mut self, number: u64) -> bool {
+        let Some(queue) = self.queues.get_mut(&number) else { return false };
+        let Some(next) = queue.pop() else {
+            self.queues.remove(&number);
+            return false;
+        };
+        let end = self.streams.get(&number).and_then(PacedSession::end_moment);
+        self.start_behind(number, next.play, next.start);
+        if let (Some(session), Some(end)) = (self.streams.get_mut(&number), end) {
+            session.begin_at(end);
+        }
+        true
     }
 
     fn serve_due(&mut self) {
@@ -448,7 +434,8 @@ impl Thread {
         let now = Instant::now();
         let tick = self.tick(now);
         let burst_ticks = self.burst_ticks();
-        let on_grid = |tick: Tick| tick - tick % self.grid_ticks;
+        let grid_ticks = self.grid_ticks;
+        let on_grid = |tick: Tick| tick - tick % grid_ticks;
         let wake = match fresh {
             true => self.quiet_tick(tick, burst_ticks),
             false => on_grid(tick + burst_ticks).max(tick + 1),
@@ -456,8 +443,16 @@ impl Thread {
         let wake_moment = self.moment(wake);
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let overslept = if fresh { 0 } else { tick.saturating_sub(stream.wake()) };
-        let overslept = Duration::from_millis(overslept);
-        let step = stream.step(now, (wake_moment, overslept), &mut self.tools);
+        let wakes = (wake_moment, Duration::from_millis(overslept));
+        let mut step = stream.step(now, wakes, &mut self.tools);
+        while matches!(step, Step::Ended(StreamEnd::Finished)) && self.start_next(number) {
+            let Some(stream) = self.streams.get_mut(&number) else { return };
+            step = stream.step(now, wakes, &mut self.tools);
+        }
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        if let Some(queue) = self.queues.get_mut(&number) {
+            queue.look_ahead(stream, &self.tools.readers);
+        }
         let waits = stream.note_step(&step);
         let next = match step {
             Step::Sent { due } => wake.max(on_grid(tick_of(self.began, due))),
@@ -465,6 +460,7 @@ impl Thread {
             Step::Wait => tick + (RETRY_TICKS << waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Ended(over) => {
                 stream.halt();
+                self.queues.remove(&number);
                 // The receiver is gone only while the server stops.
                 let _ = self.events.send(Event { number, play: stream.play(), over });
                 return;

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use super::media_target::MediaTarget;
 use super::paced_stream::Step;
 use super::wheel::Tick;
-use super::{PacedStream, PacedTrack, PacedTracks, PacingChoice, Tools, TrackStart};
+use super::{PacedStream, PacedTrack, PacedTracks, PacingChoice, PlayStart, Tools, TrackStart};
 use crate::library::asset::Source;
+use crate::rtsp::stream_session::Shift;
 
 /// A session on its pacer.
 pub(crate) enum PacedSession {
@@ -35,7 +36,72 @@ impl PacedSession {
     }
 
     /// Makes it a session that can play this start.
-    pub(super) fn for_tracks(self, start: &TrackStart) -> PacedSession {
+    pub(super) fn for_start(self, start: &PlayStart) -> PacedSession {
+        match start {
+            PlayStart::Stream { source, .. } => self.for_stream(source),
+            PlayStart::Tracks(start) => self.for_tracks(start),
+        }
+    }
+
+    /// Starts to play what it was made for.
+    pub(super) fn play_from(&mut self, play: u64, start: PlayStart) {
+        match (self, start) {
+            (PacedSession::Stream(stream), PlayStart::Stream { source, shift, speed, packets }) => {
+                stream.play = play;
+                stream.play_from(source, packets, (shift, speed));
+                stream.link.start_at(stream.position());
+                stream.link.note_play(play, shift);
+            }
+            (PacedSession::Tracks(tracks), PlayStart::Tracks(start)) => {
+                tracks.play = play;
+                tracks.play_from(start);
+            }
+            _ => unreachable!("it was made for this start"),
+        }
+    }
+
+    /// Makes a play go on with the sequence number that comes next. The control side does not know
+    /// it where pictures at another rate are sent.
+    pub(super) fn continue_sequence(&self, start: &mut PlayStart) {
+        let next = match self {
+            PacedSession::Stream(stream) => stream.next_sequence(),
+            PacedSession::Tracks(tracks) => tracks.first_sequence(),
+        };
+        match start {
+            PlayStart::Stream { source, shift, packets, .. } => {
+                shift.sequence = Shift::landing(source, (next, 0), packets.start).sequence;
+            }
+            PlayStart::Tracks(start) => start.sequence = next,
+        }
+    }
+
+    /// Returns the moment at which the media of the play under way ends; `None` before its clock
+    /// has started.
+    pub(super) fn end_moment(&self) -> Option<Instant> {
+        match self {
+            PacedSession::Stream(stream) => stream.end_moment(),
+            PacedSession::Tracks(tracks) => tracks.end_moment(),
+        }
+    }
+
+    /// Starts the clock of the play just begun at the end of the one before.
+    pub(super) fn begin_at(&mut self, moment: Instant) {
+        let (begins_at, sent_until) = match self {
+            PacedSession::Stream(stream) => (&mut stream.begins_at, &mut stream.sent_until),
+            PacedSession::Tracks(tracks) => (&mut tracks.begins_at, &mut tracks.sent_until),
+        };
+        (*begins_at, *sent_until) = (Some(moment), Some(moment));
+    }
+
+    /// Returns the indices of its tracks in the file.
+    pub(super) fn own_tracks(&self) -> Vec<usize> {
+        match self {
+            PacedSession::Stream(_) => vec![0],
+            PacedSession::Tracks(tracks) => tracks.own_tracks(),
+        }
+    }
+
+    fn for_tracks(self, start: &TrackStart) -> PacedSession {
         let mut stream = match self {
             PacedSession::Stream(stream) => *stream,
             tracks @ PacedSession::Tracks(_) => return tracks,
@@ -50,7 +116,7 @@ impl PacedSession {
     }
 
     /// Makes it a session that can play a transport stream.
-    pub(super) fn for_stream(self, source: &Arc<Source>) -> PacedSession {
+    fn for_stream(self, source: &Arc<Source>) -> PacedSession {
         let mut tracks = match self {
             PacedSession::Tracks(tracks) => *tracks,
             stream @ PacedSession::Stream(_) => return stream,

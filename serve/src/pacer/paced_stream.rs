@@ -23,7 +23,7 @@ use super::departures::Departures;
 use super::media_target::{MediaTarget, log_lowered_segment_limit};
 use super::{CATCH_UP, Tools};
 use crate::library::asset::Source;
-use crate::prefetch::{SendForm, Window, whole_parts, within};
+use crate::prefetch::{PrefetchHandle, SendForm, Window, whole_parts, within};
 use crate::rtsp::icmp_faults;
 use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift, Speed};
 
@@ -53,6 +53,8 @@ pub(crate) struct PacedStream {
     clock: Option<MediaClock>,
     /// Earliest start of the next play's clock: the end of the media sent so far.
     pub(super) sent_until: Option<Instant>,
+    /// Start of the clock of a play that follows another, until the clock has started.
+    pub(super) begins_at: Option<Instant>,
     playing: bool,
     /// Number of the current PLAY.
     pub(crate) play: u64,
@@ -112,6 +114,7 @@ impl PacedStream {
             speed: Speed::ONE,
             clock: None,
             sent_until: None,
+            begins_at: None,
             playing: false,
             play: 0,
             waits: 0,
@@ -142,6 +145,7 @@ impl PacedStream {
     /// however often it seeks or pauses.
     pub(crate) fn halt(&mut self) {
         self.hold_clock();
+        self.begins_at = None;
         self.playing = false;
     }
 
@@ -153,6 +157,18 @@ impl PacedStream {
 
     pub(crate) fn is_playing(&self) -> bool {
         self.playing
+    }
+
+    /// Returns the moment at which the packets to send end, by the running clock.
+    pub(super) fn end_moment(&self) -> Option<Instant> {
+        let end_ticks = self.source.asset.plan.ticks(self.end);
+        self.clock.map(|clock| clock.moment_of(end_ticks))
+    }
+
+    /// Returns the sequence number of the next packet.
+    pub(super) fn next_sequence(&self) -> u16 {
+        let first = self.source.asset.plan.identity().first_sequence;
+        first.wrapping_add(self.next as u16).wrapping_add(self.shift.sequence)
     }
 
     /// Sends the packets due before `wake`. The step itself is late by `overslept`.
@@ -244,8 +260,11 @@ impl PacedStream {
                         self.to.behind_max().as_secs()
                     );
                 }
+                let behind_max = self.to.behind_max();
+                let joins = |at: &Instant| now.saturating_duration_since(*at) < behind_max;
                 // After a clock that was behind, `sent_until` lies in the past.
-                let moment = self.sent_until.map_or(now, |until| until.max(now));
+                let resumed = || self.sent_until.map_or(now, |until| until.max(now));
+                let moment = self.begins_at.take().filter(joins).unwrap_or_else(resumed);
                 let clock = MediaClock { moment, ticks: at, speed: self.speed };
                 let ticks = at + self.source.asset.first_ticks();
                 self.link.start_clock(MediaClock { ticks, ..clock });
@@ -297,7 +316,7 @@ impl PacedStream {
         let now = plan.ticks(self.next);
         if ready < self.end && plan.ticks(ready.max(self.next)).saturating_sub(now) < half {
             let until = plan.packets_before(now.saturating_add(ticks(WINDOW)));
-            let packets = self.window(form, ready, until);
+            let packets = window(&self.source, form, ready..until, self.end);
             if self.source.residence(form).is_fresh(&packets) {
                 mark.answer(packets, true);
                 ready = mark.ready_to(self.next);
@@ -312,16 +331,6 @@ impl PacedStream {
         };
         self.seen[form.kind()] = Seen { ready, look_at };
         ready
-    }
-
-    /// Returns packets from `ready` to `until`, at least [`PACKETS_MIN`] and at most
-    /// [`WINDOW_BYTES_MAX`] of the form, in whole parts of the asset.
-    fn window(&self, form: SendForm, ready: u64, until: u64) -> Range<u64> {
-        let plan = &self.source.asset.plan;
-        let least = (ready + PACKETS_MIN).min(self.end);
-        let wanted = ready..until.clamp(least, self.end.max(least));
-        let end = within(plan, form, wanted, WINDOW_BYTES_MAX).max(least);
-        whole_parts(ready..end, plan.packets())
     }
 
     fn mark(&self, form: SendForm) -> &crate::prefetch::ReadyRange {
@@ -493,6 +502,28 @@ impl PacedStream {
             tools.say_ignored(to.name());
         }
     }
+}
+
+/// Returns the window that begins with `packets`, of which a play sends those before `limit`: at
+/// least [`PACKETS_MIN`] and at most [`WINDOW_BYTES_MAX`] of the form, in whole parts of the asset.
+fn window(source: &Source, form: SendForm, packets: Range<u64>, limit: u64) -> Range<u64> {
+    let Range { start: ready, end: until } = packets;
+    let plan = &source.asset.plan;
+    let least = (ready + PACKETS_MIN).min(limit);
+    let wanted = ready..until.clamp(least, limit.max(least));
+    let end = within(plan, form, wanted, WINDOW_BYTES_MAX).max(least);
+    whole_parts(ready..end, plan.packets())
+}
+
+/// Asks for the first window of a play that has not begun.
+pub(super) fn ask_first(source: &Arc<Source>, packets: &Range<u64>, readers: &PrefetchHandle) {
+    let (plan, first) = (&source.asset.plan, source.asset.first_packet());
+    let start = packets.start.saturating_sub(first);
+    let limit = packets.end.saturating_sub(first).min(source.end());
+    let until = plan.packets_before(plan.ticks(start).saturating_add(ticks(WINDOW)));
+    let (form, mark) = (SendForm::Source, Arc::default());
+    let packets = window(source, form, start..until, limit);
+    readers.ask(Window { source: source.clone(), form, packets, mark });
 }
 
 /// Converts a duration to the plan's ticks.

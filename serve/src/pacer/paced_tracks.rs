@@ -25,8 +25,8 @@ use super::media_target::BACKLOG_MAX;
 use super::paced_stream::{Step, StreamEnd};
 use super::paced_track::PacedTrack;
 use super::{CATCH_UP, Tools};
-use crate::library::track_asset::TrackSource;
-use crate::rtsp::stream_session::{MediaClock, Speed};
+use crate::library::track_asset::{TrackAsset, TrackSource};
+use crate::rtsp::stream_session::{MediaClock, Shift, Speed};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedTracks {
@@ -38,6 +38,8 @@ pub(crate) struct PacedTracks {
     clock: Option<MediaClock>,
     /// Earliest start of the next play's clock: the end of the media sent so far.
     pub(super) sent_until: Option<Instant>,
+    /// Start of the clock of a play that follows another, until the clock has started.
+    pub(super) begins_at: Option<Instant>,
     /// Due time at which the last play has stopped.
     stopped_at: u64,
     playing: bool,
@@ -76,6 +78,13 @@ pub(crate) struct TrackPlace {
     pub(crate) shift_ticks: i64,
 }
 
+impl TrackPlace {
+    /// Returns the due time from which a track of the file is sent.
+    pub(super) fn begin_ticks(&self, asset: &TrackAsset, own: usize) -> u64 {
+        if own == asset.leading_index() { self.leading_ticks } else { self.other_ticks }
+    }
+}
+
 impl PacedTracks {
     /// Creates a session that does not play yet.
     pub(crate) fn new(source: Arc<TrackSource>, first: PacedTrack) -> PacedTracks {
@@ -87,6 +96,7 @@ impl PacedTracks {
             speed: Speed::ONE,
             clock: None,
             sent_until: None,
+            begins_at: None,
             stopped_at: 0,
             playing: false,
             limit_ticks: 0,
@@ -120,17 +130,15 @@ impl PacedTracks {
         self.source = start.source;
         (self.limit_ticks, self.speed) = (start.limit_ticks, start.speed);
         let asset = &self.source.asset;
-        let leading = asset.leading_index();
         for track in &mut self.tracks {
+            track.link.note_play(self.play, Shift::default());
             let Some(index) = asset.index_of(track.own) else {
                 track.silence();
                 continue;
             };
             track.index = index;
             if let Some(place) = start.at {
-                let is_leading = track.own == leading;
-                let from = if is_leading { place.leading_ticks } else { place.other_ticks };
-                track.seek(&self.source, from);
+                track.seek(&self.source, place.begin_ticks(asset, track.own));
                 let about = &asset.presentation.tracks()[index];
                 track.timestamp = about.timestamp(place.shift_ticks);
             } else if track.next_ticks().is_some() {
@@ -152,7 +160,24 @@ impl PacedTracks {
             self.sent_until = Some(clock.moment_of(self.stopped_at).min(latest));
         }
         self.tracks.iter_mut().for_each(PacedTrack::release);
+        self.begins_at = None;
         self.playing = false;
+    }
+
+    /// Returns the moment at which the media to send ends, by the running clock.
+    pub(super) fn end_moment(&self) -> Option<Instant> {
+        let end_ticks = self.source.asset.presentation.duration_ticks().min(self.limit_ticks);
+        self.clock.map(|clock| clock.moment_of(end_ticks))
+    }
+
+    /// Returns the sequence number of the first track's next packet.
+    pub(super) fn first_sequence(&self) -> u16 {
+        self.tracks[0].sequence
+    }
+
+    /// Returns the indices of its tracks in the file.
+    pub(super) fn own_tracks(&self) -> Vec<usize> {
+        self.tracks.iter().map(|track| track.own).collect()
     }
 
     /// Returns the due time at which play has stopped: that of the next packet, or where the next
@@ -277,8 +302,10 @@ impl PacedTracks {
                     let (name, seconds) = (&self.source.asset.name, behind_max.as_secs());
                     tracing::warn!("{name}: over {seconds} s behind; the stream's clock is moved");
                 }
+                let joins = |at: &Instant| now.saturating_duration_since(*at) < behind_max;
                 // After a clock that was behind, `sent_until` lies in the past.
-                let moment = self.sent_until.map_or(now, |until| until.max(now));
+                let resumed = || self.sent_until.map_or(now, |until| until.max(now));
+                let moment = self.begins_at.take().filter(joins).unwrap_or_else(resumed);
                 let clock = MediaClock { moment, ticks: at, speed: self.speed };
                 self.tracks.iter().for_each(|track| track.link.start_clock(clock));
                 clock

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use media::TICKS_PER_SECOND;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use wire::rtcp::{self, ReceiverView, RtcpItem};
@@ -171,6 +172,7 @@ fn look(server: &Arc<ServerState>) {
     let now = server.now();
     for session in server.sessions.all() {
         let mut control = session.control.lock().unwrap();
+        control.catch_up(&session);
         let playing = control.state.state() == SessionState::Playing;
         if let SessionTransport::Interleaved { output, .. } = &session.first_stream().transport {
             // The rest of a frame behind which nothing was sent since.
@@ -223,8 +225,9 @@ async fn farewell(session: Arc<StreamSession>, play: u64) {
 
 fn report(session: &StreamSession, control: &SessionControl) {
     for stream in session.streams().iter() {
-        // Nothing is to be reported before the first packet.
-        if stream.link.progress().clock.is_some() {
+        let progress = stream.link.progress();
+        // Nothing is to be reported before the first packet, or while one play follows another.
+        if progress.clock.is_some() && progress.play == control.under_way {
             let sender = sender(session, stream, control);
             stream.transport.send_rtcp(&rtcp::sender_report(&sender, &session.cname));
         }
@@ -233,6 +236,7 @@ fn report(session: &StreamSession, control: &SessionControl) {
 
 fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
     if !std::mem::replace(&mut control.bye_sent, true) {
+        control.catch_up(session);
         for stream in session.streams().iter() {
             let sender = sender(session, stream, control);
             stream.transport.send_bye(&rtcp::sender_bye(&sender, &session.cname, reason));
@@ -247,10 +251,14 @@ fn sender(
     control: &SessionControl,
 ) -> rtcp::SenderInfo {
     let progress = stream.link.progress();
-    let ticks = match progress.clock {
-        Some(clock) => clock.ticks_at(Instant::now()),
-        None => 0,
+    let now = Instant::now();
+    let (ticks, ahead_ticks) = match progress.clock {
+        Some(clock) => (clock.ticks_at(now), clock.ticks_to_start(now)),
+        None => (0, 0),
     };
+    // Media that follows other media is sent ahead of its clock.
+    let ahead = u128::from(ahead_ticks) * u128::from(stream.clock_rate_hz);
+    let ahead = (ahead / u128::from(TICKS_PER_SECOND)) as u32;
     let rtp_timestamp = match control.played(&session.content) {
         Played::Stream(source) => {
             source.asset.timestamp(ticks).wrapping_add(control.shift.timestamp)
@@ -267,7 +275,7 @@ fn sender(
     rtcp::SenderInfo {
         ssrc: stream.ssrc,
         ntp: ntp_now(),
-        rtp_timestamp,
+        rtp_timestamp: rtp_timestamp.wrapping_sub(ahead),
         // 32-bit counts that wrap (RFC 3550 §6.4.1).
         packets: progress.packets as u32,
         octets: progress.octets as u32,
@@ -291,6 +299,7 @@ fn over(server: &ServerState, event: Event) {
             if event.play != control.play {
                 return;
             }
+            control.catch_up(&session);
             control.state.ended();
             (control.resume, control.is_paused) = (0, false);
             drop(control);

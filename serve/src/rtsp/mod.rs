@@ -9,8 +9,9 @@
 //! text, and requests faster than the limit are delayed.
 //!
 //! Sources: RFC 2326.
-//! Does not play a list of ranges or queue PLAY requests (§10.5): a PLAY with a range while playing
-//! is a seek, which is what every client in use means by it.
+//! A PLAY with a range while playing is queued behind pieces that the client plays one after the
+//! other (§10.5, [`play_queue`]), and is a seek behind all else, as players without PAUSE expect.
+//! Does not play a list of ranges in one request.
 
 mod channel_lookup;
 pub(crate) mod control;
@@ -18,6 +19,7 @@ mod describe;
 pub(crate) mod icmp_faults;
 pub(crate) mod media_ports;
 mod play;
+mod play_queue;
 mod play_range;
 mod play_tracks;
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! play: PLAY of a transport stream or a channel, and PAUSE of any session.
 //!
 //! With a Scale other than 1 the pictures of the file are played ([`super::play_tracks`]). A PLAY
-//! becomes a position in the plan; it begins when its reply is written
-//! ([`super::starting`]).
+//! becomes a position in the plan; it begins when its reply is written ([`super::starting`]), or
+//! where the plays before it end ([`super::play_queue`]).
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33.
 //! Does not send media.
@@ -16,12 +16,14 @@ use media::PlayScale;
 use wire::rtsp::{PlayRequest, RangeUnit, Request, Response, RtpInfo, SessionState, Status};
 
 use super::RtspConnection;
+use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{Wanted, began, duration, resolve};
 use super::standing::Standing;
-use super::starting::{PlayStart, Starting};
-use super::stream_session::{SessionContent, Shift, Speed, StreamSession};
+use super::starting::Starting;
+use super::stream_session::{SessionContent, SessionControl, Shift, Speed, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
+use crate::pacer::PlayStart;
 
 impl RtspConnection {
     pub(super) async fn play(
@@ -54,7 +56,7 @@ impl RtspConnection {
             session.control.lock().unwrap().state.play(self.server.now());
             return Ok(Response::play_group(request, &session.id));
         }
-        let (source, stream) = (source.current(), session.first_stream());
+        let (asked, source, stream) = (*play, source.current(), session.first_stream());
         let limit = source.limit();
         // What has not been taken yet cannot be sent faster.
         let speed = match play.speed.filter(|_| !source.asset.continues()) {
@@ -74,22 +76,28 @@ impl RtspConnection {
         };
         let before = {
             let mut control = session.control.lock().unwrap();
+            control.catch_up(session);
             let before = control.state.play(self.server.now());
             let end = play.range.map(|_| wanted.end.unwrap_or(limit));
             let is_same = wanted.from.is_none()
                 && end.is_none_or(|end| end == control.end)
                 && control.trick.is_none()
                 && control.speed == speed;
-            if before == SessionState::Playing && is_same {
-                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
-                let packets = stream.link.progress().next..control.end;
-                return Ok(self.playing(
-                    request,
-                    session,
-                    (&play, &source),
-                    control.shift,
-                    packets,
-                ));
+            let place = match before {
+                SessionState::Playing if is_same => PlayPlace::Repeats,
+                SessionState::Playing => {
+                    control.place_of(&session.content, &asked, wanted.from.is_some())
+                }
+                SessionState::Ready => PlayPlace::AtOnce,
+            };
+            if place == PlayPlace::Refused {
+                return Err(refusal(request));
+            }
+            let wants = (&source, &wanted);
+            let later = self.play_later(session, (asked, speed), wants, place, &mut control);
+            if let Some(later) = later {
+                let sends = (later.shift, later.is_known);
+                return Ok(self.playing(request, session, (&play, &source), sends, later.packets));
             }
             before
         };
@@ -99,6 +107,8 @@ impl RtspConnection {
         };
         let (number, shift, packets) = {
             let mut control = session.control.lock().unwrap();
+            control.catch_up(session);
+            control.queue.clear();
             if let Some(position) = standing {
                 (control.resume, control.is_paused) = (position, true);
             }
@@ -119,6 +129,7 @@ impl RtspConnection {
             };
             (control.resume, control.end, control.is_paused) = (from, end, false);
             control.speed = speed;
+            control.asked = play.range.map_or(control.asked, |_| Some(asked));
             // Repeated: the end of the previous play may have been reported meanwhile.
             control.state.play(self.server.now());
             let sent = stream.link.progress();
@@ -130,9 +141,9 @@ impl RtspConnection {
             // The next jump is counted from here, even if nothing is sent before it.
             stream.link.start_at(from);
             control.bye_sent = false;
-            control.play += 1;
+            control.under_way = control.next_number();
             control.report_at = self.server.now() + FIRST_REPORT;
-            (control.play, control.shift, from..end)
+            (control.under_way, control.shift, from..end)
         };
         if let Some(layout) = stream.transport.image_layout()
             && !source.is_image_asked(layout)
@@ -152,17 +163,46 @@ impl RtspConnection {
             },
         };
         *self.starting.lock().unwrap() = Some(starting);
-        Ok(self.playing(request, session, (&play, &source), shift, packets))
+        Ok(self.playing(request, session, (&play, &source), (shift, true), packets))
+    }
+
+    /// Returns the play that answers a PLAY which stops nothing: a sign of life, or one that is
+    /// queued. `None` for a PLAY that takes effect at once.
+    fn play_later(
+        &self,
+        session: &Arc<StreamSession>,
+        asked: (PlayRequest, Speed),
+        (source, wanted): (&Arc<Source>, &Wanted),
+        place: PlayPlace,
+        control: &mut SessionControl,
+    ) -> Option<AnsweredPackets> {
+        match (place, wanted.from) {
+            (PlayPlace::Queued, Some(from)) => {
+                let packets = (source.playable(from), wanted.end.unwrap_or(source.limit()));
+                let queued = control.queue_stream(session, asked, source, packets);
+                *self.starting.lock().unwrap() = Some(queued);
+                control.queue.back().map(AnsweredPackets::queued)
+            }
+            (PlayPlace::Repeats, from) => {
+                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
+                let last = control.queue.back().filter(|_| from.is_some());
+                let packets = session.first_stream().link.progress().next..control.end;
+                let under_way =
+                    || AnsweredPackets { shift: control.shift, is_known: true, packets };
+                Some(last.map_or_else(under_way, AnsweredPackets::queued))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the answer to PLAY: the range really played and the RTP coordinates of its first
-    /// packet.
+    /// packet. Its sequence number is named if it is known.
     fn playing(
         &self,
         request: &Request,
         session: &StreamSession,
         (play, source): (&PlayRequest, &Arc<Source>),
-        shift: Shift,
+        (shift, is_known): (Shift, bool),
         packets: Range<u64>,
     ) -> Response {
         let source = source.holding(packets.start);
@@ -176,12 +216,10 @@ impl RtspConnection {
         let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
         let info = RtpInfo {
             url: &url,
-            sequence: Some(
-                plan.identity()
-                    .first_sequence
-                    .wrapping_add(part.start as u16)
-                    .wrapping_add(shift.sequence),
-            ),
+            sequence: is_known.then(|| {
+                let own = plan.identity().first_sequence.wrapping_add(part.start as u16);
+                own.wrapping_add(shift.sequence)
+            }),
             timestamp: source.timestamp_of(packets.start).wrapping_add(shift.timestamp),
         };
         // Length by RTP timestamps, which clients relate to this range (§12.33).
@@ -198,20 +236,39 @@ impl RtspConnection {
 
     pub(super) async fn pause(&self, request: &Request) -> Result<Response, Response> {
         let session = self.session(request)?;
-        let before = session
-            .control
-            .lock()
-            .unwrap()
-            .state
-            .pause(self.server.now())
-            .map_err(|no| Response::not_in_this_state(request, no.allow))?;
+        let (before, number) = {
+            let mut control = session.control.lock().unwrap();
+            let before = control.state.pause(self.server.now());
+            let before = before.map_err(|no| Response::not_in_this_state(request, no.allow))?;
+            (before, control.play)
+        };
         if before == SessionState::Playing
             && let Some(next) = session.pause().await
         {
             let mut control = session.control.lock().unwrap();
-            (control.resume, control.is_paused) = (next, true);
+            // Another connection may have asked for a play meanwhile.
+            if control.play == number {
+                control.catch_up(&session);
+                control.queue.clear();
+                (control.resume, control.is_paused) = (next, true);
+            }
         }
         Ok(Response::in_session(request, &session.id))
+    }
+}
+
+/// Packets of a play, for its answer.
+struct AnsweredPackets {
+    shift: Shift,
+    /// True when the sequence numbers are known.
+    is_known: bool,
+    packets: Range<u64>,
+}
+
+impl AnsweredPackets {
+    fn queued(play: &QueuedPlay) -> AnsweredPackets {
+        let is_known = play.sequence.is_some();
+        AnsweredPackets { shift: play.shift, is_known, packets: play.from..play.end }
     }
 }
 

@@ -14,6 +14,7 @@
 //! Does not send media.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use media::TICKS_PER_SECOND;
 use media::tracks::{Entry, Presentation};
@@ -24,12 +25,13 @@ use wire::rtsp::{
 
 use super::RtspConnection;
 use super::play::FIRST_REPORT;
+use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{duration, presented_ticks};
 use super::standing::Standing;
-use super::starting::{PlayStart, Starting};
+use super::starting::Starting;
 use super::stream_session::{Played, SessionContent, SessionControl, Speed, StreamSession};
 use crate::library::track_asset::TrackSource;
-use crate::pacer::{TrackPlace, TrackStart};
+use crate::pacer::{PlayStart, TrackPlace, TrackStart};
 
 /// A range, on the timelines of a presentation.
 struct WantedTracks {
@@ -51,7 +53,7 @@ impl RtspConnection {
         if asset_track(&request.path).is_some() && session.streams().len() > 1 {
             return Err(Response::new(Status::OnlyAggregateOperationAllowed, request));
         }
-        let asset = &source.asset;
+        let (asked, asset) = (*play, &source.asset);
         let presentation = &asset.presentation;
         let speed = play.speed.map_or(Speed::ONE, Speed::nearest);
         let play = PlayRequest {
@@ -67,29 +69,41 @@ impl RtspConnection {
         let wanted = wanted.transpose()?;
         let before = {
             let mut control = session.control.lock().unwrap();
+            control.catch_up(session);
             let before = control.state.play(self.server.now());
             let is_same = control.plays(session, source)
                 && control.speed == speed
                 && wanted.as_ref().is_none_or(|wanted| {
                     wanted.entry.is_none() && wanted.limit_ticks == control.end
                 });
-            if before == SessionState::Playing && is_same {
-                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
-                let clock = session.first_stream().link.progress().clock;
-                let due = clock.map_or(0, |clock| clock.ticks_at(std::time::Instant::now()));
-                let due = due.min(presentation.duration_ticks());
-                let at = presentation.presented_of_due(due);
-                return Ok(self.playing_tracks(request, session, (&play, source), &control, at));
+            let entry = wanted.as_ref().and_then(|wanted| wanted.entry);
+            let place = match before {
+                SessionState::Playing if is_same => PlayPlace::Repeats,
+                SessionState::Playing => {
+                    control.place_of(&session.content, &asked, entry.is_some())
+                }
+                SessionState::Ready => PlayPlace::AtOnce,
+            };
+            if place == PlayPlace::Refused {
+                return Err(refusal(request));
+            }
+            let (asked, wants) = ((asked, speed), (source, wanted.as_ref()));
+            if let Some(later) = self.play_tracks_later(session, asked, wants, place, &mut control)
+            {
+                return Ok(self.playing_tracks(request, session, (&play, source), &later));
             }
             before
         };
-        if before == SessionState::Playing
-            && let Some(position) = session.pause().await
-        {
-            let mut control = session.control.lock().unwrap();
+        let position = match before {
+            SessionState::Playing => session.pause().await,
+            SessionState::Ready => None,
+        };
+        let mut control = session.control.lock().unwrap();
+        control.catch_up(session);
+        control.queue.clear();
+        if let Some(position) = position {
             (control.resume, control.is_paused) = (position, true);
         }
-        let mut control = session.control.lock().unwrap();
         let standing = Standing::of(session, &control);
         let is_same = control.plays(session, source);
         let limit = wanted.as_ref().map(|wanted| wanted.limit_ticks);
@@ -123,32 +137,62 @@ impl RtspConnection {
         control.trick = asset.is_trick().then(|| source.clone());
         control.speed = speed;
         control.end = limit;
+        control.asked = play.range.map_or(control.asked, |_| Some(asked));
         control.is_paused = false;
         // Repeated: the end of the previous play may have been reported meanwhile.
         control.state.play(self.server.now());
         control.bye_sent = false;
-        control.play += 1;
+        control.under_way = control.next_number();
         control.report_at = self.server.now() + FIRST_REPORT;
         let start =
             TrackStart { source: source.clone(), sequence, speed, at: place, limit_ticks: limit };
         let starting = Starting {
             session: session.clone(),
-            play: control.play,
+            play: control.under_way,
             start: PlayStart::Tracks(start),
         };
         *self.starting.lock().unwrap() = Some(starting);
-        Ok(self.playing_tracks(request, session, (&play, source), &control, at))
+        let answered = AnsweredPlay::starting(&control, at);
+        Ok(self.playing_tracks(request, session, (&play, source), &answered))
     }
 
-    /// Returns the answer to PLAY: the range really played from presentation time `at` on, and the
-    /// coordinates of that time on each stream that is sent.
+    /// Returns the play that answers a PLAY which stops nothing: a sign of life, or one that is
+    /// queued. `None` for a PLAY that takes effect at once.
+    fn play_tracks_later(
+        &self,
+        session: &Arc<StreamSession>,
+        asked: (PlayRequest, Speed),
+        (source, wanted): (&Arc<TrackSource>, Option<&WantedTracks>),
+        place: PlayPlace,
+        control: &mut SessionControl,
+    ) -> Option<AnsweredPlay> {
+        let entry = wanted.and_then(|wanted| wanted.entry);
+        match (place, wanted, entry) {
+            (PlayPlace::Queued, Some(wanted), Some(entry)) => {
+                let place = (entry, wanted.limit_ticks);
+                let queued = control.queue_tracks(session, asked, source, place);
+                *self.starting.lock().unwrap() = Some(queued);
+                control.queue.back().map(AnsweredPlay::queued)
+            }
+            (PlayPlace::Repeats, ..) => {
+                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
+                let last = control.queue.back().filter(|_| entry.is_some());
+                let presentation = &source.asset.presentation;
+                let under_way = || AnsweredPlay::under_way(session, control, presentation);
+                Some(last.map_or_else(under_way, AnsweredPlay::queued))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the answer to PLAY: the range really played, and the coordinates of its start on
+    /// each stream that is sent.
     fn playing_tracks(
         &self,
         request: &Request,
         session: &StreamSession,
         (play, source): (&PlayRequest, &TrackSource),
-        control: &SessionControl,
-        at: i64,
+        answered: &AnsweredPlay,
     ) -> Response {
         let asset = &source.asset;
         let presentation = &asset.presentation;
@@ -164,14 +208,17 @@ impl RtspConnection {
         let sent: Vec<_> = sent.collect();
         let infos = sent.iter().map(|(stream, index, url)| RtpInfo {
             url,
-            sequence: Some(stream.link.progress().next as u16),
-            timestamp: presentation.tracks()[*index].timestamp(at + control.shift_ticks),
+            sequence: match answered.first {
+                FirstPacket::Next => Some(stream.link.progress().next as u16),
+                FirstPacket::Numbered(sequence) => sequence,
+            },
+            timestamp: presentation.tracks()[*index].timestamp(answered.timestamp_ticks),
         });
         let infos = infos.collect::<Vec<_>>();
         let timeline = asset.timeline();
         let in_file = |shown: i64| timeline.file_ticks(shown.max(0) as u64);
-        let start = in_file(at);
-        let end = match control.end {
+        let start = in_file(answered.at);
+        let end = match answered.limit_ticks {
             u64::MAX if timeline.scale().is_backwards() => 0,
             u64::MAX if asset.is_trick() => timeline.file_end_ticks(),
             u64::MAX => named_end_ticks(presentation),
@@ -181,6 +228,50 @@ impl RtspConnection {
         let end = if is_backwards { end.min(start) } else { end.max(start) };
         let (start, end) = (duration(start), duration(end));
         Response::play(request, &session.id, play, start, Some(end), &infos)
+    }
+}
+
+/// Place of a play, for its answer.
+struct AnsweredPlay {
+    /// Presentation time of its start.
+    at: i64,
+    /// The same time on the timeline of timestamps.
+    timestamp_ticks: i64,
+    /// Due time before which packets are sent.
+    limit_ticks: u64,
+    first: FirstPacket,
+}
+
+/// First packet of a play on each stream.
+enum FirstPacket {
+    /// The next packet of the stream.
+    Next,
+    /// The packet with this sequence number, if it is known.
+    Numbered(Option<u16>),
+}
+
+impl AnsweredPlay {
+    fn starting(control: &SessionControl, at: i64) -> AnsweredPlay {
+        let timestamp_ticks = at + control.shift_ticks;
+        AnsweredPlay { at, timestamp_ticks, limit_ticks: control.end, first: FirstPacket::Next }
+    }
+
+    /// The play that is sent, from where it is.
+    fn under_way(
+        session: &StreamSession,
+        control: &SessionControl,
+        presentation: &Presentation,
+    ) -> AnsweredPlay {
+        let clock = session.first_stream().link.progress().clock;
+        let due = clock.map_or(control.resume, |clock| clock.ticks_at(Instant::now()));
+        let due = due.min(presentation.duration_ticks());
+        AnsweredPlay::starting(control, presentation.presented_of_due(due))
+    }
+
+    fn queued(play: &QueuedPlay) -> AnsweredPlay {
+        let at = play.presented_ticks;
+        let first = FirstPacket::Numbered(play.sequence);
+        AnsweredPlay { at, timestamp_ticks: at + play.shift_ticks, limit_ticks: play.end, first }
     }
 }
 
@@ -205,7 +296,7 @@ pub(super) fn named_end_ticks(presentation: &Presentation) -> u64 {
 
 /// Due time from which tracks other than the leading one are sent: with the title's start, all of
 /// them.
-fn other_ticks(presentation: &Presentation, entry: Entry) -> u64 {
+pub(super) fn other_ticks(presentation: &Presentation, entry: Entry) -> u64 {
     match entry.due_ticks {
         0 => 0,
         _ => presentation.due_of_presented(entry.presented_ticks as i64),

@@ -10,6 +10,7 @@
 //! The tracks of a file are set up one by one into one session, all over one kind of transport; a
 //! transport stream is one stream.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -335,6 +336,9 @@ impl RtspConnection {
                 speed: Speed::ONE,
                 bye_sent: false,
                 play: 0,
+                under_way: 0,
+                asked: None,
+                queue: VecDeque::new(),
             },
             permit,
         }));

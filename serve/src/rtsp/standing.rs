@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use media::TICKS_PER_TIMESTAMP;
 
-use super::stream_session::{Played, SessionControl, StreamSession};
+use super::stream_session::{Played, SessionControl, Shift, StreamSession};
 use crate::library::asset::Source;
 
 /// Where a session stands that does not send.
@@ -33,7 +33,7 @@ impl Standing {
         let next = streams[0].link.progress().next;
         match control.played(&session.content) {
             Played::Stream(source) => {
-                let next = coordinates(source, control, next);
+                let next = coordinates(source, control.shift, next);
                 let first = source.asset.plan.identity().first_timestamp;
                 let units = i64::from(next.1.wrapping_sub(first));
                 let place = control.is_paused.then(|| {
@@ -66,13 +66,13 @@ impl Standing {
 }
 
 /// Returns the sequence number and the timestamp of packet `next` of a transport stream.
-fn coordinates(source: &Arc<Source>, control: &SessionControl, next: u64) -> (u16, u32) {
+pub(super) fn coordinates(source: &Arc<Source>, shift: Shift, next: u64) -> (u16, u32) {
     let holding = source.holding(next);
     let plan = &holding.asset.plan;
     let number = next.wrapping_sub(holding.asset.first_packet()) as u16;
     let sequence = plan.identity().first_sequence.wrapping_add(number);
     let timestamp = holding.timestamp_of(next);
-    (sequence.wrapping_add(control.shift.sequence), timestamp.wrapping_add(control.shift.timestamp))
+    (sequence.wrapping_add(shift.sequence), timestamp.wrapping_add(shift.timestamp))
 }
 
 impl Source {

@@ -10,13 +10,14 @@
 //! Sources: RFC 2326 §3.4, §12.37 (session identifiers), RFC 3550 §6.
 //! Does no I/O.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
+use wire::rtsp::PlayRequest;
 
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
@@ -24,6 +25,7 @@ use crate::limits::SessionPermit;
 use crate::pacer::Handle;
 use crate::prefetch::{ReadyRange, SendForm};
 use crate::rtsp::icmp_faults::{Fault, FaultKind};
+use crate::rtsp::play_queue::QueuedPlay;
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 
 /// Delivery rate of a play (RFC 2326 §12.35): how many seconds of media are sent in a second.
@@ -70,6 +72,11 @@ impl MediaClock {
     pub(crate) fn ticks_at(&self, moment: Instant) -> u64 {
         let passed = self.speed.ticks(moment.saturating_duration_since(self.moment));
         self.ticks.saturating_add(passed)
+    }
+
+    /// Returns the media ticks from this moment to the start of a clock that starts later.
+    pub(crate) fn ticks_to_start(&self, moment: Instant) -> u64 {
+        self.speed.ticks(self.moment.saturating_duration_since(moment))
     }
 
     pub(crate) fn moment_of(&self, ticks: u64) -> Instant {
@@ -138,7 +145,11 @@ pub(crate) struct Progress {
     pub(crate) stalls: u64,
     /// Packets that a slow reader has missed.
     pub(crate) skipped: u64,
-    /// Clock of the running play, or of the last one while paused, in ticks of the file or channel.
+    /// Number of the play that is sent, or was sent last.
+    pub(crate) play: u64,
+    /// Shift of that play, where it is one of a transport stream.
+    pub(crate) shift: Shift,
+    /// Clock of that play, in ticks of the file or channel; unset until it has started.
     pub(crate) clock: Option<MediaClock>,
     /// Path fault claimed by verified ICMP reports.
     pub(crate) fault: Option<Fault>,
@@ -193,6 +204,12 @@ impl Link {
     /// Sets the position of a play about to begin. Called while the pacer does not send.
     pub(crate) fn start_at(&self, next: u64) {
         self.progress.lock().unwrap().next = next;
+    }
+
+    /// Notes the play that begins.
+    pub(crate) fn note_play(&self, play: u64, shift: Shift) {
+        let mut progress = self.progress.lock().unwrap();
+        (progress.play, progress.shift, progress.clock) = (play, shift, None);
     }
 
     pub(crate) fn count_stall(&self) {
@@ -329,14 +346,31 @@ pub(crate) struct SessionControl {
     /// Time of the next sender report.
     pub(crate) report_at: Duration,
     pub(crate) bye_sent: bool,
-    /// Number of PLAYs, so that the end of an earlier one is not taken for that of a later.
+    /// Number of PLAYs, queued ones included, so that the end of an earlier one is not taken for
+    /// that of a later.
     pub(crate) play: u64,
+    /// Number of the play under way, or of the last one.
+    pub(crate) under_way: u64,
+    /// Request with the range of that play.
+    pub(crate) asked: Option<PlayRequest>,
+    /// Plays that follow it, in order.
+    pub(crate) queue: VecDeque<QueuedPlay>,
 }
 
 impl SessionControl {
     /// Returns what the current or last play sends.
     pub(crate) fn played<'a>(&'a self, content: &'a SessionContent) -> Played<'a> {
-        match (&self.trick, content) {
+        Played::of(self.trick.as_ref(), content)
+    }
+}
+
+impl<'a> Played<'a> {
+    /// Returns what a play sends that shows `pictures`, or the session's content.
+    pub(crate) fn of(
+        pictures: Option<&'a Arc<TrackSource>>,
+        content: &'a SessionContent,
+    ) -> Played<'a> {
+        match (pictures, content) {
             (Some(pictures), _) | (None, SessionContent::Tracks(pictures)) => {
                 Played::Tracks(pictures)
             }

@@ -12,7 +12,7 @@
 //! | Ready, played before | PAUSE | Ready | departure: it may cross the end on its way |
 //! | Ready, never played | PAUSE | - | 455 |
 //! | Playing | SETUP | - | 455: transport is not changed in mid-stream (§10.4) |
-//! | Playing | PLAY | Playing | no Range: a sign of life (§10.5); with Range: a seek |
+//! | Playing | PLAY | Playing | no Range: a sign of life (§10.5); with Range: queued, or a seek |
 //! | Playing | PAUSE, end of range | Ready | §10.5: "automatically paused" |
 //! | any | TEARDOWN | gone | always; the caller drops the session |
 //!

@@ -10,7 +10,7 @@ use media::Scanner;
 use paths::{Batch, Destination, INTERLEAVED_PATHS, MappedFile, StreamPath};
 
 use super::super::gather::Gather;
-use super::super::{Sending, Tools};
+use super::super::{PacedSession, PacerCommand, PlayStart, Sending, Thread, Tools};
 use super::*;
 use crate::channel::window::tests::{GRACE, Scene};
 use crate::library::asset::Asset;
@@ -159,6 +159,60 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let report = meters.report((1, 0), 1, Default::default());
     assert_eq!((report.packets, link.progress().packets), (100, 100));
     assert_eq!(tools.meter.counters.late_us.len(), 100);
+    readers.stop();
+}
+
+/// Each clock begins at the moment at which that of the play before ends.
+#[test]
+fn queued_plays_follow_without_a_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(&folder, 188, 300);
+    let meters = Meters::new(1);
+    let readers = Readers::start(|_| true).unwrap();
+    let (path, sent) = mpsc::channel();
+    let burst = Duration::from_millis(20);
+    let tools = tools(Box::new(RecordingPath(path)), None, (&meters, &readers), burst);
+    let link = Arc::new(Link::default());
+    let session = PacedSession::Stream(Box::new(resident_stream(&source, &link)));
+    let (events, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    let (commands, inbox) = mpsc::channel();
+    let pacer = std::thread::spawn(move || Thread::new(tools, inbox, events).run());
+    let number = 1;
+    commands.send(PacerCommand::Add { number, session: Box::new(session) }).unwrap();
+    // A hundred packets a second.
+    let plays = [(0..20, Speed::ONE), (100..120, Speed::nearest(2.0)), (50..60, Speed::ONE)];
+    for (index, (packets, speed)) in plays.clone().into_iter().enumerate() {
+        let (play, shift) = (index as u64 + 1, Shift::default());
+        let start = PlayStart::Stream { source: source.clone(), shift, speed, packets };
+        let command = match index {
+            0 => PacerCommand::Play { number, play, start },
+            _ => PacerCommand::Queue { number, play, start },
+        };
+        commands.send(command).unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut clocks = Vec::new();
+    while clocks.len() < plays.len() {
+        assert!(Instant::now() < deadline, "{} plays have begun", clocks.len());
+        let progress = link.progress();
+        if let Some(clock) = progress.clock.filter(|_| progress.play > clocks.len() as u64) {
+            clocks.push((clock, progress.shift.sequence));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let event = ended.blocking_recv().unwrap();
+    assert_eq!((event.play, event.over), (3, StreamEnd::Finished), "one end of all");
+    let plan = &source.asset.plan;
+    for (index, pair) in clocks.windows(2).enumerate() {
+        let (before, after) = (&plays[index].0, &plays[index + 1].0);
+        assert_eq!(pair[1].0.moment, pair[0].0.moment_of(plan.ticks(before.end)), "{index}");
+        assert_eq!(pair[1].0.ticks, plan.ticks(after.start));
+        let next = pair[0].1.wrapping_add(before.end as u16);
+        assert_eq!(pair[1].1.wrapping_add(after.start as u16), next, "numbers run on");
+    }
+    assert_eq!(sent.try_iter().map(|call| call.1).sum::<u32>(), 50);
+    commands.send(PacerCommand::Stop).unwrap();
+    pacer.join().unwrap();
     readers.stop();
 }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! pacer_command: the commands by which the control side directs a pacer thread.
+//!
+//! They are queued and carried out in order, each for one session. Costs a futex wake where the
+//! thread sleeps.
+//!
+//! Sources: ARCHITECTURE.md, "From PLAY to the socket".
+//! Does not carry them out ([`super`] does).
+
+use tokio::sync::oneshot;
+
+use super::{PacedSession, PacedTrack, PlayStart};
+
+/// A command from the control side. Sessions are identified by number.
+pub(super) enum PacerCommand {
+    Add {
+        number: u64,
+        session: Box<PacedSession>,
+    },
+    /// Adds a track to a session that does not play.
+    AddTrack {
+        number: u64,
+        track: Box<PacedTrack>,
+    },
+    /// Plays, starting now, and discards queued plays. `play` is returned in the event that ends
+    /// it.
+    Play {
+        number: u64,
+        play: u64,
+        start: PlayStart,
+    },
+    /// Plays when the plays before have ended.
+    Queue {
+        number: u64,
+        play: u64,
+        start: PlayStart,
+    },
+    /// Stops sending and discards queued plays; replies with the next packet (of tracks: its due
+    /// time) once nothing more will be sent.
+    Pause {
+        number: u64,
+        reply: oneshot::Sender<u64>,
+    },
+    Remove {
+        number: u64,
+    },
+    Stop,
+}
+
+impl PacerCommand {
+    /// The session that it is for; none for the thread itself.
+    pub(super) fn session(&self) -> Option<u64> {
+        match self {
+            PacerCommand::Add { number, .. }
+            | PacerCommand::AddTrack { number, .. }
+            | PacerCommand::Play { number, .. }
+            | PacerCommand::Queue { number, .. }
+            | PacerCommand::Pause { number, .. }
+            | PacerCommand::Remove { number } => Some(*number),
+            PacerCommand::Stop => None,
+        }
+    }
+}

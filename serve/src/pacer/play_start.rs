@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! play_start: the beginning of a play, and the plays that follow the one under way.
+//!
+//! A queued play begins on the pacer thread at the moment at which the media before it ends, so the
+//! control side is not waited for. Its first second is asked for a second ahead. Costs a look-up a
+//! step while a session has a queue, and nothing otherwise.
+//!
+//! Sources: RFC 2326 §10.5.
+//! Does not choose ranges or limit the queue ([`crate::rtsp`] does).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{PacedSession, TrackStart, paced_stream};
+use crate::library::asset::Source;
+use crate::library::track_asset::ChapterKey;
+use crate::prefetch::{ChapterRequest, PrefetchHandle};
+use crate::rtsp::stream_session::{Shift, Speed};
+
+/// Media that a play sends.
+pub(crate) enum PlayStart {
+    /// Packets of a file or channel, of which `source` holds the first.
+    Stream { source: Arc<Source>, shift: Shift, speed: Speed, packets: Range<u64> },
+    /// The tracks of a file.
+    Tracks(TrackStart),
+}
+
+/// A play that begins where the one before it ends.
+pub(super) struct QueuedStart {
+    /// Number of the PLAY.
+    pub(super) play: u64,
+    pub(super) start: PlayStart,
+    /// True once its first second was asked for.
+    is_asked: bool,
+}
+
+/// Plays of a session that follow the one under way, in order.
+#[derive(Default)]
+pub(super) struct StartQueue(VecDeque<QueuedStart>);
+
+impl StartQueue {
+    pub(super) fn push(&mut self, play: u64, start: PlayStart) {
+        self.0.push_back(QueuedStart { play, start, is_asked: false });
+    }
+
+    pub(super) fn pop(&mut self) -> Option<QueuedStart> {
+        self.0.pop_front()
+    }
+
+    /// Asks for the first media of the next play when the one under way is about to end.
+    pub(super) fn look_ahead(&mut self, session: &PacedSession, readers: &PrefetchHandle) {
+        let Some(next) = self.0.front_mut().filter(|next| !next.is_asked) else { return };
+        let Some(end) = session.end_moment() else { return };
+        if end.saturating_duration_since(Instant::now()) < LOOK_AHEAD {
+            next.is_asked = true;
+            next.start.ask_first(&session.own_tracks(), readers);
+        }
+    }
+}
+
+impl PlayStart {
+    /// Asks for the first media of a play of these tracks of the file.
+    fn ask_first(&self, own_tracks: &[usize], readers: &PrefetchHandle) {
+        let start = match self {
+            PlayStart::Stream { source, packets, .. } => {
+                return paced_stream::ask_first(source, packets, readers);
+            }
+            PlayStart::Tracks(start) => start,
+        };
+        let (asset, Some(place)) = (&start.source.asset, start.at) else { return };
+        for &own in own_tracks {
+            let Some(track) = asset.index_of(own) else { continue };
+            let chapter = asset.presentation.chapter_at(place.begin_ticks(asset, own));
+            let (source, key) = (start.source.clone(), ChapterKey { track, chapter });
+            readers.ask_chapter(ChapterRequest { source, key, mark: Arc::default() });
+        }
+    }
+}
+
+/// What was made resident counts as such for a second at least ([`crate::prefetch`]).
+const LOOK_AHEAD: Duration = Duration::from_secs(1);
