@@ -24,6 +24,7 @@ mod hls;
 mod hls_js;
 mod index;
 mod matrix;
+mod queue;
 mod receive;
 mod seeks;
 mod side_by_side;

@@ -149,7 +149,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, header: Option<&str>) {
 }
 
 /// Makes the film in both forms; `None` where there is no ffmpeg.
-fn make(test: &str, folder: &Path) -> Option<[PathBuf; 2]> {
+pub(crate) fn make(test: &str, folder: &Path) -> Option<[PathBuf; 2]> {
     let paths = TITLES.map(|(name, _)| folder.join(name));
     film(test, &paths[0], SECONDS, GROUP)?;
     let mut command = Command::new("ffmpeg");
@@ -171,7 +171,7 @@ pub(crate) fn film(test: &str, path: &Path, seconds: u32, group: usize) -> Optio
     Some(())
 }
 
-fn serve(paths: &[PathBuf; 2]) -> Server {
+pub(crate) fn serve(paths: &[PathBuf; 2]) -> Server {
     let server = Server::start(&[("film.mp4", &paths[0]), ("film.ts", &paths[1])]);
     TITLES.iter().for_each(|(name, _)| drop(server.await_stream(name)));
     server
@@ -200,7 +200,7 @@ fn players_show_every_key_frame_at_its_time() {
 }
 
 /// Start and end of the range in an answer to PLAY, in seconds.
-fn range(answer: &Answer) -> (f64, f64) {
+pub(crate) fn range(answer: &Answer) -> (f64, f64) {
     assert_eq!(answer.status, 200, "{answer:?}");
     let range = answer.header("Range").expect("PLAY is answered with one");
     let times = range.strip_prefix("npt=").and_then(|range| range.split_once('-'));
@@ -209,7 +209,7 @@ fn range(answer: &Answer) -> (f64, f64) {
 }
 
 /// Sequence number and timestamp of a packet.
-fn coordinates(packet: &[u8]) -> (u16, u32) {
+pub(crate) fn coordinates(packet: &[u8]) -> (u16, u32) {
     let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
     (u16::from_be_bytes([packet[2], packet[3]]), timestamp)
 }
