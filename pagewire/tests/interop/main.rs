@@ -25,6 +25,7 @@ mod hls_js;
 mod index;
 mod matrix;
 mod queue;
+mod queue_tcp;
 mod receive;
 mod seeks;
 mod side_by_side;

@@ -17,12 +17,12 @@ use crate::harness::{PROGRAM, Place, Server};
 use crate::trick::{self, coordinates, film, range};
 
 const SECONDS: u32 = 12;
-const STREAM: &str = "clip.ts";
+pub(crate) const STREAM: &str = "clip.ts";
 /// The pictures of a file with tracks.
 const TRACK: &str = "film.mp4/track0";
 
 /// Serves a transport stream, and a file with tracks where there is an ffmpeg to make it.
-fn serve(test: &str) -> (Server, Vec<&'static str>) {
+pub(crate) fn serve(test: &str) -> (Server, Vec<&'static str>) {
     let place = Place::new();
     place.put(STREAM, &Clip::of_seconds(7, SECONDS.into()).bytes());
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
