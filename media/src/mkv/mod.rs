@@ -111,7 +111,8 @@ impl MkvDemuxer {
             INFO => self.read_info(&window.content(&element, INFO_BYTES_MAX)?),
             TRACKS if !self.has_tracks => {
                 let content = window.content(&element, TRACKS_BYTES_MAX)?;
-                let (tracks, left_out) = tracks::read(&content, self.scale_ns, self.file_bytes);
+                let read = tracks::read(&content, self.scale_ns, self.file_bytes);
+                let (tracks, left_out) = read.map_err(DemuxError::from)?;
                 (self.tracks, self.left_out, self.has_tracks) = (tracks, left_out, true);
             }
             CLUSTER => {

@@ -2,7 +2,7 @@
 //! Files made by hand: element by element, so that any of them can lie.
 
 use super::*;
-use crate::tracks::SampleFault;
+use crate::tracks::{SampleFault, TRACKS_READ_MAX};
 use crate::{PlanKey, TICKS_PER_SECOND};
 
 /// An element; its size is written in four bytes.
@@ -15,10 +15,18 @@ fn element(id: u32, parts: &[&[u8]]) -> Vec<u8> {
 
 /// A file of one track, number 1, with these clusters.
 fn film(codec_id: &str, fields: &[&[u8]], clusters: &[&[u8]]) -> Vec<u8> {
-    let number = element(0xd7, &[&[1]]);
+    film_of(&[entry(1, codec_id, fields)], clusters)
+}
+
+fn entry(number: u16, codec_id: &str, fields: &[&[u8]]) -> Vec<u8> {
+    let number = element(0xd7, &[&number.to_be_bytes()]);
     let codec = element(0x86, &[codec_id.as_bytes()]);
-    let entry = element(0xae, &[&number, &codec, &fields.concat()]);
-    let segment = element(SEGMENT, &[&element(TRACKS, &[&entry]), &clusters.concat()]);
+    element(0xae, &[&number, &codec, &fields.concat()])
+}
+
+/// A file of these tracks, with these clusters.
+fn film_of(entries: &[Vec<u8>], clusters: &[&[u8]]) -> Vec<u8> {
+    let segment = element(SEGMENT, &[&element(TRACKS, &[&entries.concat()]), &clusters.concat()]);
     [element(EBML, &[&element(DOC_TYPE, &[b"matroska"])]), segment].concat()
 }
 
@@ -82,3 +90,39 @@ fn frames_far_from_their_order_are_refused() {
 }
 
 const HOUR_MS: u64 = 3_600_000;
+
+/// A description of 1 MB once made half a million tracks that are not sent, each with its reason.
+#[test]
+fn tracks_are_bounded_before_their_reasons_are_written() {
+    let frames = cluster(0, &[&[0x81, 0, 0, 0x80, 1, 2]]);
+    let with = |empty: usize| {
+        let entries = [vec![entry(1, "A_MPEG/L3", &[])], vec![vec![0xae, 0x80]; empty]].concat();
+        demux(&film_of(&entries, &[&frames]))
+    };
+    let found = with(TRACKS_READ_MAX - 1).unwrap();
+    assert_eq!((found.tracks().len(), found.left_out().len()), (1, TRACKS_READ_MAX - 1));
+    for empty in [TRACKS_READ_MAX, 500_000] {
+        let refusal = Refusal::TooManyTracks { container: NAME, found: empty + 1, limit: 16 };
+        assert_eq!(with(empty), Err(refusal));
+    }
+}
+
+/// The track of each block is looked for, so there are few before blocks are read.
+#[test]
+fn tracks_that_could_be_sent_are_bounded_before_blocks_are_read() {
+    let with = |tracks: u16| {
+        let entries: Vec<_> = (1..=tracks).map(|number| entry(number, "A_MPEG/L3", &[])).collect();
+        demux(&film_of(&entries, &[&cluster(0, &[&[0x81, 0, 0, 0x80, 1, 2]])]))
+    };
+    assert_eq!(with(16).unwrap().left_out().len(), 15, "those without frames");
+    let refusal = Refusal::TooManyTracks { container: NAME, found: 17, limit: 16 };
+    assert_eq!(with(17), Err(refusal));
+}
+
+#[test]
+fn refusal_names_some_tracks_and_counts_the_others() {
+    let entries: Vec<_> = (1..=200).map(|number| entry(number, &"x".repeat(900), &[])).collect();
+    let refusal = demux(&film_of(&entries, &[])).unwrap_err().to_string();
+    assert!(refusal.contains("track 1 (xxx") && refusal.ends_with(" more"), "{refusal}");
+    assert!(refusal.len() < 1200, "{} bytes: {refusal}", refusal.len());
+}

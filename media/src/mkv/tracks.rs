@@ -5,12 +5,14 @@
 //! specifications (codec identifiers and their private data).
 //! Does not read blocks.
 
-use super::ebml;
+use super::{NAME, ebml};
+use crate::Refusal;
 use crate::plan::RtpIdentity;
 use crate::reorder::{HELD_MAX, Reorder};
 use crate::tracks::records;
 use crate::tracks::{
-    Codec, LeftOut, MediaSample, SampleFault, SampleTableBuilder, Track, TrackMedia,
+    Codec, LeftOut, MediaSample, SampleFault, SampleTableBuilder, TRACKS_MAX, TRACKS_READ_MAX,
+    Track, TrackMedia,
 };
 
 /// A track whose frames are taken.
@@ -48,13 +50,25 @@ struct Frame {
 }
 
 /// Tracks that are taken, and those that are not.
+///
+/// # Errors
+/// There are too many of either.
 pub(super) fn read(
     content: &[u8],
     scale_ns: u64,
     file_bytes: u64,
-) -> (Vec<MkvTrack>, Vec<LeftOut>) {
+) -> Result<(Vec<MkvTrack>, Vec<LeftOut>), Refusal> {
+    let too_many = |found| {
+        let limit = TRACKS_MAX;
+        Err(Refusal::TooManyTracks { container: NAME, found, limit })
+    };
+    let entries = || ebml::children(content).filter(|(id, _)| *id == TRACK_ENTRY);
+    let found = entries().count();
+    if found > TRACKS_READ_MAX {
+        return too_many(found);
+    }
     let (mut tracks, mut left_out) = (Vec::new(), Vec::new());
-    for (_, entry) in ebml::children(content).filter(|(id, _)| *id == TRACK_ENTRY) {
+    for (_, entry) in entries() {
         let entry = Entry::read(entry);
         let id = u32::try_from(entry.number).unwrap_or(u32::MAX);
         match entry.codec() {
@@ -65,7 +79,11 @@ pub(super) fn read(
             }
         }
     }
-    (tracks, left_out)
+    // Before any block is read: the track of each is looked for.
+    match tracks.len() {
+        0..=TRACKS_MAX => Ok((tracks, left_out)),
+        found => too_many(found),
+    }
 }
 
 /// Fields of a TrackEntry.
@@ -89,7 +107,9 @@ impl<'a> Entry<'a> {
             let number = || ebml::unsigned(value).unwrap_or(0);
             match id {
                 TRACK_NUMBER => entry.number = number(),
-                CODEC_ID => entry.codec_id = text(value),
+                CODEC_ID => {
+                    entry.codec_id = text(&value[..value.len().min(CODEC_ID_BYTES_MAX)]);
+                }
                 CODEC_PRIVATE => entry.private = value,
                 DEFAULT_DURATION => {
                     entry.frame_ns = Some(number()).filter(|ns| (1..=SECOND_NS).contains(ns));
@@ -282,6 +302,8 @@ fn text(value: &[u8]) -> &str {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// Bytes of a codec's identifier that are read: the longest that is registered has 24.
+const CODEC_ID_BYTES_MAX: usize = 64;
 /// Latest time in units of a track: two thousand years at 48 kHz.
 const TIME_MAX: i64 = 1 << 52;
 /// Most by which times of presentation and of decoding differ, hours of any time scale: twice as

@@ -14,12 +14,10 @@ use super::entries::{Description, descriptions};
 use super::tables::{Described, TableBoxes};
 use crate::plan::RtpIdentity;
 use crate::tracks::{
-    LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TRACKS_MAX, Track, TrackMedia,
+    LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TRACKS_MAX, TRACKS_READ_MAX, Track,
+    TrackMedia,
 };
 use crate::{DemuxError, Refusal};
-
-/// Tracks that are looked at. Files of many languages and their subtitles have a few dozen.
-const TRACKS_READ_MAX: usize = 256;
 
 const REFERENCES_BYTES_MAX: u64 = 64 << 10;
 

@@ -19,7 +19,7 @@ use crate::plan::{PlanKey, RtpIdentity};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
-pub const PRESENTATION_FORMAT: u32 = 1;
+pub const PRESENTATION_FORMAT: u32 = 2;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 

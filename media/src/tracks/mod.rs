@@ -90,6 +90,16 @@ impl Container {
 /// Tracks in a presentation: more are of no use to a player, and each costs a socket.
 pub const TRACKS_MAX: usize = 16;
 
+/// Tracks of a file that are looked at. Files of many languages and their subtitles have a few
+/// dozen.
+pub(crate) const TRACKS_READ_MAX: usize = 256;
+
+/// Tracks that are not sent and are named one by one; the others are counted.
+const LEFT_OUT_NAMED_MAX: usize = 8;
+
+/// Bytes of their reasons, those that are named.
+const LEFT_OUT_BYTES_MAX: usize = 1 << 10;
+
 /// Seconds of a presentation: the ticks of as many fit a quarter of a u64, and RTP's sequence of
 /// seconds a u32.
 const SECONDS_MAX: u64 = 1 << 31;
@@ -173,6 +183,26 @@ pub struct LeftOut {
     pub reason: String,
 }
 
+impl LeftOut {
+    /// The reasons of the first of these tracks, and in the last element the number of the others.
+    /// A file may have hundreds, and no reader wants them all.
+    pub fn summary(left_out: &[LeftOut]) -> Vec<String> {
+        let mut bytes = 0;
+        let fits = |track: &&LeftOut| {
+            bytes += track.reason.len();
+            bytes <= LEFT_OUT_BYTES_MAX
+        };
+        let named = left_out.iter().take(LEFT_OUT_NAMED_MAX).take_while(fits);
+        let mut reasons: Vec<_> = named.map(|track| track.reason.clone()).collect();
+        match left_out.len() - reasons.len() {
+            0 => {}
+            more if reasons.is_empty() => reasons.push(format!("{more} tracks")),
+            more => reasons.push(format!("and {more} more")),
+        }
+        reasons
+    }
+}
+
 impl Presentation {
     /// Makes a presentation of these tracks.
     ///
@@ -186,9 +216,10 @@ impl Presentation {
     ) -> Result<Presentation, Refusal> {
         let name = container.name();
         if tracks.is_empty() {
-            let reasons: Vec<_> = left_out.iter().map(|track| track.reason.as_str()).collect();
-            let reasons =
-                if reasons.is_empty() { "it has none".into() } else { reasons.join("; ") };
+            let reasons = match left_out.is_empty() {
+                true => "it has none".to_owned(),
+                false => LeftOut::summary(&left_out).join("; "),
+            };
             return Err(Refusal::NoTrack { container: name, reasons });
         }
         if tracks.len() > TRACKS_MAX {
