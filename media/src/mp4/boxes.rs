@@ -8,7 +8,7 @@
 //! Sources: ISO/IEC 14496-12 §4.2 (size, largesize, size 0, version and flags).
 //! Reads no body that is longer than the caller allows.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use mp4_atom::Atom;
 
@@ -20,6 +20,10 @@ pub(super) type FourCode = [u8; 4];
 
 /// Boxes of a container: a film has a few dozen, a fragment a few for each track.
 const BOXES_MAX: usize = 1 << 16;
+
+/// Boxes that are stepped over inside of one that is in no other, counted twice where they are
+/// looked through twice: all tracks of `moov`, or all runs of `moof`. They are read in one go.
+const STEPS_MAX: u32 = 1 << 18;
 
 /// Largest body that a box of fixed fields has.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -48,6 +52,8 @@ pub(super) struct Input<'a> {
     bytes: u64,
     /// Bytes of the file and the offset of the first.
     window: RefCell<(u64, Vec<u8>)>,
+    /// Boxes that were stepped over since the last that is in no other.
+    steps: Cell<u32>,
 }
 
 /// A file without a static type, for a reader that may have no size.
@@ -65,7 +71,8 @@ pub(super) fn with_input<T>(
     bytes: u64,
     with: impl FnOnce(&Input<'_>) -> T,
 ) -> T {
-    with(&Input { file: &Reader(file), bytes, window: RefCell::default() })
+    let (window, steps) = (RefCell::default(), Cell::new(0));
+    with(&Input { file: &Reader(file), bytes, window, steps })
 }
 
 impl Input<'_> {
@@ -118,6 +125,7 @@ impl FileBox {
     /// The box at `start` that is in no other; none where too few bytes for a header are left. Its
     /// body is not touched: it may be samples.
     pub(super) fn outermost(input: &Input<'_>, start: u64) -> Result<Option<FileBox>, DemuxError> {
+        input.steps.set(0);
         let left = input.bytes.saturating_sub(start);
         let mut header = [0; LONG_HEADER_BYTES as usize];
         if left < HEADER_BYTES {
@@ -187,6 +195,11 @@ impl FileBox {
             if boxes > BOXES_MAX {
                 let name = spelled(self.code);
                 return Err(broken(self.start, format!("{name} of more than {BOXES_MAX} boxes")));
+            }
+            input.steps.set(input.steps.get() + 1);
+            if input.steps.get() > STEPS_MAX {
+                let name = spelled(self.code);
+                return Err(broken(child.start, format!("{name} in a box of too many boxes")));
             }
             each(child)?;
             next = child.end;

@@ -6,7 +6,7 @@
 //!
 //! Where a run lies depends on flags: at an offset from the fragment, or from a place of the file,
 //! or behind the run before it, which may be that of another track. So the sizes of runs of tracks
-//! that are left out are counted, too.
+//! that are left out are counted, too: by their number where they are of one size.
 //!
 //! Sources: ISO/IEC 14496-12 §8.8.3.1 (sample flags), §8.8.7 (tfhd, places), §8.8.8 (trun), §8.8.12
 //! (tfdt).
@@ -44,6 +44,8 @@ pub(super) struct Fragment {
     data_end: u64,
     /// Place from which the offsets of the track fragment count.
     base: u64,
+    /// Offset of the fragment.
+    start: u64,
 }
 
 /// Place from which the runs of a track fragment count.
@@ -93,7 +95,8 @@ impl Fragment {
         })?;
         runs.reverse();
         let (data_end, base) = (found.start, found.start);
-        Ok((Fragment { runs, reader: None, data_end, base }, boxes))
+        let start = found.start;
+        Ok((Fragment { runs, reader: None, data_end, base, start }, boxes))
     }
 
     /// Reads on, for at most `budget` samples, and takes them off it; true when all is read.
@@ -113,10 +116,9 @@ impl Fragment {
             let is_sent = |track: &usize| !movie.tracks[*track].is_left_out();
             let Some(track) = reader.track.filter(is_sent) else {
                 let samples = reader.left.min(u32::try_from(*budget).unwrap_or(u32::MAX));
-                for _ in 0..samples {
-                    reader.next(input)?;
-                }
-                *budget -= samples as usize;
+                let listed = reader.skip(samples, input)?;
+                *budget -= listed as usize;
+                movie.pass_over(listed, self.start)?;
                 self.leave();
                 continue;
             };
@@ -270,6 +272,20 @@ impl RunReader {
             decode,
         };
         Ok(reader)
+    }
+
+    /// Steps over samples, of which there are as many, to know where those behind them lie: over
+    /// all at once where no size of theirs is listed. Returns the number of those that were read.
+    fn skip(&mut self, samples: u32, input: &Input<'_>) -> Result<u32, DemuxError> {
+        if self.fields & HAS_SIZES == 0 {
+            let bytes = u64::from(self.left) * u64::from(self.defaults.bytes);
+            (self.at, self.left) = (self.at.saturating_add(bytes), 0);
+            return Ok(0);
+        }
+        for _ in 0..samples {
+            self.next(input)?;
+        }
+        Ok(samples)
     }
 
     /// The next sample. The caller knows that there is one.

@@ -153,6 +153,11 @@ impl Mp4Demuxer {
         })
     }
 
+    /// Offset of the next box that is in no other.
+    pub fn position(&self) -> u64 {
+        self.next.min(self.file_bytes)
+    }
+
     /// Looks at the next box that is in no other; returns the number of boxes that were found.
     fn next_box(&mut self, input: &Input<'_>) -> Result<usize, DemuxError> {
         let Some(found) = FileBox::outermost(input, self.next)? else {

@@ -31,6 +31,8 @@ pub(super) struct Movie {
     pub(super) defaults: Vec<Trex>,
     /// Samples of all tracks so far.
     samples: u32,
+    /// Samples that were read of tracks that are not sent.
+    passed_over: u32,
 }
 
 /// A track while its samples are collected.
@@ -93,7 +95,7 @@ impl Movie {
                 Ok(())
             })?;
         }
-        Ok(Movie { timescale, tracks, defaults, samples: 0 })
+        Ok(Movie { timescale, tracks, defaults, samples: 0, passed_over: 0 })
     }
 
     /// Adds a sample to a track; nothing happens where the track is left out. A file has as many
@@ -110,6 +112,17 @@ impl Movie {
             return Err(track.refuse(number, SampleFault::TooMany { limit: SAMPLES_MAX }));
         }
         track.push(sample)
+    }
+
+    /// Counts samples that the fragment at `start` has of a track that is not sent: those cost
+    /// time as well, and a file has as many as of the others.
+    pub(super) fn pass_over(&mut self, samples: u32, start: u64) -> Result<(), DemuxError> {
+        self.passed_over = self.passed_over.saturating_add(samples);
+        if self.passed_over > SAMPLES_MAX {
+            let what = format!("more than {SAMPLES_MAX} samples of tracks that are not sent");
+            return Err(broken(start, what));
+        }
+        Ok(())
     }
 
     /// The tracks that are sent, and those that are not.

@@ -3,7 +3,7 @@
 
 use super::made::*;
 use super::*;
-use crate::tracks::SampleFault;
+use crate::tracks::{SAMPLES_MAX, SampleFault};
 
 /// The finding of a file with this track.
 fn finding(track: Trak) -> String {
@@ -186,4 +186,67 @@ fn damaged_fragments_never_panic() {
             film[at] = whole[at];
         }
     }
+}
+
+/// Runs of a track that the file does not have, of samples of one size each: 4,000 runs of 8 million
+/// samples once were walked sample by sample, hours of a core for a file of 80 KB.
+#[test]
+fn samples_of_one_size_that_are_not_sent_cost_nothing() {
+    let header = boxed(b"tfhd", &[&words(&[0x2_0010, 9, 1])]);
+    let runs = boxed(b"trun", &[&words(&[0, 1 << 23])]).repeat(4000);
+    let moof = boxed(b"moof", &[&boxed(b"traf", &[&header, &runs])]);
+    let film = [file(&[track()]), moof.repeat(3)].concat();
+    let padded = Padded { film: film.clone(), bytes: 1 << 24 };
+    let mut demuxer = Mp4Demuxer::new(padded.bytes);
+    let begun = std::time::Instant::now();
+    while !demuxer.advance(&padded, 4096).unwrap() {}
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    assert_eq!(demuxer.finish(|| IDENTITY).unwrap().tracks().len(), 1);
+}
+
+/// A file with a box of zeros behind, to its end.
+struct Padded {
+    film: Vec<u8>,
+    bytes: u64,
+}
+
+impl ReadAt for Padded {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let all = &self.film[(offset as usize).min(self.film.len())..];
+        let (there, behind) = bytes.split_at_mut(bytes.len().min(all.len()));
+        there.copy_from_slice(&all[..there.len()]);
+        behind.fill(0);
+        Ok(())
+    }
+}
+
+#[test]
+fn listed_samples_that_are_not_sent_are_bounded_over_all_fragments() {
+    let mut movie = {
+        let film = file(&[track()]);
+        let mut demuxer = Mp4Demuxer::new(film.len() as u64);
+        while !demuxer.advance(&film, 1).unwrap() {}
+        demuxer.movie.unwrap()
+    };
+    assert!(movie.pass_over(SAMPLES_MAX, 7).is_ok());
+    let refused = movie.pass_over(1, 7).unwrap_err().to_string();
+    assert!(refused.contains("samples of tracks that are not sent"), "{refused}");
+}
+
+/// 400 MB of boxes once were read in one call, which nothing could interrupt.
+#[test]
+fn boxes_of_a_fragment_are_bounded_over_all_its_tracks() {
+    let header = boxed(b"tfhd", &[&words(&[0, 1])]);
+    let free = boxed(b"free", &[]).repeat(60_000);
+    let traf = boxed(b"traf", &[&header, &free]);
+    let film = |trafs| {
+        let mvex = boxed(b"mvex", &[]);
+        let moov = boxed(b"moov", &[&mvhd(), &track().bytes(), &mvex]);
+        let ftyp = boxed(b"ftyp", &[b"isom\0\0\0\0"]);
+        let moof = boxed(b"moof", &[&traf.repeat(trafs)]);
+        [ftyp, boxed(b"mdat", &[&[7; 1000]]), moov, moof].concat()
+    };
+    assert!(demux(&film(2)).is_ok());
+    let refused = demux(&film(3)).unwrap_err().to_string();
+    assert!(refused.contains("too many boxes"), "{refused}");
 }
