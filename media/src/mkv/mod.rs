@@ -72,12 +72,13 @@ impl MkvDemuxer {
         samples: usize,
     ) -> Result<bool, DemuxError> {
         let window = Window::new(file, self.file_bytes);
-        for _ in 0..samples.max(1) {
+        let mut left = samples.max(1);
+        while left > 0 {
             if self.at >= self.segment_end.unwrap_or(self.file_bytes) {
                 return Ok(true);
             }
             match self.step(&window) {
-                Ok(()) => {}
+                Ok(work) => left = left.saturating_sub(work),
                 // The last element of a recording that was cut off.
                 Err(StepEnd::CutOff) => {
                     self.at = self.file_bytes;
@@ -89,8 +90,14 @@ impl MkvDemuxer {
         Ok(false)
     }
 
-    /// Reads one element.
-    fn step<F: ReadAt + ?Sized>(&mut self, window: &Window<'_, F>) -> Result<(), StepEnd> {
+    /// Offset of the next element.
+    pub fn position(&self) -> u64 {
+        self.at.min(self.file_bytes)
+    }
+
+    /// Reads one element; returns the number of elements and frames that were read, or bytes that
+    /// cost as much.
+    fn step<F: ReadAt + ?Sized>(&mut self, window: &Window<'_, F>) -> Result<usize, StepEnd> {
         if self.cluster_end.is_some_and(|end| self.at >= end) {
             self.cluster_end = None;
         }
@@ -101,12 +108,17 @@ impl MkvDemuxer {
             Err(error) => return Err(error.into()),
         };
         let end = element.end;
+        let mut work = 1;
+        if matches!(element.id, EBML | INFO | TRACKS) {
+            let bytes = end.map_or(0, |end| end - element.body).min(TRACKS_BYTES_MAX);
+            work += bytes as usize / BYTES_PER_FRAME;
+        }
         match element.id {
             EBML => self.check_type(window, &element)?,
             SEGMENT => {
                 self.segment_end = Some(end.unwrap_or(self.file_bytes));
                 self.at = element.body;
-                return Ok(());
+                return Ok(work);
             }
             INFO => self.read_info(&window.content(&element, INFO_BYTES_MAX)?),
             TRACKS if !self.has_tracks => {
@@ -118,7 +130,7 @@ impl MkvDemuxer {
             CLUSTER => {
                 self.cluster_end = Some(end.unwrap_or(self.file_bytes));
                 self.at = element.body;
-                return Ok(());
+                return Ok(work);
             }
             TIMESTAMP => {
                 let content = window.content(&element, 8)?;
@@ -128,17 +140,17 @@ impl MkvDemuxer {
             }
             SIMPLE_BLOCK => {
                 let end = end.ok_or_else(|| broken(element.offset, "a block of unknown size"))?;
-                self.read_block(window, element.body..end, None)?;
+                work += self.read_block(window, element.body..end, None)?;
             }
             BLOCK_GROUP => {
                 let end = end.ok_or_else(|| broken(element.offset, "a block of unknown size"))?;
-                self.read_group(window, element.body..end)?;
+                work += self.read_group(window, element.body..end)?;
             }
             _ => {}
         }
         // Of unknown size are segments and clusters alone (RFC 9559 §5).
         self.at = end.ok_or_else(|| broken(element.offset, "an element of unknown size"))?;
-        Ok(())
+        Ok(work)
     }
 
     fn has_frames(&self) -> bool {
@@ -168,15 +180,20 @@ impl MkvDemuxer {
         }
     }
 
-    /// Reads a block with what is told about it. It is a random-access point if it refers to no
-    /// other.
+    /// Reads a block with what is told about it; returns the number of elements and frames. It is a
+    /// random-access point if it refers to no other.
     fn read_group<F: ReadAt + ?Sized>(
         &mut self,
         window: &Window<'_, F>,
         content: std::ops::Range<u64>,
-    ) -> Result<(), StepEnd> {
+    ) -> Result<usize, StepEnd> {
         let (mut at, mut block, mut is_key) = (content.start, None, true);
+        let mut elements = 0;
         while at < content.end {
+            elements += 1;
+            if elements > GROUP_ELEMENTS_MAX {
+                return Err(broken(content.start, "a BlockGroup of too many elements").into());
+            }
             let element = window.element(at, content.end)?;
             let end = element.end.ok_or_else(|| broken(at, "an element of unknown size"))?;
             match element.id {
@@ -187,20 +204,21 @@ impl MkvDemuxer {
             at = end;
         }
         match block {
-            Some(block) => self.read_block(window, block, Some(is_key)),
-            None => Ok(()),
+            Some(block) => Ok(elements + self.read_block(window, block, Some(is_key))?),
+            None => Ok(elements),
         }
     }
 
+    /// Reads a block; returns the number of frames beyond the first.
     fn read_block<F: ReadAt + ?Sized>(
         &mut self,
         window: &Window<'_, F>,
         content: std::ops::Range<u64>,
         is_key: Option<bool>,
-    ) -> Result<(), StepEnd> {
+    ) -> Result<usize, StepEnd> {
         let block = blocks::read(window, content.start, content.end)?;
         let track = self.tracks.iter_mut().find(|track| track.number() == block.track);
-        let Some(track) = track else { return Ok(()) };
+        let Some(track) = track else { return Ok(block.frames.len() - 1) };
         let time = self.cluster_time.saturating_add(block.time.into());
         let is_key = is_key.unwrap_or(block.is_key);
         for (index, &(file_offset, bytes)) in block.frames.iter().enumerate() {
@@ -211,7 +229,7 @@ impl MkvDemuxer {
                 DemuxError::from(Refusal::Sample { container: NAME, track, sample, fault })
             })?;
         }
-        Ok(())
+        Ok(block.frames.len() - 1)
     }
 
     /// The presentation of the file; `identity` draws SSRC and first values of each track's stream.
@@ -282,6 +300,10 @@ const NAME: &str = Container::Matroska.name();
 /// Largest description of the tracks: parameter sets and attached fonts are not in it.
 const TRACKS_BYTES_MAX: u64 = 1 << 20;
 const INFO_BYTES_MAX: u64 = 64 << 10;
+/// Elements of a BlockGroup: RFC 9559 §5.1.3.5 names 18, of which references and additions repeat.
+const GROUP_ELEMENTS_MAX: usize = 1 << 10;
+/// Bytes of a description that cost about as much as a frame.
+const BYTES_PER_FRAME: usize = 64;
 /// A unit of a second: a larger one is no clock.
 const SCALE_NS_MAX: u64 = 1_000_000_000;
 

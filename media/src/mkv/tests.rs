@@ -126,3 +126,31 @@ fn refusal_names_some_tracks_and_counts_the_others() {
     assert!(refusal.contains("track 1 (xxx") && refusal.ends_with(" more"), "{refusal}");
     assert!(refusal.len() < 1200, "{} bytes: {refusal}", refusal.len());
 }
+
+/// A group of 400 MB of empty elements once was one step, which nothing could interrupt.
+#[test]
+fn elements_of_a_group_are_bounded() {
+    let with = |empty: usize| {
+        let block = element(BLOCK, &[&[0x81, 0, 0, 0, 1, 2]]);
+        let group = element(BLOCK_GROUP, &[&block, &[0xec, 0x80].repeat(empty)]);
+        let cluster = element(CLUSTER, &[&element(TIMESTAMP, &[&[0]]), &group]);
+        demux(&film("A_MPEG/L3", &[], &[&cluster]))
+    };
+    assert!(with(GROUP_ELEMENTS_MAX - 1).is_ok());
+    let refused = with(GROUP_ELEMENTS_MAX).unwrap_err().to_string();
+    assert!(refused.contains("BlockGroup of too many elements"), "{refused}");
+}
+
+/// A call reads about as many frames as it is asked for, those of laces included.
+#[test]
+fn frames_of_a_lace_count_each() {
+    let lace = [&[0x81, 0, 0, 0x84, 255][..], &[7; 256]].concat();
+    let blocks: Vec<&[u8]> = vec![&lace; 10];
+    let file = film("A_MPEG/L3", &[], &[&cluster(0, &blocks)]);
+    let mut demuxer = MkvDemuxer::new(file.len() as u64);
+    assert!(!demuxer.advance(&file[..], 600).unwrap());
+    assert!((256..=768).contains(&demuxer.tracks[0].frames()), "{}", demuxer.tracks[0].frames());
+    assert!(demuxer.position() < file.len() as u64);
+    while !demuxer.advance(&file[..], 600).unwrap() {}
+    assert_eq!((demuxer.tracks[0].frames(), demuxer.position()), (2560, file.len() as u64));
+}
