@@ -67,8 +67,10 @@ pub enum Refusal {
         pcrs: u64,
     },
     /// The clock adds up to more time than a plan can hold.
-    #[error("transport stream longer than {limit_s} s by its own clock")]
+    #[error("{container} longer than {limit_s} s by its own clock")]
     TooLong {
+        /// Kind of file.
+        container: &'static str,
         /// The limit.
         limit_s: u64,
     },

@@ -234,7 +234,7 @@ impl Presentation {
             let timescale = i128::from(samples.timescale());
             let is_far = |time: i128| time > timescale * i128::from(SECONDS_MAX);
             if is_far(i128::from(samples.end()) + i128::from(track.shift).abs()) {
-                return Err(Refusal::TooLong { limit_s: SECONDS_MAX });
+                return Err(Refusal::TooLong { container: name, limit_s: SECONDS_MAX });
             }
             due_origin = due_origin.min(track.decode_ticks(samples.sample(0).decode));
             due_end = due_end.max(track.decode_ticks(samples.end()));

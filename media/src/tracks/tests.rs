@@ -232,7 +232,8 @@ fn times_beyond_the_limit_are_refused_to_the_unit() {
     };
     assert!(of_end(limit).is_ok());
     for end in [limit + 1, limit + 999, limit + 1000] {
-        assert_eq!(of_end(end), Err(Refusal::TooLong { limit_s: SECONDS_MAX }));
+        let refusal = of_end(end).unwrap_err();
+        assert_eq!(refusal.to_string(), "MP4 longer than 2147483648 s by its own clock");
     }
 }
 

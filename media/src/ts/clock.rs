@@ -206,7 +206,10 @@ impl PcrTimelines {
                 Ok(ClockTimeline { points, discontinuities: track.discontinuities })
             }
             Some(last) if last.ticks == 0 => Err(Refusal::StoppedClock { pcrs: references }),
-            _ => Err(Refusal::TooLong { limit_s: TIMELINE_TICKS_MAX / TICKS_PER_SECOND }),
+            _ => {
+                let limit_s = TIMELINE_TICKS_MAX / TICKS_PER_SECOND;
+                Err(Refusal::TooLong { container: "transport stream", limit_s })
+            }
         }
     }
 }
