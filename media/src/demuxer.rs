@@ -67,6 +67,16 @@ impl Demuxer {
         }
     }
 
+    /// Bytes of the file up to the place that is read next. Tables of an MP4 count when they are
+    /// begun, so it tells how far the demuxer is and not how long it will take.
+    pub fn position(&self) -> u64 {
+        match self {
+            Demuxer::Mp4(demuxer) => demuxer.position(),
+            Demuxer::Mkv(demuxer) => demuxer.position(),
+            Demuxer::Frames(demuxer) => demuxer.position(),
+        }
+    }
+
     /// The presentation of the file; `identity` draws SSRC and first values of each track's stream.
     ///
     /// # Errors

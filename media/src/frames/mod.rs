@@ -102,6 +102,11 @@ impl FrameDemuxer {
     /// Bytes that [`FrameDemuxer::of`] wants to see: a tag's header, or two frames of the longest.
     pub const BEGINNING_BYTES: usize = 4096;
 
+    /// Offset of the next frame.
+    pub fn position(&self) -> u64 {
+        self.at.min(self.file_bytes)
+    }
+
     /// Goes on for about `samples` frames; true when all of the file is read.
     ///
     /// # Errors

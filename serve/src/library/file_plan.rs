@@ -44,8 +44,8 @@ pub enum NoFilePlan {
     Unreadable(String),
 }
 
-/// Plans an open file. Calls `observe` from time to time with the number of bytes of a transport
-/// stream that have been read.
+/// Plans an open file. Calls `observe` from time to time with the number of bytes up to the place
+/// that is read.
 ///
 /// # Errors
 /// The file cannot be streamed now, or not be read.
@@ -127,6 +127,22 @@ mod tests {
         assert!(!found.is_growing && read <= CLIP.len() as u64);
         assert_eq!(packets(&found.plan), CLIP.len() as u64 / 188);
         assert!(found.plan.transport_stream().unwrap().codecs().is_some());
+    }
+
+    /// A file with tracks once had no progress, so that a scan of one always was the shortest.
+    #[test]
+    fn progress_of_a_file_with_tracks_is_observed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.mp3");
+        // MPEG-2 layer III, 8 kb/s at 24 kHz: 24 bytes a frame.
+        let mut frame = [0; 24];
+        frame[..4].copy_from_slice(&[0xff, 0xf3, 0x14, 0xc4]);
+        let bytes = frame.repeat(200_000);
+        std::fs::write(&path, &bytes).unwrap();
+        let mut observed = Vec::new();
+        plan_file(&path, &File::open(&path).unwrap(), |read| observed.push(read)).unwrap();
+        assert!(observed.is_sorted() && !observed.is_empty(), "{observed:?}");
+        assert!(observed.iter().all(|read| (1..bytes.len() as u64).contains(read)), "{observed:?}");
     }
 
     #[test]

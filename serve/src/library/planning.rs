@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use media::store::{modified_ns, random_identity};
 use media::ts::Scanner;
@@ -96,7 +97,7 @@ impl Progress {
         match self.reader {
             Reader::Tracks(demuxer) => {
                 let progress = Progress { reader: Reader::Unknown, ..self };
-                progress.advance_tracks(demuxer, opened, is_given_up)
+                progress.advance_tracks(demuxer, opened, done, is_given_up)
             }
             Reader::Elementary(demuxer) => {
                 let progress = Progress { reader: Reader::Unknown, ..self };
@@ -116,14 +117,16 @@ impl Progress {
         self,
         mut demuxer: Demuxer,
         opened: &OpenedFile,
+        done: &AtomicU64,
         is_given_up: impl Fn() -> bool,
     ) -> Slice {
         if opened.is_growing {
             // Its tables come last.
             return over(Err(NoAsset::CHANGING));
         }
+        let begun = Instant::now();
         let mut left = SLICE_SAMPLES;
-        while left > 0 && !is_given_up() {
+        while left > 0 && begun.elapsed() < SLICE_TIME && !is_given_up() {
             match demuxer.advance(&opened.file, PIECE_SAMPLES) {
                 Ok(false) => left = left.saturating_sub(PIECE_SAMPLES),
                 Ok(true) => {
@@ -134,7 +137,9 @@ impl Progress {
             }
         }
         // Not zero, or it would count as a new scan.
-        Slice::Unfinished(Progress { reader: Reader::Tracks(demuxer), offset: 1, ..self })
+        let offset = demuxer.position().max(1);
+        done.store(offset, Ordering::Relaxed);
+        Slice::Unfinished(Progress { reader: Reader::Tracks(demuxer), offset, ..self })
     }
 
     /// Reads where the next access units of elementary streams lie.
@@ -274,9 +279,11 @@ fn refused(refusal: &Refusal) -> NoAsset {
     NoAsset::Refused(refusal.to_string())
 }
 
-/// Samples of a turn, and between two looks at whether the scan was given up: a turn is some 10 ms.
+/// Samples of a turn, and between two looks at whether the scan was given up.
 const SLICE_SAMPLES: usize = 32 * PIECE_SAMPLES;
 const PIECE_SAMPLES: usize = 4096;
+/// Time of a turn, where samples cost more than usual.
+const SLICE_TIME: Duration = Duration::from_millis(10);
 /// Bytes of a read and of read-ahead; larger was not measurably faster.
 const PIECE_BYTES: u64 = 256 << 10;
 /// Bytes of a longer file left in the page cache: its beginning, where most plays start.

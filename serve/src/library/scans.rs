@@ -168,9 +168,9 @@ impl Scans {
                 return None;
             }
             let now = Instant::now();
-            let laid_aside = state.laid_aside().map(|(number, job)| (job.left(), number)).min();
+            let laid_aside = state.laid_aside().map(|(number, job)| (job.cost(), number)).min();
             let queued = state.queue.peek_bytes(now).unwrap_or(u64::MAX);
-            if let Some((_, number)) = laid_aside.filter(|(left, _)| *left <= queued)
+            if let Some((_, number)) = laid_aside.filter(|(cost, _)| *cost <= queued)
                 && let Some(slice) = state.slice(number)
             {
                 return Some(PlannerTask::Advance(slice));
@@ -300,7 +300,7 @@ impl State {
             self.jobs.remove(&number);
         }
         if self.laid_aside().count() > LAID_ASIDE_MAX {
-            let longest = self.laid_aside().map(|(number, job)| (job.left(), number)).max();
+            let longest = self.laid_aside().map(|(number, job)| (job.cost(), number)).max();
             if let Some(job) = longest.and_then(|(_, number)| self.jobs.remove(&number)) {
                 let opened = &job.opened;
                 self.queue.push(opened.name.clone(), opened.key.bytes, Instant::now());
@@ -310,10 +310,19 @@ impl State {
 }
 
 impl Job {
-    /// Returns the bytes still to be read.
-    fn left(&self) -> u64 {
-        self.scan.bytes - self.scan.done.load(Ordering::Relaxed)
+    /// Returns the cost by which jobs are ordered, in bytes.
+    fn cost(&self) -> u64 {
+        let done = self.scan.done.load(Ordering::Relaxed);
+        cost(self.scan.bytes.saturating_sub(done), self.spent)
     }
+}
+
+/// Returns the bytes still to be read, or as many as could have been read in the time spent if those
+/// are more: tables may take long at one place of their file, and a scan that has taken long is
+/// expected to take as long again.
+fn cost(left: u64, spent: Duration) -> u64 {
+    let read = spent.as_micros().saturating_mul(BYTES_PER_US.into());
+    left.max(u64::try_from(read).unwrap_or(u64::MAX))
 }
 
 impl Ticket {
@@ -384,4 +393,21 @@ const WANTED_MAX: usize = 16;
 /// Slots for one address; fewer while others hold slots.
 const PER_ADDRESS_MAX: usize = 8;
 const LAID_ASIDE_MAX: usize = 8;
+/// Bytes that are read and parsed in a microsecond, from the page cache.
+const BYTES_PER_US: u32 = 1000;
 const LONG: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose tables take hours at one place once counted as the shortest for good.
+    #[test]
+    fn scan_that_takes_long_comes_behind_files_that_were_not_looked_at() {
+        let film = 2 << 30;
+        assert_eq!(cost(film, Duration::from_millis(500)), film, "most of it is left");
+        let hostile = |seconds| cost(8 << 20, Duration::from_secs(seconds));
+        assert!(hostile(1) < film && hostile(3) > film);
+        assert_eq!(cost(0, Duration::MAX), u64::MAX);
+    }
+}
