@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! summary: description of an asset in the index.
 
-use media::tracks::TrackMedia;
+use media::tracks::{LeftOut, TrackMedia};
 use media::{AssetPlan, Coding, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ pub struct StreamSummary {
     /// Tracks that are RTP streams of their own, in the order of the session description.
     #[serde(skip)]
     pub tracks: Vec<TrackSummary>,
-    /// Tracks that are not sent, each with the reason.
+    /// Tracks that are not sent, each with the reason; the last element counts those beyond eight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     /// Number of positions where packet synchronisation was lost.
@@ -98,7 +98,6 @@ impl StreamSummary {
     }
 
     fn of_tracks(presentation: &Presentation) -> StreamSummary {
-        let left_out = presentation.left_out().iter();
         StreamSummary {
             duration_s: seconds(presentation.presented_end_ticks()),
             bits_per_second: presentation.bits_per_second(),
@@ -109,7 +108,7 @@ impl StreamSummary {
             tracks: (0..presentation.tracks().len())
                 .map(|index| TrackSummary::of(presentation, index))
                 .collect(),
-            left_out: left_out.map(|track| track.reason.clone()).collect(),
+            left_out: LeftOut::summary(presentation.left_out()),
             sync_losses: 0,
         }
     }

@@ -23,14 +23,14 @@
 //! Does not search, nor order the whole listing except by the bytes of the names.
 
 mod gzip;
+mod pages;
 mod rows;
 mod text;
 
-use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -39,9 +39,10 @@ use tokio::sync::Semaphore;
 use wire::http::{Listing as Answer, Request, Response, error, escape_html, listing};
 
 use self::gzip::Packed;
+use self::pages::{PAGE_ROWS, Page, PageWriter, Row};
 use self::rows::{LiveCounters, RowFormat, Scanned};
 use self::text::{Authorities, Slice, Text};
-use crate::library::{Library, LibraryEntry, LibraryTitle, Listed, State};
+use crate::library::{Library, Listed, State};
 use crate::server_state::ServerState;
 
 /// The listing that clients share.
@@ -105,25 +106,6 @@ impl Totals {
         self.bytes += entry.bytes;
     }
 }
-
-#[derive(PartialEq)]
-struct Row {
-    name: String,
-    entry: LibraryEntry,
-    title: Option<LibraryTitle>,
-}
-
-/// Consecutive rows, at least one.
-struct Page {
-    /// Number of the page, unique in this process.
-    number: u64,
-    rows: Vec<Row>,
-    json: OnceLock<Arc<Text>>,
-    html: OnceLock<Arc<Text>>,
-    packed: Mutex<VecDeque<(PackedKey, Arc<Packed>)>>,
-}
-
-type PackedKey = (RowFormat, usize, usize, Authorities);
 
 /// Rows of one answer, sent in place of [`wire::http::Part::Held`].
 pub(crate) struct Body(Held);
@@ -386,25 +368,17 @@ impl Listing {
         // Read before the rows: later changes are seen the next time.
         let generation = library.generation();
         let mut totals = Totals::default();
-        let mut pages: Vec<Arc<Page>> = Vec::new();
-        let (mut rows, mut name_bytes) = (Vec::new(), 0);
-        let known = |at: usize| before.and_then(|before| before.pages.get(at));
+        let before = before.map_or(&[][..], |before| &before.pages);
+        let mut pages = PageWriter::new(before);
         for file in library.entries() {
             totals.count(&file);
             let Listed { name, entry, is_part, title } = file;
             if is_part && !all {
                 continue;
             }
-            name_bytes += name.len();
-            rows.push(Row { name, entry, title });
-            if rows.len() == PAGE_ROWS || name_bytes >= PAGE_NAME_BYTES {
-                pages.push(Page::of(std::mem::take(&mut rows), known(pages.len())));
-                name_bytes = 0;
-            }
+            pages.row(Row { name, entry, title });
         }
-        if !rows.is_empty() {
-            pages.push(Page::of(rows, known(pages.len())));
-        }
+        let pages = pages.finish();
         let cost_ns = AtomicU64::new(made.elapsed().as_nanos() as u64);
         Listing { generation, made, pages, totals, cost_ns }
     }
@@ -421,47 +395,6 @@ impl Listing {
     fn rest(&self) -> Duration {
         let cost = Duration::from_nanos(self.cost_ns.load(Ordering::Relaxed));
         cost.saturating_mul(COST_SHARE).min(REST_MAX)
-    }
-}
-
-impl Page {
-    /// Returns a page of these rows; reuses the one before if its rows are equal.
-    fn of(rows: Vec<Row>, before: Option<&Arc<Page>>) -> Arc<Page> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        if let Some(before) = before.filter(|before| before.rows == rows) {
-            return before.clone();
-        }
-        Arc::new(Page {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            rows,
-            json: OnceLock::new(),
-            html: OnceLock::new(),
-            packed: Mutex::default(),
-        })
-    }
-
-    fn text(&self, form: RowFormat) -> &OnceLock<Arc<Text>> {
-        match form {
-            RowFormat::Json => &self.json,
-            RowFormat::Html => &self.html,
-        }
-    }
-
-    fn rendered(&self, form: RowFormat) -> Arc<Text> {
-        self.text(form).get_or_init(|| Arc::new(form.render(&self.rows))).clone()
-    }
-
-    fn find_packed(&self, key: &PackedKey) -> Option<Arc<Packed>> {
-        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        packed.iter().find(|(known, _)| known == key).map(|(_, packed)| packed.clone())
-    }
-
-    fn keep_packed(&self, key: PackedKey, made: &Arc<Packed>) {
-        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        if packed.len() == PACKED_MAX {
-            packed.pop_front();
-        }
-        packed.push_back((key, made.clone()));
     }
 }
 
@@ -491,12 +424,6 @@ fn logged<T>(done: Result<T, tokio::task::JoinError>) -> Option<T> {
     done.inspect_err(|panic| tracing::error!("http index: {panic}")).ok()
 }
 
-/// Most rows of a page: 300 kB of JSON, 30 kB compressed, which a browser shows at once.
-const PAGE_ROWS: usize = 1000;
-/// Most bytes of names in a page: a page of long names (up to 4 KiB each) has fewer rows.
-const PAGE_NAME_BYTES: usize = 256 << 10;
-/// Most compressed forms kept for a page: a server is known by few host names.
-const PACKED_MAX: usize = 4;
 /// Least bytes to compress: fewer fit a packet or two.
 const PACKED_BYTES_MIN: u64 = 2048;
 /// Pause after making a listing, in times of its cost: 5 % of one core.
@@ -542,27 +469,5 @@ mod tests {
         assert_eq!(query.next("a/b/c"), "after=a%2Fb%2Fc&below=a%2Fb%2F&all=1");
         let top = Query::parse("below=%2f").unwrap();
         assert_eq!(top.below, None, "the top is no folder below it");
-    }
-
-    fn row(number: usize, bytes: u64) -> Row {
-        let modified = SystemTime::UNIX_EPOCH;
-        Row {
-            name: format!("{number:05}"),
-            entry: LibraryEntry { bytes, modified, state: State::Waiting, is_live: false },
-            title: None,
-        }
-    }
-
-    #[test]
-    fn page_that_has_not_changed_is_taken_over() {
-        let rows = || (0..5).map(|n| row(n, 1)).collect::<Vec<_>>();
-        let first = Page::of(rows(), None);
-        let text = first.rendered(RowFormat::Json);
-        let second = Page::of(rows(), Some(&first));
-        assert!(Arc::ptr_eq(&text, &second.rendered(RowFormat::Json)));
-        let mut changed = rows();
-        changed[2] = row(2, 9);
-        let third = Page::of(changed, Some(&first));
-        assert!(third.number != first.number && third.json.get().is_none());
     }
 }

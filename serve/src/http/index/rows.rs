@@ -14,8 +14,9 @@ use serde_json::to_string_pretty;
 use wire::http::{escape_html, escape_path};
 use wire::rtsp::ELEMENTARY_QUERY;
 
+use super::Totals;
+use super::pages::Row;
 use super::text::{Authority, Text};
-use super::{Row, Totals};
 use crate::library::formats::download_only;
 use crate::library::{LibraryTitle, State};
 use crate::meter::ServerMetrics;
