@@ -16,6 +16,7 @@ use std::ops::Range;
 use wire::rtp;
 
 use super::fragments::Fragments;
+use crate::tracks::TRACKS_MAX;
 
 /// Largest RTP packet, header included: it passes an Ethernet of 1500 bytes with IPv6, and most
 /// tunnels.
@@ -30,12 +31,12 @@ const HEAD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Ranges of the file in one packet: a send call takes 1024 in all.
 pub const PIECES_MAX: usize = 16;
 
-/// Units of a chapter that are read from a file, padding and broken ones included: 60 pictures of
+/// Units of a chapter that are read from a file for all tracks of pictures, padding and broken ones included: 60 pictures of
 /// 600 slices, the most that a level of H.264 allows, and as many again. At a third of a
 /// microsecond each, a file that is nothing but units holds a reader thread for 20 ms a second.
 pub const UNITS_READ_MAX: u32 = 1 << 16;
 
-/// Packets of a chapter: a second of 700 Mb/s.
+/// Packets of a chapter, of all tracks of pictures or of sound: a second of 700 Mb/s.
 pub const PACKETS_MAX: u32 = 1 << 16;
 
 /// Rows among which a packet without bytes of the file is looked for.
@@ -401,9 +402,22 @@ pub struct LayoutWriter {
     layout: Layout,
     /// Units that have been looked for.
     units_read: u32,
+    /// Other tracks, with which the limits of a chapter are shared.
+    others: u32,
 }
 
 impl LayoutWriter {
+    /// A writer for one of so many tracks of a file: together they have [`PACKETS_MAX`] packets in a
+    /// chapter, and read [`UNITS_READ_MAX`] units.
+    pub fn shared_by(tracks: usize) -> LayoutWriter {
+        let others = tracks.clamp(1, TRACKS_MAX) as u32 - 1;
+        LayoutWriter { others, ..LayoutWriter::default() }
+    }
+
+    fn packets_max(&self) -> u32 {
+        PACKETS_MAX / (self.others + 1)
+    }
+
     /// Begins a unit; the packets that follow are its own. A unit without packets is dropped by
     /// the next.
     pub fn unit(&mut self, times: UnitTimes) {
@@ -440,8 +454,9 @@ impl LayoutWriter {
     pub fn rows(&mut self, bytes: &[u8], each: usize) -> bool {
         let fits = (1..=PAYLOAD_BYTES_MAX).contains(&each) && bytes.len().is_multiple_of(each);
         let packets = if fits { bytes.len() / each } else { 0 };
+        let packets_max = self.packets_max();
         let layout = &mut self.layout;
-        if packets == 0 || packets > (PACKETS_MAX - layout.packets) as usize {
+        if packets == 0 || packets > (packets_max - layout.packets) as usize {
             self.fault();
             return false;
         }
@@ -527,12 +542,13 @@ impl LayoutWriter {
     }
 
     /// Counts a unit that is about to be read from the file, of any kind; false, and a fault, where
-    /// the chapter has had [`UNITS_READ_MAX`].
+    /// the chapter has had the track's share of [`UNITS_READ_MAX`].
     pub fn reads_unit(&mut self) -> bool {
         self.units_read += 1;
-        let is_allowed = self.units_read <= UNITS_READ_MAX;
+        let units_max = UNITS_READ_MAX / (self.others + 1);
+        let is_allowed = self.units_read <= units_max;
         if !is_allowed {
-            self.units_read = UNITS_READ_MAX;
+            self.units_read = units_max;
             self.fault();
         }
         is_allowed
@@ -540,7 +556,7 @@ impl LayoutWriter {
 
     /// True when the chapter takes no more packets.
     pub fn is_full(&self) -> bool {
-        self.layout.packets >= PACKETS_MAX
+        self.layout.packets >= self.packets_max()
     }
 
     fn row(
@@ -552,12 +568,13 @@ impl LayoutWriter {
         is_marked: bool,
     ) -> bool {
         assert!(!self.layout.units.is_empty(), "a unit is begun before its packets");
+        let packets_max = self.packets_max();
         let layout = &mut self.layout;
         let packets = match packet_file_bytes {
             0 => 1,
             bytes => file_bytes.div_ceil(u32::from(bytes)),
         };
-        if layout.packets + packets > PACKETS_MAX || head.len() > HEAD_BYTES_MAX {
+        if layout.packets + packets > packets_max || head.len() > HEAD_BYTES_MAX {
             self.fault();
             return false;
         }

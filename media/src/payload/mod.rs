@@ -81,9 +81,17 @@ pub fn lay_out(
     file: &(impl ReadAt + ?Sized),
 ) -> io::Result<Layout> {
     let samples = timed_samples(presentation, track, chapter);
-    let mut writer = LayoutWriter::default();
+    let mut writer = writer_for(presentation, track);
     lay_out_samples(&presentation.tracks()[track].codec, &samples, file, &mut writer)?;
     Ok(writer.finish())
+}
+
+/// A writer with the track's share of what a chapter may have: tracks of pictures share with each
+/// other, and so do those of sound, as many tracks may lie on the same bytes.
+pub(crate) fn writer_for(presentation: &Presentation, track: usize) -> LayoutWriter {
+    let media = presentation.tracks()[track].codec.media();
+    let alike = presentation.tracks().iter().filter(|other| other.codec.media() == media);
+    LayoutWriter::shared_by(alike.count())
 }
 
 /// The samples of a track that are due in a chapter, without empty ones.

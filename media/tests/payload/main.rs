@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::io;
 
 use media::ReadAt;
-use media::payload::layout::UNITS_READ_MAX;
-use media::payload::{Layout, PACKET_BYTES_MAX, RtpValues, lay_out};
+use media::payload::layout::{PACKETS_MAX, UNITS_READ_MAX};
+use media::payload::{Layout, LayoutWriter, PACKET_BYTES_MAX, RtpValues, UnitTimes, lay_out};
 use media::plan::RtpIdentity;
 use media::tracks::{
     AacConfig, Av1Config, Codec, Container, H264Config, H265Config, MediaSample, Presentation,
@@ -429,6 +429,27 @@ fn a_file_of_nothing_but_units_is_read_to_a_bound() {
         assert_eq!(reads.count.get(), UNITS_READ_MAX as usize, "{units} units");
         assert!(layout.faults() > 0);
     }
+}
+
+/// Sixteen tracks on the same bytes once could ask for a million packets a second.
+#[test]
+fn tracks_share_what_a_chapter_may_have() {
+    let written = |tracks: usize| {
+        let mut writer = LayoutWriter::shared_by(tracks);
+        let times = UnitTimes { due_ticks: 0, duration_ticks: 1, timestamp: 0, is_start: true };
+        writer.unit(times);
+        let units = (0..).take_while(|_| writer.reads_unit()).count();
+        while writer.packet(&[1], &[], false) {}
+        assert!(writer.is_full());
+        (units, writer.finish().packets() as usize)
+    };
+    let (units, packets) = (UNITS_READ_MAX as usize, PACKETS_MAX as usize);
+    assert_eq!(written(1), (units, packets));
+    assert_eq!(written(3), (units / 3, packets / 3));
+    assert_eq!(
+        (written(16), written(99)),
+        ((units / 16, packets / 16), (units / 16, packets / 16))
+    );
 }
 
 /// A file that counts how often it is read.

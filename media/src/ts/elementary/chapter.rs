@@ -15,7 +15,7 @@ use std::io;
 
 use super::payload::PesPayload;
 use super::pictures::LENGTH_BYTES;
-use crate::payload::{Layout, LayoutWriter, lay_out_samples, timed_samples};
+use crate::payload::{Layout, lay_out_samples, timed_samples, writer_for};
 use crate::plan::PacketPlan;
 use crate::tracks::{Codec, Presentation};
 use crate::ts::packet_reader::{PacketBytes, PacketReader};
@@ -38,7 +38,7 @@ pub fn lay_out_elementary(
     let codec = &presentation.tracks()[track].codec;
     let mut samples = timed_samples(presentation, track, chapter);
     let mut units = UnitReader { plan, packets: PacketReader::new(plan, 0, file), last: None };
-    let mut writer = LayoutWriter::default();
+    let mut writer = writer_for(presentation, track);
     let (mut media, mut unit) = (Vec::new(), Vec::new());
     let mut left = CHAPTER_PACKETS_MAX;
     for timed in &mut samples {
