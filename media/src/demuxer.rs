@@ -74,6 +74,7 @@ impl Demuxer {
             Demuxer::Mp4(demuxer) => demuxer.position(),
             Demuxer::Mkv(demuxer) => demuxer.position(),
             Demuxer::Frames(demuxer) => demuxer.position(),
+            Demuxer::Wav(demuxer) => demuxer.position(),
         }
     }
 

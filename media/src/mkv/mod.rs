@@ -19,7 +19,7 @@ mod tracks;
 
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
-use crate::tracks::{Container, LeftOut, Presentation};
+use crate::tracks::{Container, LeftOut, Presentation, TABLE_CHECK_SAMPLES, check_table_bytes};
 use crate::{DemuxError, Refusal};
 use ebml::{Element, NoElement, Window};
 use tracks::MkvTrack;
@@ -73,12 +73,16 @@ impl MkvDemuxer {
     ) -> Result<bool, DemuxError> {
         let window = Window::new(file, self.file_bytes);
         let mut left = samples.max(1);
+        let mut unchecked = 0;
         while left > 0 {
             if self.at >= self.segment_end.unwrap_or(self.file_bytes) {
                 return Ok(true);
             }
             match self.step(&window) {
-                Ok(work) => left = left.saturating_sub(work),
+                Ok(work) => {
+                    left = left.saturating_sub(work);
+                    unchecked += work;
+                }
                 // The last element of a recording that was cut off.
                 Err(StepEnd::CutOff) => {
                     self.at = self.file_bytes;
@@ -86,8 +90,22 @@ impl MkvDemuxer {
                 }
                 Err(StepEnd::Error(error)) => return Err(error),
             }
+            if unchecked >= TABLE_CHECK_SAMPLES as usize || left == 0 {
+                unchecked = 0;
+                self.check_tables()?;
+            }
         }
         Ok(false)
+    }
+
+    /// Checks the memory of all tables.
+    fn check_tables(&self) -> Result<(), Refusal> {
+        let bytes = self.tracks.iter().map(MkvTrack::table_bytes).sum();
+        check_table_bytes(bytes, self.file_bytes).map_err(|fault| {
+            let last = self.tracks.iter().max_by_key(|track| track.table_bytes());
+            let (track, sample) = last.map_or((0, 0), |track| (track.id(), track.frames()));
+            Refusal::Sample { container: NAME, track, sample, fault }
+        })
     }
 
     /// Offset of the next element.

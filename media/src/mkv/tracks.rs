@@ -214,6 +214,11 @@ impl MkvTrack {
         self.frames
     }
 
+    /// Memory that its table takes.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.table.table_bytes()
+    }
+
     /// Adds a frame, presented at `time` in the file's units; without one it follows the last.
     pub(super) fn push(
         &mut self,

@@ -14,8 +14,8 @@ use super::entries::{Description, descriptions};
 use super::tables::{Described, TableBoxes};
 use crate::plan::RtpIdentity;
 use crate::tracks::{
-    LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TRACKS_MAX, TRACKS_READ_MAX, Track,
-    TrackMedia,
+    LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TABLE_CHECK_SAMPLES, TRACKS_MAX,
+    TRACKS_READ_MAX, Track, TrackMedia, check_table_bytes,
 };
 use crate::{DemuxError, Refusal};
 
@@ -29,6 +29,7 @@ pub(super) struct Movie {
     pub(super) tracks: Vec<TrackState>,
     /// Defaults of fragments.
     pub(super) defaults: Vec<Trex>,
+    file_bytes: u64,
     /// Samples of all tracks so far.
     samples: u32,
     /// Samples that were read of tracks that are not sent.
@@ -95,14 +96,15 @@ impl Movie {
                 Ok(())
             })?;
         }
-        Ok(Movie { timescale, tracks, defaults, samples: 0, passed_over: 0 })
+        let file_bytes = input.bytes();
+        Ok(Movie { timescale, tracks, defaults, file_bytes, samples: 0, passed_over: 0 })
     }
 
     /// Adds a sample to a track; nothing happens where the track is left out. A file has as many
     /// samples in all as a track may have: tables of several tracks may point at the same bytes.
     #[inline]
-    pub(super) fn push(&mut self, track: usize, sample: Described) -> Result<(), DemuxError> {
-        let track = &mut self.tracks[track];
+    pub(super) fn push(&mut self, index: usize, sample: Described) -> Result<(), DemuxError> {
+        let track = &mut self.tracks[index];
         if track.is_left_out() {
             return Ok(());
         }
@@ -111,7 +113,21 @@ impl Movie {
             let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
             return Err(track.refuse(number, SampleFault::TooMany { limit: SAMPLES_MAX }));
         }
-        track.push(sample)
+        track.push(sample)?;
+        if self.samples.is_multiple_of(TABLE_CHECK_SAMPLES) {
+            self.check_tables(index)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the memory of all tables, to which a track has added last.
+    #[cold]
+    fn check_tables(&self, last: usize) -> Result<(), DemuxError> {
+        let tables = self.tracks.iter().filter_map(|track| track.samples.as_ref().ok());
+        let bytes = tables.map(SampleTableBuilder::table_bytes).sum();
+        let track = &self.tracks[last];
+        let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
+        check_table_bytes(bytes, self.file_bytes).map_err(|fault| track.refuse(number, fault))
     }
 
     /// Counts samples that the fragment at `start` has of a track that is not sent: those cost

@@ -60,6 +60,28 @@ pub enum Codec {
     Mp2t,
 }
 
+impl Codec {
+    /// Bytes of the parameters that a session description carries.
+    pub fn parameter_bytes(&self) -> usize {
+        let sets = |sets: &[Vec<u8>]| sets.iter().map(Vec::len).sum::<usize>();
+        match self {
+            Codec::H264(config) => sets(&config.sequence_sets) + sets(&config.picture_sets),
+            Codec::H265(config) => {
+                let H265Config { video_sets, sequence_sets, picture_sets, .. } = config;
+                sets(video_sets) + sets(sequence_sets) + sets(picture_sets)
+            }
+            Codec::Av1(config) => config.units.len(),
+            Codec::Aac(config) => config.specific.len(),
+            Codec::MpegAudio
+            | Codec::Opus { .. }
+            | Codec::Ac3 { .. }
+            | Codec::Eac3 { .. }
+            | Codec::Pcm(_)
+            | Codec::Mp2t => 0,
+        }
+    }
+}
+
 /// Parameters of an H.264 track.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct H264Config {

@@ -13,8 +13,8 @@
 //! the first sample of all tracks is due at zero; it is never negative and in ticks of 27 MHz like
 //! all times of the pacer.
 //!
-//! Memory: 4 bytes a sample, and 8 where presentation times are not in decoding order; see
-//! [`SampleTable`].
+//! Memory: 4 bytes a sample, and 8 where presentation times are not in decoding order; more where
+//! samples do not continue each other, within a bound of all tracks: see [`SampleTable`].
 //!
 //! Sources: ISO/IEC 14496-12 §8.6 (sample times, edit lists); RFC 3550 §5.1.
 //! Does not read files or lay packets out.
@@ -33,6 +33,7 @@ pub use sample_table::{
     MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
     SampleTableBuilder, Samples,
 };
+pub(crate) use sample_table::{TABLE_CHECK_SAMPLES, check_table_bytes};
 
 use std::ops::Range;
 
@@ -99,6 +100,14 @@ const LEFT_OUT_NAMED_MAX: usize = 8;
 
 /// Bytes of their reasons, those that are named.
 const LEFT_OUT_BYTES_MAX: usize = 1 << 10;
+
+/// Bytes of a track's parameter sets: encoders write less than 1 KiB, and up to 4 KiB of pictures
+/// with many picture parameter sets.
+pub const PARAMETER_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes of those of all tracks: 32 KiB of a session description in base64, 48 KiB in the hexadecimal
+/// digits of AAC, and clients read 64 KiB.
+const ALL_PARAMETER_BYTES_MAX: usize = 24 << 10;
 
 /// Seconds of a presentation: the ticks of as many fit a quarter of a u64, and RTP's sequence of
 /// seconds a u32.
@@ -215,6 +224,7 @@ impl Presentation {
         left_out: Vec<LeftOut>,
     ) -> Result<Presentation, Refusal> {
         let name = container.name();
+        let (tracks, left_out) = with_short_parameters(tracks, left_out);
         if tracks.is_empty() {
             let reasons = match left_out.is_empty() {
                 true => "it has none".to_owned(),
@@ -225,6 +235,14 @@ impl Presentation {
         if tracks.len() > TRACKS_MAX {
             let (found, limit) = (tracks.len(), TRACKS_MAX);
             return Err(Refusal::TooManyTracks { container: name, found, limit });
+        }
+        let mut table_bytes = 0;
+        for Track { id, samples, .. } in &tracks {
+            table_bytes += samples.memory_bytes();
+            check_table_bytes(table_bytes, file_bytes).map_err(|fault| {
+                let sample = samples.len() - 1;
+                Refusal::Sample { container: name, track: *id, sample, fault }
+            })?;
         }
         let limit = (SECONDS_MAX * TICKS_PER_SECOND) as i64;
         let mut due_origin = i64::MAX;
@@ -439,6 +457,32 @@ impl Presentation {
     pub fn presented_of_due(&self, ticks: u64) -> i64 {
         i64::try_from(ticks).unwrap_or(i64::MAX).saturating_add(self.due_origin)
     }
+}
+
+/// Leaves out tracks with so many bytes of parameters that a session description would be larger
+/// than clients read: each track has a limit, and so have all.
+fn with_short_parameters(
+    tracks: Vec<Track>,
+    mut left_out: Vec<LeftOut>,
+) -> (Vec<Track>, Vec<LeftOut>) {
+    let mut all = 0;
+    let mut kept = Vec::with_capacity(tracks.len());
+    for track in tracks {
+        let (id, bytes) = (track.id, track.codec.parameter_bytes());
+        if bytes <= PARAMETER_BYTES_MAX && all + bytes <= ALL_PARAMETER_BYTES_MAX {
+            all += bytes;
+            kept.push(track);
+            continue;
+        }
+        let name = track.codec.name();
+        let reason = format!(
+            "track {id} ({name}): parameter sets of {bytes} bytes, and a session description has \
+             {PARAMETER_BYTES_MAX} of a track and {ALL_PARAMETER_BYTES_MAX} of all; encode it anew \
+             (ffmpeg -i IN -c:v libx264 -c:a aac OUT.mp4)"
+        );
+        left_out.push(LeftOut { id, reason });
+    }
+    (kept, left_out)
 }
 
 /// A place where play can start.

@@ -73,6 +73,17 @@ pub enum SampleFault {
         /// Limit.
         limit: u64,
     },
+    /// The tables of samples are too large: hardly one continues the one before it.
+    #[error(
+        "comes where the tables take {bytes} bytes of memory, and {limit} are allowed for a file \
+         of this size"
+    )]
+    TableBytes {
+        /// Bytes of the tables of all tracks.
+        bytes: u64,
+        /// Limit.
+        limit: u64,
+    },
     /// Its time of decoding is before that of the sample before it, or past all times.
     #[error("is decoded at {decode}, before the sample before it or beyond all times")]
     Time {
@@ -84,12 +95,38 @@ pub enum SampleFault {
 /// Largest sample: a second of 128 Mb/s, and more than a key frame of any profile.
 pub const SAMPLE_BYTES_MAX: u32 = 16 << 20;
 
-/// Most samples: a hundred hours of sound, or more of pictures. A table of so many takes a gigabyte
-/// at worst, and the file's own tables half of that.
+/// Most samples: a hundred hours of sound, or more of pictures. The tables of so many take 64 MB at
+/// best; [`table_bytes_max`] bounds them where they take more.
 pub const SAMPLES_MAX: u32 = 1 << 24;
 
 /// Most samples of a second: sound of 2.5 ms a frame has 400.
 pub const SAMPLES_PER_SECOND_MAX: u32 = 4096;
+
+/// Samples between two looks at the size of tables.
+pub(crate) const TABLE_CHECK_SAMPLES: u32 = 1 << 12;
+
+/// Least and most bytes of the tables of a file.
+const TABLE_BYTES: (u64, u64) = (72 << 20, 256 << 20);
+
+/// Bytes of a file for each of its tables.
+const FILE_BYTES_PER_TABLE_BYTE: u64 = 16;
+
+/// Most bytes of the tables of all tracks of a file: a sixteenth of it, but 72 MiB of a small file
+/// and 256 MiB of any. A day of 25 pictures a second with B-frames and of AAC takes 48 MB in an MP4
+/// and 142 MB in Matroska, where no frame lies directly behind another, and is a file of 5 GB and
+/// more. Made to harm, a table takes 48 bytes a sample.
+pub(crate) fn table_bytes_max(file_bytes: u64) -> u64 {
+    (file_bytes / FILE_BYTES_PER_TABLE_BYTE).clamp(TABLE_BYTES.0, TABLE_BYTES.1)
+}
+
+/// Checks that the tables of a file, of so many bytes, are not too large.
+pub(crate) fn check_table_bytes(bytes: u64, file_bytes: u64) -> Result<(), SampleFault> {
+    let limit = table_bytes_max(file_bytes);
+    match bytes <= limit {
+        true => Ok(()),
+        false => Err(SampleFault::TableBytes { bytes, limit }),
+    }
+}
 
 /// Samples of a row: their sizes are added up to find one of them.
 const ROW_SAMPLES_MAX: u32 = 1024;
@@ -161,6 +198,16 @@ impl SampleTable {
         let starts = self.starts.as_ref().map_or(0, of);
         let all = of(&self.sizes) + of(&self.rows) + of(&self.paces) + of(&self.offsets) + starts;
         (size_of::<SampleTable>() + all) as u64
+    }
+
+    /// Memory of its entries, without what is set aside for more while it grows.
+    fn entry_bytes(&self) -> u64 {
+        let starts = self.starts.as_ref().map_or(0, |starts| size_of_val(&starts[..]));
+        let parts = size_of_val(&self.sizes[..])
+            + size_of_val(&self.rows[..])
+            + size_of_val(&self.paces[..])
+            + size_of_val(&self.offsets[..]);
+        (parts + starts) as u64
     }
 
     /// Time at which the last sample's duration ends.
@@ -348,7 +395,7 @@ impl SampleTableBuilder {
             rows: Vec::new(),
             paces: Vec::new(),
             offsets: Vec::new(),
-            starts: Some(Vec::new()),
+            starts: None,
             bytes: 0,
             presented_end: i64::MIN,
         };
@@ -367,6 +414,11 @@ impl SampleTableBuilder {
     /// Number of samples so far.
     pub fn len(&self) -> usize {
         self.table.sizes.len()
+    }
+
+    /// Memory that the samples so far take, and an eighth more in a long table.
+    pub fn table_bytes(&self) -> u64 {
+        self.table.entry_bytes()
     }
 
     /// True when there is no sample yet.
@@ -396,23 +448,26 @@ impl SampleTableBuilder {
         let number = table.sizes.len() as u32;
         let is_long = table.rows.last().is_some_and(|row| number - row.first >= ROW_SAMPLES_MAX);
         if number == 0 || file_offset != self.row_end || is_long {
-            table.rows.push(Row { first: number, file_offset });
+            push(&mut table.rows, Row { first: number, file_offset });
         }
         if decode != self.end && number > 0 {
             self.end_last_at(decode);
         }
         let table = &mut self.table;
         if table.paces.last().is_none_or(|pace| pace.duration != duration || decode != self.end) {
-            table.paces.push(Pace { first: number, duration, decode });
+            push(&mut table.paces, Pace { first: number, duration, decode });
         }
         if table.offsets.last().is_none_or(|last| last.offset != offset) {
-            table.offsets.push(Offset { first: number, offset });
+            push(&mut table.offsets, Offset { first: number, offset });
         }
-        self.all_are_starts &= is_start;
+        if !is_start && self.all_are_starts {
+            self.all_are_starts = false;
+            table.starts = Some((0..number).collect());
+        }
         if let Some(starts) = table.starts.as_mut().filter(|_| is_start) {
-            starts.push(number);
+            push(starts, number);
         }
-        table.sizes.push(bytes);
+        push(&mut table.sizes, bytes);
         table.bytes += u64::from(bytes);
         self.row_end = file_offset + u64::from(bytes);
         self.end = decode + u64::from(duration);
@@ -435,6 +490,9 @@ impl SampleTableBuilder {
         let limit = u32::try_from(file_bytes).unwrap_or(u32::MAX).min(SAMPLES_MAX);
         if self.table.sizes.len() >= limit as usize {
             return Err(SampleFault::TooMany { limit });
+        }
+        if self.table.sizes.len().is_multiple_of(TABLE_CHECK_SAMPLES as usize) {
+            check_table_bytes(self.table_bytes(), file_bytes)?;
         }
         if decode < self.last_decode() || decode.saturating_add(duration.into()) > TIME_MAX {
             return Err(SampleFault::Time { decode });
@@ -469,7 +527,7 @@ impl SampleTableBuilder {
         let pace = self.table.paces.last_mut().expect("there is a sample");
         match pace.first == last {
             true => pace.duration = duration,
-            false => self.table.paces.push(Pace { first: last, duration, decode: begun }),
+            false => push(&mut self.table.paces, Pace { first: last, duration, decode: begun }),
         }
         self.end = begun + u64::from(duration);
     }
@@ -478,9 +536,6 @@ impl SampleTableBuilder {
     pub fn finish(mut self) -> Option<SampleTable> {
         if self.is_empty() {
             return None;
-        }
-        if self.all_are_starts {
-            self.table.starts = None;
         }
         // A sample whose end the next has set may last as long as those before: a table is the same
         // however it came about.
@@ -505,3 +560,15 @@ impl SampleTableBuilder {
         (self.table.starts() > 0).then_some(self.table)
     }
 }
+
+/// Adds an element. A long list grows by an eighth and not to twice its length: a table is as large
+/// as a file makes it.
+#[inline]
+fn push<T>(list: &mut Vec<T>, element: T) {
+    if list.len() == list.capacity() && list.len() >= LONG_LIST {
+        list.reserve_exact(list.len() / 8);
+    }
+    list.push(element);
+}
+
+const LONG_LIST: usize = 1 << 16;

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::sample_table::table_bytes_max;
 use super::*;
 use crate::PlanFault;
 use crate::plan::PlanKey;
@@ -279,4 +280,105 @@ fn samples_that_cannot_be_sent_are_refused() {
     let mut endless = SampleTableBuilder::new(1000, 10_000);
     endless.push(MediaSample { is_start: false, ..good }).unwrap();
     assert!(endless.finish().is_none(), "no random-access point");
+}
+
+/// Bytes of the tables of an hour of 25 pictures a second with B-frames, and of AAC at 48 kHz. In
+/// an MP4 half a second of a track lies together; in Matroska no frame lies behind another.
+fn tables_of_an_hour(is_apart: bool) -> u64 {
+    let mut video = SampleTableBuilder::new(90_000, FILM_BYTES);
+    let mut sound = SampleTableBuilder::new(48_000, FILM_BYTES);
+    let push = |table: &mut SampleTableBuilder, number: u64, duration: u32, chunk: u64| {
+        let chunk = if is_apart { 1 } else { chunk };
+        let offset = [2, 5, 3, 1][number as usize % 4] * if duration == 3600 { 3600 } else { 0 };
+        let sample = MediaSample {
+            file_offset: number * 1000 + number / chunk * 50,
+            bytes: 1000,
+            decode: number * u64::from(duration),
+            offset,
+            duration,
+            is_start: duration != 3600 || number.is_multiple_of(50),
+        };
+        table.push(sample).unwrap();
+    };
+    (0..3600 * 25).for_each(|number| push(&mut video, number, 3600, 12));
+    (0..3600 * 48_000 / 1024).for_each(|number| push(&mut sound, number, 1024, 23));
+    video.finish().unwrap().memory_bytes() + sound.finish().unwrap().memory_bytes()
+}
+
+/// A day at 0.5 Mb/s.
+const FILM_BYTES: u64 = 5_400_000_000;
+
+#[test]
+fn tables_of_a_day_stay_far_below_their_bound() {
+    let day = 24 * tables_of_an_hour(false);
+    assert!((40_000_000..60_000_000).contains(&day), "{day}");
+    assert!(4 * day < table_bytes_max(FILM_BYTES), "{day}");
+    let apart = 24 * tables_of_an_hour(true);
+    assert!((130_000_000..150_000_000).contains(&apart), "{apart}");
+    assert!(3 * apart < 2 * table_bytes_max(FILM_BYTES), "{apart}");
+}
+
+/// Samples that alternate in every field once took 48 bytes each, 800 MB of one file.
+#[test]
+fn tables_are_bounded_by_their_bytes() {
+    let file_bytes = 500 << 20;
+    let limit = table_bytes_max(file_bytes);
+    assert_eq!(limit, 72 << 20);
+    let mut builder = SampleTableBuilder::new(90_000, file_bytes);
+    let refused = (0..SAMPLES_MAX).find_map(|number| {
+        let sample = MediaSample {
+            file_offset: [64, 128, 96, 32][number as usize % 4],
+            bytes: number & 1,
+            decode: u64::from(number) * 100 + u64::from(number & 1),
+            offset: number as i32 & 1,
+            duration: 101 - 2 * (number & 1),
+            is_start: number > 0,
+        };
+        builder.push(sample).err().map(|fault| (number, fault))
+    });
+    let Some((number, SampleFault::TableBytes { bytes, limit: found })) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!((found, number.is_multiple_of(TABLE_CHECK_SAMPLES)), (limit, true));
+    assert!((1_500_000..1_700_000).contains(&number), "48 bytes a sample: {number}");
+    assert!(bytes < limit + (1 << 20), "{bytes}");
+}
+
+/// Parameter sets of 64 KB each once made a session description of 11 MB.
+#[test]
+fn tracks_with_large_parameter_sets_are_left_out() {
+    let with = |sets: &[usize]| {
+        let sample = MediaSample {
+            file_offset: 0,
+            bytes: 1,
+            decode: 0,
+            offset: 0,
+            duration: 1,
+            is_start: true,
+        };
+        let track = |&bytes: &usize| {
+            let config = H264Config {
+                length_bytes: 4,
+                profile: [0x64, 0, 0x1f],
+                sequence_sets: vec![vec![0x67; bytes / 2]],
+                picture_sets: vec![vec![0x68; bytes - bytes / 2]],
+            };
+            track(Codec::H264(config), table(1000, &[sample]).unwrap(), 0)
+        };
+        let tracks = sets.iter().map(track).collect();
+        Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new())
+    };
+    let found = with(&[PARAMETER_BYTES_MAX, PARAMETER_BYTES_MAX + 1, 700]).unwrap();
+    assert_eq!((found.tracks().len(), found.left_out().len()), (2, 1));
+    let reason = &found.left_out()[0].reason;
+    assert!(reason.contains("parameter sets of 4097 bytes") && reason.contains("4096"), "{reason}");
+    let refused = with(&[65_535]).unwrap_err();
+    assert!(matches!(refused, Refusal::NoTrack { .. }), "{refused}");
+    let many = with(&[PARAMETER_BYTES_MAX; 16]).unwrap();
+    assert_eq!((many.tracks().len(), many.left_out().len()), (6, 10));
+    let description: usize = (many.tracks().iter())
+        .flat_map(|track| crate::payload::rtp_format(&track.codec, 96).parameters)
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    assert!(description < 48 << 10, "{description}");
 }

@@ -73,6 +73,14 @@ impl WavDemuxer {
         WavDemuxer { file_bytes, stage: Stage::Header(Header::default()) }
     }
 
+    /// Offset of the next chunk or block.
+    pub fn position(&self) -> u64 {
+        match &self.stage {
+            Stage::Header(header) => header.at.min(self.file_bytes),
+            Stage::Blocks(blocks) => blocks.at.min(self.file_bytes),
+        }
+    }
+
     /// Goes on for about `samples` chunks or blocks; true when all is read.
     ///
     /// # Errors

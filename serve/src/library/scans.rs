@@ -9,7 +9,9 @@
 //! is forgotten. The planner, too, advances the shortest first. At most [`WANTED_MAX`] scans have
 //! tickets at a time, [`PER_ADDRESS_MAX`] of one address; further peers wait for a slot.
 //!
-//! Costs a file descriptor and, for most files, 4 MiB of memory a job; 70 MiB at worst.
+//! Costs a file descriptor and, for most files, 4 MiB of memory a job. Tables of samples that are
+//! made to harm take a sixteenth of their file, 72 MiB of a small one and 256 MiB of any, and an
+//! eighth more while they grow.
 //!
 //! Sources: sched(7) (nice values; a thread's I/O priority follows from its own, ioprio_set(2)).
 //! Does not decide whether a file needs a scan ([`super::Library`] does) or read files
@@ -388,7 +390,8 @@ impl Drop for Ticket {
 
 /// Threads for scans that peers wait for: the disk is the bottleneck, not the processor.
 pub(super) const SCANNERS: usize = 4;
-/// Together with [`LAID_ASIDE_MAX`] bounds the memory of scans to a gigabyte at worst.
+/// Together with [`LAID_ASIDE_MAX`] bounds the memory of scans: 100 MiB for most files, and where all
+/// are made to harm 1.9 GiB for files of less than a gigabyte and 6.8 GiB for any.
 const WANTED_MAX: usize = 16;
 /// Slots for one address; fewer while others hold slots.
 const PER_ADDRESS_MAX: usize = 8;
