@@ -4,13 +4,15 @@
 //! A transport stream's are arithmetic. Tracks are laid out chapter by chapter, as a server does
 //! when they are played, each layout dropped at once. That reads some bytes a NAL unit of pictures,
 //! all of PCM whose bytes RTP has in the other order, and none of other sound. Where a track has
-//! more chapters than may be laid out, those of evenly spread samples are, and the figures are
-//! scaled by bytes: exact figures for the same chapters, an estimate for the track.
+//! more chapters than may be laid out, or than there is time for, those of evenly spread samples
+//! are, and the figures are scaled by bytes: exact figures for the same chapters, an estimate for
+//! the track.
 //!
 //! Sources: udp(7), UDP_SEGMENT (segments of a call, 64 KiB).
 //! Does not know a path's batches: a burst that is due at once may cut a run.
 
 use std::io;
+use std::time::Instant;
 
 use media::payload::{Layout, lay_out};
 use media::{PacketPlan, Presentation, ReadAt, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
@@ -120,8 +122,9 @@ pub(super) fn of_transport_stream(plan: &PacketPlan) -> PlanFigures {
     figures.with_shares()
 }
 
-/// The figures of a track, of whose chapters `limit` at most are laid out; `observe` is called for
-/// each with the number of those and of all that will be.
+/// The figures of a track, of whose chapters `limit` at most are laid out, and one at least but no
+/// further ones after `until`; `observe` is called for each with the number of those and of all that
+/// will be.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -129,13 +132,20 @@ pub(super) fn of_track(
     presentation: &Presentation,
     track: usize,
     file: &(impl ReadAt + ?Sized),
-    limit: u32,
+    (limit, until): (u32, Option<Instant>),
     mut observe: impl FnMut(u64, u64),
 ) -> io::Result<PlanFigures> {
     let about = &presentation.tracks()[track];
-    let (chapters, is_all) = chosen(presentation, track, limit);
+    let (mut chapters, mut is_all) = chosen(presentation, track, limit);
+    if until.is_some() {
+        spread(&mut chapters);
+    }
     let (mut figures, mut laid_out) = (PlanFigures::default(), 0);
     for (index, &chapter) in chapters.iter().enumerate() {
+        if index > 0 && until.is_some_and(|until| Instant::now() >= until) {
+            is_all = false;
+            break;
+        }
         figures.add(&lay_out(presentation, track, chapter, file)?, about.codec.is_swapped());
         let numbers = presentation.chapter_samples(track, chapter);
         let samples = about.samples.samples(numbers);
@@ -169,6 +179,14 @@ fn chosen(presentation: &Presentation, track: usize, limit: u32) -> (Vec<u32>, b
     (spread, false)
 }
 
+/// Orders elements so that the first of them, however many, are spread evenly: by the reversed bits
+/// of their index (the sequence of van der Corput).
+fn spread<T: Copy>(elements: &mut Vec<T>) {
+    let mut order: Vec<_> = (0..elements.len()).collect();
+    order.sort_by_key(|index| index.reverse_bits());
+    *elements = order.iter().map(|&index| elements[index]).collect();
+}
+
 /// Packets of this size, RTP header included, that one call can carry: 64 segments, and a datagram
 /// before segmentation has 64 KiB with the headers of UDP and IPv4.
 fn run_packets(packet_bytes: u64) -> u64 {
@@ -181,7 +199,63 @@ const RTP_HEADER_BYTES: u64 = 12;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use media::plan::RtpIdentity;
+    use media::tracks::SampleTableBuilder;
+    use media::{Codec, Container, MediaSample, MediaTrack};
+
     use super::*;
+
+    #[test]
+    fn first_chapters_are_spread_evenly() {
+        let mut chapters: Vec<_> = (0..8).collect();
+        spread(&mut chapters);
+        assert_eq!(chapters, [0, 4, 2, 6, 1, 5, 3, 7]);
+        let mut chapters: Vec<_> = (0..3600).collect();
+        spread(&mut chapters);
+        let mut first = chapters[..100].to_vec();
+        first.sort_unstable();
+        assert!(first.windows(2).all(|pair| (20..=70).contains(&(pair[1] - pair[0]))), "{first:?}");
+        chapters.sort_unstable();
+        assert!(chapters.into_iter().eq(0..3600));
+    }
+
+    /// A file of nothing but units once took minutes and told nothing.
+    #[test]
+    fn chapters_that_there_is_no_time_for_are_estimated() {
+        let file = vec![7; 1000];
+        let mut samples = SampleTableBuilder::new(1, file.len() as u64);
+        for number in 0..10 {
+            let (file_offset, decode) = (number * 100, number);
+            let sample = MediaSample {
+                file_offset,
+                bytes: 100,
+                decode,
+                offset: 0,
+                duration: 1,
+                is_start: true,
+            };
+            samples.push(sample).unwrap();
+        }
+        let identity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+        let track = MediaTrack {
+            id: 1,
+            codec: Codec::Opus { channels: 2 },
+            language: None,
+            samples: samples.finish().unwrap(),
+            shift: 0,
+            identity,
+        };
+        let (container, bytes) = (Container::Matroska, file.len() as u64);
+        let film = Presentation::assemble(container, bytes, vec![track], Vec::new()).unwrap();
+        let figures = |until| of_track(&film, 0, &file, (u32::MAX, until), |_, _| ()).unwrap();
+        let whole = figures(None);
+        assert_eq!((whole.estimated, whole.chapters, whole.packets), (false, 10, 10));
+        assert_eq!(figures(Some(Instant::now() + Duration::from_secs(60))), whole);
+        let part = figures(Some(Instant::now()));
+        assert_eq!((part.estimated, part.chapters, part.packets), (true, 1, 10));
+    }
 
     #[test]
     fn run_is_what_one_call_carries() {

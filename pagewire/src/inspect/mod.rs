@@ -6,7 +6,8 @@
 //! transport stream from its beginning to its end. Of other files it reads the tables, or the heads
 //! of blocks, and then some bytes a NAL unit of the pictures in the seconds that are laid out:
 //! `--chapters` of each track at most, spread evenly, so that a file of 100 GB costs no more reads
-//! than one of an hour.
+//! than one of an hour. Without `--chapters` that ends after [`LAY_OUT_TIME`], with fewer seconds,
+//! as a file may consist of nothing but units.
 //!
 //! Exit status: 0 also for a file that is no stream, which is a finding; 1 where a file could not
 //! be read at all (missing, a folder, no permission, a disk error), after all others are shown; 2 a
@@ -45,16 +46,34 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Seconds of each track whose packets are laid out, spread evenly over longer ones; `all` lays
-    /// out each.
-    #[arg(long, value_name = "N", value_parser = chapters, default_value = "3600")]
+    /// out each. Without it as many as ten seconds suffice for, 3600 at most.
+    #[arg(long, value_name = "N", value_parser = chapters)]
+    chapters: Option<u32>,
+}
+
+/// Work that is done at most to lay out a file.
+#[derive(Debug, Clone, Copy)]
+struct Effort {
+    /// Chapters of each track.
     chapters: u32,
+    /// Time for all tracks, after which each has one chapter at least.
+    time: Option<Duration>,
+}
+
+impl Effort {
+    fn of(options: &Options) -> Effort {
+        match options.chapters {
+            Some(chapters) => Effort { chapters, time: None },
+            None => Effort { chapters: CHAPTERS, time: Some(LAY_OUT_TIME) },
+        }
+    }
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     let mut status = ExitCode::SUCCESS;
     let mut separator = "[\n";
     for path in &options.files {
-        let inspected = inspect(path, options.chapters);
+        let inspected = inspect(path, Effort::of(options));
         if let Err(reason) = &inspected {
             eprintln!("pagewire: inspect: {}: {}", Escaped(path.display()), Escaped(reason));
             status = ExitCode::FAILURE;
@@ -84,7 +103,7 @@ fn print_json(separator: &mut &str, element: &impl serde::Serialize) {
 
 /// # Errors
 /// The file cannot be read, with the reason.
-fn inspect(path: &Path, chapters_max: u32) -> Result<Inspected, String> {
+fn inspect(path: &Path, effort: Effort) -> Result<Inspected, String> {
     let told = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
         _ => error.to_string(),
@@ -95,7 +114,7 @@ fn inspect(path: &Path, chapters_max: u32) -> Result<Inspected, String> {
         return Err("it is a folder; name the files in it, as in FOLDER/*.mp4".to_owned());
     }
     let file = open_regular(&resolved).map_err(told)?;
-    report::of(path, &resolved, &file, chapters_max)
+    report::of(path, &resolved, &file, effort)
 }
 
 /// Work that a person may wait for: a bar on standard error once it takes longer than a second.
@@ -140,4 +159,8 @@ fn chapters(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Chapters of each track where none are asked for.
+const CHAPTERS: u32 = 3600;
+/// Time in which chapters are laid out where none are asked for: a film takes a second.
+const LAY_OUT_TIME: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(1);

@@ -6,18 +6,18 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use media::{AssetPlan, Demuxer, PacketPlan, Presentation};
 use serde::Serialize;
 use serve::{FilePlan, NoFilePlan, StreamSummary, download_only, plan_file};
 
-use super::Waiting;
 use super::figures::{self, PlanFigures};
 use super::findings::{self, Finding};
 use super::programmes::{self, InspectedProgramme};
 use super::rates::{self, Rates};
 use super::tracks::{EntryGap, InspectedTrack, gap_of_transport_stream, times_of};
+use super::{Effort, Waiting};
 
 /// Everything that is told of a file.
 #[derive(Serialize)]
@@ -76,7 +76,7 @@ pub(super) fn of(
     path: &Path,
     resolved: &Path,
     file: &File,
-    chapters_max: u32,
+    effort: Effort,
 ) -> Result<Inspected, String> {
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -106,7 +106,7 @@ pub(super) fn of(
                 AssetPlan::TransportStream(_) => TRANSPORT_STREAM,
                 AssetPlan::Tracks(presentation) => presentation.container().name(),
             });
-            let content = Content::of(&plan, file, chapters_max)
+            let content = Content::of(&plan, file, effort)
                 .map_err(|error| format!("laying it out: {error}"))?;
             inspected.findings.extend(findings::of(&plan, &content));
             inspected.content = Some(content);
@@ -126,12 +126,10 @@ pub(super) fn of(
 }
 
 impl Content {
-    fn of(plan: &AssetPlan, file: &File, chapters_max: u32) -> std::io::Result<Content> {
+    fn of(plan: &AssetPlan, file: &File, effort: Effort) -> std::io::Result<Content> {
         match plan {
             AssetPlan::TransportStream(plan) => Content::of_transport_stream(plan, file),
-            AssetPlan::Tracks(presentation) => {
-                Content::of_tracks(plan, presentation, file, chapters_max)
-            }
+            AssetPlan::Tracks(presentation) => Content::of_tracks(plan, presentation, file, effort),
         }
     }
 
@@ -153,16 +151,21 @@ impl Content {
         plan: &AssetPlan,
         presentation: &Presentation,
         file: &File,
-        chapters_max: u32,
+        effort: Effort,
     ) -> std::io::Result<Content> {
         let stream = StreamSummary::of_plan(plan);
         let (bitrate, rates) = rates::of_tracks(presentation);
         let waiting = Waiting::new(file, "laying out");
+        let begun = Instant::now();
         let mut whole = PlanFigures::default();
         let mut tracks = Vec::new();
         let of = presentation.tracks().len() as u64;
         for ((index, summary), bitrate) in stream.tracks.iter().cloned().enumerate().zip(rates) {
-            let plan = figures::of_track(presentation, index, file, chapters_max, |done, all| {
+            // What a track leaves of its time is for those behind it.
+            let share = |time: Duration| time.mul_f64((index + 1) as f64 / of as f64);
+            let until = effort.time.map(|time| begun + share(time));
+            let limits = (effort.chapters, until);
+            let plan = figures::of_track(presentation, index, file, limits, |done, all| {
                 waiting.at(index as u64 * all + done, of * all);
             })?;
             let times = times_of(presentation, &presentation.tracks()[index]);
