@@ -31,9 +31,9 @@ const HEAD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Ranges of the file in one packet: a send call takes 1024 in all.
 pub const PIECES_MAX: usize = 16;
 
-/// Units of a chapter that are read from a file for all tracks of pictures, padding and broken ones included: 60 pictures of
-/// 600 slices, the most that a level of H.264 allows, and as many again. At a third of a
-/// microsecond each, a file that is nothing but units holds a reader thread for 20 ms a second.
+/// Units of a chapter that are read for all tracks of pictures, padding and broken ones included:
+/// 60 pictures of 600 slices, the most that a level of H.264 allows, and as many again. At a third
+/// of a microsecond each, a file that is nothing but units holds a reader thread for 20 ms a second.
 pub const UNITS_READ_MAX: u32 = 1 << 16;
 
 /// Packets of a chapter, of all tracks of pictures or of sound: a second of 700 Mb/s.
@@ -407,8 +407,8 @@ pub struct LayoutWriter {
 }
 
 impl LayoutWriter {
-    /// A writer for one of so many tracks of a file: together they have [`PACKETS_MAX`] packets in a
-    /// chapter, and read [`UNITS_READ_MAX`] units.
+    /// A writer for one of so many tracks of a file: together they have [`PACKETS_MAX`] packets in
+    /// a chapter, and read [`UNITS_READ_MAX`] units.
     pub fn shared_by(tracks: usize) -> LayoutWriter {
         let others = tracks.clamp(1, TRACKS_MAX) as u32 - 1;
         LayoutWriter { others, ..LayoutWriter::default() }

@@ -105,8 +105,8 @@ const LEFT_OUT_BYTES_MAX: usize = 1 << 10;
 /// with many picture parameter sets.
 pub const PARAMETER_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes of those of all tracks: 32 KiB of a session description in base64, 48 KiB in the hexadecimal
-/// digits of AAC, and clients read 64 KiB.
+/// Bytes of those of all tracks: 32 KiB of a session description in base64, 48 KiB in the
+/// hexadecimal digits of AAC, and clients read 64 KiB.
 const ALL_PARAMETER_BYTES_MAX: usize = 24 << 10;
 
 /// Seconds of a presentation: the ticks of as many fit a quarter of a u64, and RTP's sequence of

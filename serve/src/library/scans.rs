@@ -319,9 +319,9 @@ impl Job {
     }
 }
 
-/// Returns the bytes still to be read, or as many as could have been read in the time spent if those
-/// are more: tables may take long at one place of their file, and a scan that has taken long is
-/// expected to take as long again.
+/// Returns the bytes still to be read, or as many as could have been read in the time spent if
+/// those are more: tables may take long at one place of their file, and a scan that has taken long
+/// is expected to take as long again.
 fn cost(left: u64, spent: Duration) -> u64 {
     let read = spent.as_micros().saturating_mul(BYTES_PER_US.into());
     left.max(u64::try_from(read).unwrap_or(u64::MAX))
@@ -390,8 +390,8 @@ impl Drop for Ticket {
 
 /// Threads for scans that peers wait for: the disk is the bottleneck, not the processor.
 pub(super) const SCANNERS: usize = 4;
-/// Together with [`LAID_ASIDE_MAX`] bounds the memory of scans: 100 MiB for most files, and where all
-/// are made to harm 1.9 GiB for files of less than a gigabyte and 6.8 GiB for any.
+/// Together with [`LAID_ASIDE_MAX`] bounds the memory of scans: 100 MiB for most files, and where
+/// all are made to harm 1.9 GiB for files of less than a gigabyte and 6.8 GiB for any.
 const WANTED_MAX: usize = 16;
 /// Slots for one address; fewer while others hold slots.
 const PER_ADDRESS_MAX: usize = 8;

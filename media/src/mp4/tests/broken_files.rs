@@ -188,8 +188,8 @@ fn damaged_fragments_never_panic() {
     }
 }
 
-/// Runs of a track that the file does not have, of samples of one size each: 4,000 runs of 8 million
-/// samples once were walked sample by sample, hours of a core for a file of 80 KB.
+/// Runs of a track that the file does not have, of samples of one size each: 12,000 runs of 8
+/// million samples once were walked sample by sample, minutes of a core for a file of 240 KB.
 #[test]
 fn samples_of_one_size_that_are_not_sent_cost_nothing() {
     let header = boxed(b"tfhd", &[&words(&[0x2_0010, 9, 1])]);
