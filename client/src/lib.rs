@@ -54,6 +54,7 @@ mod track_receiver;
 mod track_stream;
 mod transport;
 mod tunnel;
+mod unit_clock;
 mod verdict;
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! The tracks' clocks are brought to one origin here: that of the range that is played (RTP-Info),
 //! or, where a server names none, the arrival of the first unit. A file's tables name the codec of
 //! every track, so units wait until all codecs are known, for [`CODECS_WAIT`] at most; a track that
-//! is not known by then is left out.
+//! is not known by then is left out. Where a sender sets its clock, its units go on from where
+//! their track was ([`super::unit_clock`]).
 //!
 //! Sources: RFC 2326 §12.33 (RTP-Info); those of `media::mux`.
 //! Does not write files.
@@ -16,6 +17,7 @@ use media::mux::{MediaWriter, WriterKind};
 use media::{AccessUnit, Codec, MuxRefusal};
 
 use super::track_queue::TrackEvent;
+use super::unit_clock::UnitClock;
 
 /// Start of a track: an RTP timestamp, and the rate that it counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +34,8 @@ pub struct TrackMuxer {
     kind: WriterKind,
     tracks: Vec<MuxedTrack>,
     writer: Option<MediaWriter>,
-    /// Units that wait for the codecs.
-    waiting: VecDeque<(usize, AccessUnit)>,
+    /// Units that wait for the codecs, with their arrivals from the first one on.
+    waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
     /// Time of the latest unit, from the origin.
@@ -47,6 +49,10 @@ pub struct TrackMuxer {
 pub struct MuxCounts {
     /// Units that were left out.
     pub left_out_units: u64,
+    /// Those of them whose times did not follow the others of their track.
+    pub off_clock_units: u64,
+    /// Times that the sender's clock was set: all units were written, from where the track was.
+    pub clock_jumps: u64,
     /// Reason of the first of them, and of tracks that were left out.
     pub faults: Vec<String>,
 }
@@ -55,8 +61,8 @@ pub struct MuxCounts {
 struct MuxedTrack {
     codec: Option<Codec>,
     origin: Option<TrackOrigin>,
-    /// What is taken off its times.
-    shift: Option<i64>,
+    /// Its timeline, from the first unit on.
+    clock: Option<UnitClock>,
     /// Its number in the file.
     number: Option<usize>,
 }
@@ -89,12 +95,13 @@ impl TrackMuxer {
             // Parameters that change later are in the units as well.
             TrackEvent::Codec(codec) => drop(self.tracks[track].codec.get_or_insert(codec)),
             TrackEvent::Unit(unit) => {
-                self.first_arrival.get_or_insert_with(Instant::now);
+                let now = Instant::now();
+                let arrival = now - *self.first_arrival.get_or_insert(now);
                 if self.writer.is_none() {
                     self.waiting_bytes += unit.bytes.len();
-                    self.waiting.push_back((track, unit));
+                    self.waiting.push_back((track, unit, arrival));
                 } else {
-                    self.write(track, unit, out);
+                    self.write(track, unit, arrival, out);
                 }
             }
         }
@@ -120,6 +127,10 @@ impl TrackMuxer {
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if self.writer.is_none() && !self.waiting.is_empty() {
             self.begin(out);
+        }
+        let waiting = |track: &MuxedTrack| track.clock.as_ref().map_or(0, UnitClock::waiting);
+        for index in 0..self.tracks.len() {
+            self.drop_off_clock(index, waiting(&self.tracks[index]));
         }
         if let Some(writer) = self.writer.take() {
             writer.finish(out);
@@ -166,13 +177,12 @@ impl TrackMuxer {
             Err(refusal) => self.note(&refusal),
         }
         self.waiting_bytes = 0;
-        for (track, unit) in std::mem::take(&mut self.waiting) {
-            self.write(track, unit, out);
+        for (track, unit, arrival) in std::mem::take(&mut self.waiting) {
+            self.write(track, unit, arrival, out);
         }
     }
 
-    fn write(&mut self, track: usize, mut unit: AccessUnit, out: &mut Vec<u8>) {
-        let since = self.first_arrival.map_or(Duration::ZERO, |first| first.elapsed());
+    fn write(&mut self, track: usize, unit: AccessUnit, arrival: Duration, out: &mut Vec<u8>) {
         let about = &mut self.tracks[track];
         let (Some(number), Some(codec), Some(writer)) =
             (about.number, &about.codec, &mut self.writer)
@@ -181,23 +191,53 @@ impl TrackMuxer {
             return;
         };
         let rate = codec.clock_rate_hz();
-        let shift = *about.shift.get_or_insert_with(|| match about.origin {
-            Some(origin) => origin.shift(unit.time, rate),
-            None => unit.time - (since.as_secs_f64() * f64::from(rate)) as i64,
+        let clock = about.clock.get_or_insert_with(|| {
+            let shift = match about.origin {
+                Some(origin) => origin.shift(unit.time, rate),
+                None => unit.time - (arrival.as_secs_f64() * f64::from(rate)) as i64,
+            };
+            UnitClock::new(rate, -shift)
         });
-        unit.time -= shift;
-        let reached = unit.time.max(0) as f64 / f64::from(rate);
-        self.reached = self.reached.max(Duration::from_secs_f64(reached));
-        if let Err(refusal) = writer.push(number, unit, out) {
-            self.note(&refusal);
+        let step = clock.push(unit, arrival);
+        let mut refusals = Vec::new();
+        for unit in step.units {
+            let reached = unit.time.max(0) as f64 / f64::from(rate);
+            self.reached = self.reached.max(Duration::from_secs_f64(reached));
+            refusals.extend(writer.push(number, unit, out).err());
+        }
+        refusals.iter().for_each(|refusal| self.note(refusal));
+        if let Some(by_s) = step.jump_s {
+            self.counts.clock_jumps += 1;
+            self.add_fault(format!(
+                "track {track}: the sender's clock jumped by {by_s:.3} s; its units go on from \
+                 where the track was"
+            ));
+        }
+        self.drop_off_clock(track, step.dropped);
+    }
+
+    /// Counts units whose times did not follow the others.
+    fn drop_off_clock(&mut self, track: usize, units: u64) {
+        if units == 0 {
+            return;
+        }
+        self.counts.left_out_units += units;
+        self.counts.off_clock_units += units;
+        self.add_fault(format!(
+            "track {track}: {units} units left out: their times do not follow those before"
+        ));
+    }
+
+    fn add_fault(&mut self, fault: String) {
+        if self.counts.faults.len() < FAULTS_MAX {
+            self.counts.faults.push(fault);
         }
     }
 
     fn note(&mut self, refusal: &MuxRefusal) {
         self.counts.left_out_units += 1;
-        if self.counts.faults.len() < FAULTS_MAX {
-            self.counts.faults.push(refusal.to_string());
-        }
+        self.counts.off_clock_units += u64::from(matches!(refusal, MuxRefusal::TimeJump { .. }));
+        self.add_fault(refusal.to_string());
     }
 }
 

@@ -216,10 +216,11 @@ impl Packetizer {
         self.send(&mut out);
     }
 
-    /// Skips as many sequence numbers as packets of the tracks are missing.
+    /// Skips as many sequence numbers as packets of the tracks are missing, and one for each unit
+    /// that was left out for its time: the recorder counts them.
     fn skip_lost(&mut self) {
         let lost = |stats: &Arc<Mutex<StreamStats>>| lock(stats).units.lost_packets;
-        let lost = self.stats.iter().map(lost).sum::<u64>();
+        let lost = self.stats.iter().map(lost).sum::<u64>() + self.muxer.counts().off_clock_units;
         let more = lost.saturating_sub(self.lost_packets).min(SKIPPED_MAX);
         self.lost_packets = lost;
         self.header.sequence = self.header.sequence.wrapping_add(more as u16);
