@@ -33,6 +33,15 @@ async fn refused(script: Script) -> Error {
 }
 
 #[tokio::test]
+async fn interim_answers_are_not_taken_for_final_ones() {
+    let script = Script { continues: true, ..Script::default() };
+    let (verdict, record, file) = trial(script, |_| {}).await;
+    assert!(verdict.is_whole(), "{verdict}");
+    assert_eq!(record.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
+    assert!(file == asset(0..200));
+}
+
+#[tokio::test]
 async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     let mut seen_wall = Duration::ZERO;
     let folder = tempfile::tempdir().unwrap();

@@ -256,6 +256,10 @@ impl RtspConnection {
         written.map_err(|error| NoReply::broke(&error))?;
         loop {
             let reply = self.reply().await?;
+            // The final answer is still to come (RFC 2326 §7.1.1).
+            if (100..200).contains(&reply.status()) {
+                continue;
+            }
             // Some servers omit CSeq; only one request can be meant.
             if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) {
                 return Ok(reply);

@@ -45,6 +45,8 @@ pub(super) struct Script {
     pub(super) close_at: Option<u16>,
     /// Answer this method with this status line, headers and body.
     pub(super) refuse: Option<(&'static str, &'static str)>,
+    /// An interim answer comes before each.
+    pub(super) continues: bool,
     pub(super) session_timeout_s: u64,
     /// SETUP of UDP is answered with 461.
     pub(super) refuses_udp: bool,
@@ -77,6 +79,7 @@ impl Default for Script {
             is_endless: false,
             close_at: None,
             refuse: None,
+            continues: false,
             session_timeout_s: 60,
             refuses_udp: false,
             channels: None,
@@ -280,6 +283,11 @@ impl Conversation {
             let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return };
             let request: Vec<u8> = bytes.drain(..end + 4).collect();
             let answer = self.answer(std::str::from_utf8(&request).unwrap());
+            if self.script.continues {
+                let cseq = answer.lines().find(|line| line.starts_with("CSeq")).unwrap();
+                let interim = format!("RTSP/1.0 100 Continue\r\n{cseq}\r\n\r\n");
+                self.out.extend_from_slice(interim.as_bytes());
+            }
             self.out.extend_from_slice(answer.as_bytes());
         }
     }
