@@ -236,6 +236,9 @@ impl Bench {
         let count = |of: fn(&Facts) -> u64| of(&after.facts).saturating_sub(of(&before.facts));
         let verified = &client["verified"];
         let figure = |name: &str| verified[name].as_u64().unwrap_or(0);
+        // A transport stream has none.
+        let tracks = verified["tracks"].as_array().into_iter().flatten();
+        let broken = tracks.map(|track| track["broken_units"].as_u64().unwrap_or(0)).sum();
         let memory = after.facts.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
         Sample {
             cpu_s_per_gb: work * 1e9 / count(|facts| facts.bytes).max(1) as f64,
@@ -246,7 +249,7 @@ impl Bench {
             verified: figure("sessions"),
             timely: figure("timely"),
             lost: figure("lost"),
-            broken: figure("broken_units"),
+            broken,
         }
     }
 }

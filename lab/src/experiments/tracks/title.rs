@@ -90,7 +90,7 @@ impl Sizes {
         };
         let mut unit = vec![picture as u8 | 1; bytes as usize + LENGTH_BYTES];
         unit[..LENGTH_BYTES].copy_from_slice(&(bytes as u32).to_be_bytes());
-        unit[LENGTH_BYTES] = kind;
+        unit[LENGTH_BYTES..LENGTH_BYTES + 2].copy_from_slice(&[kind, FIRST_SLICE]);
         unit
     }
 }
@@ -123,6 +123,8 @@ const PICTURE_SET: [u8; 4] = [0x68, 0xcb, 0x83, 0xcb];
 /// NAL units with nal_ref_idc 3: a slice of an IDR picture, and of another.
 const IDR_SLICE: u8 = 0x65;
 const SLICE: u8 = 0x61;
+/// The highest bit: first_mb_in_slice is 0, so a picture begins (ISO/IEC 14496-10 §7.3.3).
+const FIRST_SLICE: u8 = 0x88;
 const LENGTH_BYTES: usize = 4;
 
 const PICTURES_PER_SECOND: u64 = 25;
