@@ -36,7 +36,8 @@ pub const PIECES_MAX: usize = 16;
 
 /// Units of a chapter that are read for all tracks of pictures, padding and broken ones included:
 /// 60 pictures of 600 slices, the most that a level of H.264 allows, and as many again. At a third
-/// of a microsecond each, a file that is nothing but units holds a reader thread for 20 ms a second.
+/// of a microsecond each, a file that is nothing but units holds a reader thread for 20 ms a
+/// second.
 pub const UNITS_READ_MAX: u32 = 1 << 16;
 
 /// Packets of a chapter, of all tracks of pictures or of sound: a second of 700 Mb/s.

@@ -123,8 +123,8 @@ pub(super) fn of_transport_stream(plan: &PacketPlan) -> PlanFigures {
 }
 
 /// The figures of a track, of whose chapters `limit` at most are laid out, and one at least but no
-/// further ones after `until`; `observe` is called for each with the number of those and of all that
-/// will be.
+/// further ones after `until`; `observe` is called for each with the number of those and of all
+/// that will be.
 ///
 /// # Errors
 /// `file` cannot be read.
