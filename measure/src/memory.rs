@@ -119,7 +119,7 @@ impl<'a> Turns<'a> {
                 if self.options.stopped() {
                     break;
                 }
-                let member = &mut timed[if round % 2 == 0 { turn } else { count - 1 - turn }];
+                let member = &mut timed[crate::schedule::in_turn(round, turn, count)];
                 match round {
                     0 => member.warm(self.sample),
                     _ => member.time(),

@@ -24,6 +24,12 @@ use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::{INSTRUMENT_SHARE_MAX, Warning};
 
+/// Index of the case that has this turn in a round of `cases`: every other round is in reverse, so
+/// that a drift of the machine meets all alike.
+pub fn in_turn(round: usize, turn: usize, cases: usize) -> usize {
+    if round.is_multiple_of(2) { turn } else { cases - 1 - turn }
+}
+
 /// Extent of the measurement.
 pub struct Scale {
     /// Timed rounds; a warm-up round comes before them.

@@ -62,7 +62,7 @@ pub(super) fn measure(
         for round in 0..=rounds {
             options.progress(round, rounds, mode.name());
             for turn in 0..variants.len() {
-                let member = if round % 2 == 0 { turn } else { variants.len() - 1 - turn };
+                let member = measure::schedule::in_turn(round, turn, variants.len());
                 let time = sample(variants[member], mode, rings, cores)?;
                 if round > 0 {
                     times[member].push(time);

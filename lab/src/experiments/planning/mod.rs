@@ -31,7 +31,7 @@ use measure::warning::Warning;
 /// Parts of the experiment, as `--member` names them.
 pub(crate) const MEMBERS: &[&str] = &[stream::SCAN, TABLES, folder::SERVER];
 
-/// What is planned, and where.
+/// Files to be planned, and their place.
 struct Planning<'a> {
     options: &'a Options,
     folder: PathBuf,

@@ -71,7 +71,7 @@ struct Tables {
     written: Written,
 }
 
-/// What a plan of a file costs besides time.
+/// Reads and memory of a file's plan.
 struct Size {
     reads: u64,
     bytes_read: u64,

@@ -148,7 +148,7 @@ impl Course<'_> {
         for round in 0..=self.rounds {
             self.paces.push(pace().as_nanos() as f64);
             for turn in 0..cases.len() {
-                let index = if round % 2 == 0 { turn } else { cases.len() - 1 - turn };
+                let index = measure::schedule::in_turn(round, turn, cases.len());
                 let case = &mut cases[index];
                 self.tick(case);
                 if self.options.stopped() || case.failed.is_some() {

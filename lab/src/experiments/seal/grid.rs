@@ -173,7 +173,7 @@ fn of_size(
             if options.stopped() {
                 return Ok(cells);
             }
-            let turn = if round % 2 == 0 { turn } else { cells.len() - 1 - turn };
+            let turn = measure::schedule::in_turn(round, turn, cells.len());
             let cell = &mut cells[turn];
             let source = of(cell.files).expect("cells are made of sources");
             cell.runs.push(run(cell.member, source, cell.threads, scratch, Source::count)?.0);

@@ -138,7 +138,7 @@ fn take(
             if options.stopped() {
                 break;
             }
-            let taken = &mut taken[if round % 2 == 0 { turn } else { count - 1 - turn }];
+            let taken = &mut taken[measure::schedule::in_turn(round, turn, count)];
             let target = scratch.target();
             let begun = meter.begin();
             let sealed = (taken.member.run)(&source.path, &target, threads);

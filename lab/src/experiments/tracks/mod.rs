@@ -94,8 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     for round in 0..rounds {
         let all = cases.len();
         for turn in 0..all {
-            // Back and forth, so that a drift of the machine meets all alike.
-            let index = if round % 2 == 0 { turn } else { all - 1 - turn };
+            let index = measure::schedule::in_turn(round, turn, all);
             let case = &mut cases[index];
             if options.stopped() || case.failed.is_some() {
                 continue;

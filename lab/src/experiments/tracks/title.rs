@@ -15,7 +15,7 @@ use media::AccessUnit;
 use media::mux::Fmp4Writer;
 use media::tracks::{AacConfig, Codec, H264Config};
 
-/// Pictures, frames of sound and seconds that were written.
+/// Counts of what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Written {
     pub(super) pictures: u64,

@@ -151,7 +151,7 @@ impl Plan<'_> {
             if lab.options.stopped() {
                 return;
             }
-            let variant = members[if round % 2 == 0 { turn } else { count - 1 - turn }];
+            let variant = members[measure::schedule::in_turn(round, turn, count)];
             lab.step(&format!("memcpy: {variant}, round {}", round + 1));
             let run = Run { image, variant, words: self.words, profiled: self.profiled };
             match run.boot(lab) {
