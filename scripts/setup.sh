@@ -29,6 +29,7 @@ CARGO_DENY_SECONDS_MAX=900
 # Packages of Python and npm that tests use; they look for them there.
 TEST_TOOLS=out/test-tools
 TINK_VERSION=1.16.1
+PYAV_VERSION=18.1.0
 HLS_JS_VERSION=1.7.4
 TEST_TOOLS_SECONDS_MAX=300
 
@@ -89,6 +90,8 @@ have_python_venv() { /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 have_tink() { "$TEST_TOOLS/python/bin/python3" -c 'import tink' 2>/dev/null; }
 
+have_pyav() { "$TEST_TOOLS/python/bin/python3" -c 'import av' 2>/dev/null; }
+
 have_hls_js() {
     grep -q "\"version\": \"$HLS_JS_VERSION\"" \
         "$TEST_TOOLS/node_modules/hls.js/package.json" 2>/dev/null
@@ -128,7 +131,7 @@ have ip|iproute2|network namespaces with a sink device
 have ethtool|ethtool|a device that segments nothing
 have chromium|chromium|HLS in a browser
 have npm|npm|hls.js, for HLS in a browser
-have_python_venv|python3-venv|Tink, which opens files sealed in the form gcm
+have_python_venv|python3-venv|Tink, which opens files sealed in the form gcm; PyAV, for AV1 over RTP
 have_faketime|libfaketime|a wall clock that is set while a channel plays
 have setpriv|util-linux|VLC as root; files that nobody may read
 have strace|strace|counting the system calls of a path
@@ -280,11 +283,15 @@ want_test_tool() { # NAME FUNCTION: that installs it
     rm -f "$log"
 }
 
-install_tink() {
+install_for_python() { # PACKAGE
     /usr/bin/python3 -m venv "$TEST_TOOLS/python" &&
         timeout "$TEST_TOOLS_SECONDS_MAX" "$TEST_TOOLS/python/bin/pip" install \
-            --disable-pip-version-check "tink==$TINK_VERSION"
+            --disable-pip-version-check "$1"
 }
+
+install_tink() { install_for_python "tink==$TINK_VERSION"; }
+
+install_pyav() { install_for_python "av==$PYAV_VERSION"; }
 
 install_hls_js() {
     timeout "$TEST_TOOLS_SECONDS_MAX" npm install --prefix "$TEST_TOOLS" --no-audit --no-fund \
@@ -315,6 +322,7 @@ if [[ $level == test && $ready == yes ]]; then
     require_component clippy clippy rust-clippy || ready=no
     want_cargo_deny
     have_tink || want_test_tool "Tink for Python" install_tink
+    have_pyav || want_test_tool "PyAV, with a newer FFmpeg" install_pyav
     have_hls_js || want_test_tool hls.js install_hls_js
 fi
 [[ $ready == yes ]]

@@ -4,7 +4,9 @@
 //! The header and size of each unit are read from the file: one read of a few bytes a unit. A unit
 //! is sent without its size, so its header is written anew, before the first fragment. Temporal
 //! delimiters are not sent: a packet's timestamp and marker say as much. At a random-access point
-//! without a sequence header that of the configuration goes first.
+//! without a sequence header that of the configuration goes first. A temporal unit leaves at once
+//! and is not spread over its time: ffmpeg's depacketiser (libavformat/rtpdec_av1.c) loses one
+//! between whose packets another track's arrive.
 //!
 //! Sources: RTP Payload Format For AV1 (AOM) §4.4 (aggregation header), §5 (packetization); AV1
 //! Bitstream §5.3 (OBU header), §4.10.5 (leb128).
@@ -13,7 +15,7 @@
 use std::io;
 
 use super::fragments::Fragments;
-use super::layout::{FilePiece, LayoutWriter, PAYLOAD_BYTES_MAX};
+use super::layout::{FilePiece, LayoutWriter, PAYLOAD_BYTES_MAX, UnitTimes};
 use crate::read_at::ReadAt;
 use crate::tracks::{Av1Config, MediaSample};
 
@@ -29,6 +31,11 @@ impl Unit {
     fn unit_type(&self) -> u8 {
         self.header[0] >> 3 & 15
     }
+}
+
+/// The times of a temporal unit all of whose packets are due with the first.
+pub(super) fn at_once(times: UnitTimes) -> UnitTimes {
+    UnitTimes { duration_ticks: 0, ..times }
 }
 
 /// Lays out the packets of a sample.

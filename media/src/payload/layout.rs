@@ -94,7 +94,8 @@ struct Unit {
 pub struct UnitTimes {
     /// When its first packet is due.
     pub due_ticks: u64,
-    /// Time until the next unit is due.
+    /// Time until the next unit is due, over which its packets are spread; zero where they leave
+    /// at once.
     pub duration_ticks: u64,
     /// Its RTP timestamp, counted from that of the title's start.
     pub timestamp: u32,

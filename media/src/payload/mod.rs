@@ -132,7 +132,10 @@ pub(crate) fn lay_out_samples(
             pictures(samples, writer, |sample, out| format.lay_out(sample, file, out))?;
         }
         Codec::Av1(config) => {
-            pictures(samples, writer, |sample, out| av1::lay_out(config, sample, file, out))?;
+            for TimedSample { sample, times } in samples {
+                writer.unit(av1::at_once(*times));
+                av1::lay_out(config, sample, file, writer)?;
+            }
         }
         Codec::Aac(_) => aac::lay_out(samples, writer),
         Codec::MpegAudio => FrameFormat::MpegAudio.lay_out(samples, writer),

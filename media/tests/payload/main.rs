@@ -431,6 +431,27 @@ fn a_file_of_nothing_but_units_is_read_to_a_bound() {
     }
 }
 
+/// Another track's packets between those of a unit make ffmpeg's depacketiser lose it.
+#[test]
+fn packets_of_a_temporal_unit_are_due_together() {
+    let codec = Codec::Av1(Av1Config {
+        profile: 0,
+        level: 0,
+        is_high_tier: false,
+        bit_depth: 8,
+        units: Vec::new(),
+    });
+    // Frames without a size, which is that of the sample.
+    let samples: Vec<_> =
+        (1..4).map(|seed| ([&[6 << 3][..], &noise(seed, 5000)].concat(), true)).collect();
+    let (presentation, file) = presentation(codec, &samples);
+    let layout = lay_out(&presentation, 0, 0, &file).unwrap();
+    check(&layout);
+    let due: Vec<_> = (0..layout.packets()).map(|packet| layout.ticks(packet)).collect();
+    let units: Vec<_> = due.chunk_by(|one, next| one == next).map(<[u64]>::len).collect();
+    assert_eq!(units, [4, 4, 4], "{due:?}");
+}
+
 /// Sixteen tracks on the same bytes once could ask for a million packets a second.
 #[test]
 fn tracks_share_what_a_chapter_may_have() {

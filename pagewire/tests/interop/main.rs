@@ -30,6 +30,7 @@ mod receive;
 mod seeks;
 mod side_by_side;
 mod socket;
+mod track_seeks;
 mod tracks;
 mod trick;
 mod vlc;

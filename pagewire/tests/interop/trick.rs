@@ -2,7 +2,7 @@
 //! Trick play: real clients show the file's key frames at another rate and backwards, each at its
 //! time.
 //!
-//! GStreamer asks for the rate itself, by a seek (`scale.py`). ffmpeg cannot, so its PLAY gets the
+//! GStreamer asks for the rate itself, by a seek (`seek.py`). ffmpeg cannot, so its PLAY gets the
 //! header on the way, by a proxy. What a remote control does in one session, faster, backwards,
 //! normal again, is done by a client that does what it is told.
 //!
@@ -31,11 +31,13 @@ const GROUP: usize = 25;
 
 /// The film in a file with tracks and in one that is a stream, with the elements by which GStreamer
 /// gets at its pictures.
-const TITLES: [(&str, &str); 2] =
-    [("film.mp4", "rtph264depay,h264parse"), ("film.ts", "rtpmp2tdepay,tsdemux,h264parse")];
+const TITLES: [(&str, &str); 2] = [
+    ("film.mp4", "rtph264depay,h264parse,avdec_h264"),
+    ("film.ts", "rtpmp2tdepay,tsdemux,h264parse,avdec_h264"),
+];
 
 /// The stream's pictures as a track.
-const ELEMENTARY: (&str, &str) = ("film.ts?es", "rtph264depay,h264parse");
+const ELEMENTARY: (&str, &str) = ("film.ts?es", "rtph264depay,h264parse,avdec_h264");
 
 struct Play<'a> {
     player: &'static str,
@@ -86,30 +88,33 @@ impl Play<'_> {
     }
 
     fn gstreamer(&self, name: &str) -> Option<Vec<Picture>> {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/scale.py");
-        // Debian's bindings belong to Debian's Python, which need not be the first on the PATH.
-        for python in ["/usr/bin/python3", "python3"] {
-            let mut command = Command::new(python);
-            command.arg(script).arg(self.server.rtsp_url(self.title.0));
-            command.args([&self.scale.to_string(), self.title.1]);
-            let outcome = client(name, &mut command)?;
-            if outcome.status.code() == Some(3) {
-                let reason = outcome.stderr.trim();
-                eprintln!("skip: {name}: {python}: bindings not installed: {reason}");
-                continue;
-            }
-            let text = String::from_utf8(outcome.succeeded()).expect("it prints text");
-            let picture = |line: &str| {
-                let (time, hash) = line.split_once(' ').expect("a time and a hash");
-                Picture { time_ms: time.parse().expect("a number"), hash: hash.to_owned() }
-            };
-            let mut received: Vec<_> = text.lines().map(picture).collect();
-            // Backwards its decoder gives out a group at a time, the last first.
-            received.sort_by_key(|picture| picture.time_ms);
-            return Some(received);
-        }
-        None
+        let url = self.server.rtsp_url(self.title.0);
+        let mut received = seeks(name, &[&url, &self.scale.to_string(), self.title.1])?;
+        // Backwards its decoder gives out a group at a time, the last first.
+        received.sort_by_key(|picture| picture.time_ms);
+        Some(received)
     }
+}
+
+/// The pictures that `seek.py` prints; `None`, and a skip, where GStreamer's bindings are missing.
+pub(crate) fn seeks(name: &str, arguments: &[&str]) -> Option<Vec<Picture>> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/seek.py");
+    // Debian's bindings belong to Debian's Python, which need not be the first on the PATH.
+    for python in ["/usr/bin/python3", "python3"] {
+        let outcome = client(name, Command::new(python).arg(script).args(arguments))?;
+        if outcome.status.code() == Some(3) {
+            let reason = outcome.stderr.trim();
+            eprintln!("skip: {name}: {python}: bindings not installed: {reason}");
+            continue;
+        }
+        let text = String::from_utf8(outcome.succeeded()).expect("it prints text");
+        let picture = |line: &str| {
+            let (time, hash) = line.split_once(' ').expect("a time and a hash");
+            Picture { time_ms: time.parse().expect("a number"), hash: hash.to_owned() }
+        };
+        return Some(text.lines().map(picture).collect());
+    }
+    None
 }
 
 /// Starts a proxy that adds a header to each PLAY; returns its address. It ends with the test.

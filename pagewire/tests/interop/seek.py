@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Plays an RTSP address with GStreamer at another rate, by a seek of its own, and prints each
-picture: its time in milliseconds as the stream has it, and a hash of what the decoder shows.
+"""Plays an RTSP address with GStreamer at another rate or from another place, by a seek of its own,
+and prints each picture: its time in milliseconds as the stream has it, and a hash of what the
+decoder shows. With SECONDS the seek is to that time, as exact as GStreamer can.
 
-    python3 scale.py ADDRESS RATE DEPAYLOADER[,ELEMENT...]
+    python3 seek.py ADDRESS RATE DEPAYLOADER[,ELEMENT...],DECODER [SECONDS]
 
 Exit status: 0 at the end of the stream, 1 for an error of GStreamer's, 3 where its Python
 bindings or one of its elements are missing.
@@ -21,8 +22,9 @@ except (ImportError, ValueError) as error:
     sys.exit(3)
 
 address, rate, chain = sys.argv[1], float(sys.argv[2]), sys.argv[3].split(",")
+seconds = float(sys.argv[4]) if sys.argv[4:] else None
 Gst.init(None)
-for element in ("rtspsrc", *chain, "avdec_h264", "fakesink"):
+for element in ("rtspsrc", *chain, "fakesink"):
     if not Gst.ElementFactory.find(element):
         print(f"GStreamer without {element}", file=sys.stderr)
         sys.exit(3)
@@ -30,7 +32,7 @@ for element in ("rtspsrc", *chain, "avdec_h264", "fakesink"):
 pipeline = Gst.parse_launch(
     "rtspsrc name=source protocols=tcp "
     + " ! ".join(["source.", "queue", *chain])
-    + " ! avdec_h264 ! fakesink name=sink sync=false async=false signal-handoffs=true"
+    + " ! fakesink name=sink sync=false async=false signal-handoffs=true"
 )
 source = pipeline.get_by_name("source")
 source.set_property("location", address)
@@ -48,15 +50,21 @@ def picture(_, buffer, pad):
     found, mapped = buffer.map(Gst.MapFlags.READ)
     if found:
         digest = hashlib.md5(mapped.data).hexdigest()
-        print(round(buffer.pts / Gst.MSECOND), digest, flush=True)
+        segment = pad.get_sticky_event(Gst.EventType.SEGMENT, 0).parse_segment()
+        time = segment.to_stream_time(Gst.Format.TIME, buffer.pts)
+        # Those of a trick play's groups count on in the buffers alone.
+        time = buffer.pts if seconds is None else time
+        print(round(time / Gst.MSECOND), digest, flush=True)
         buffer.unmap(mapped)
 
 
 def seek():
     global has_sought
     has_sought = True
-    flags = Gst.SeekFlags.FLUSH | Gst.SeekFlags.TRICKMODE
-    begin, end = (0, -1) if rate > 0 else (0, pipeline.query_duration(Gst.Format.TIME)[1])
+    exact = Gst.SeekFlags.TRICKMODE if seconds is None else Gst.SeekFlags.ACCURATE
+    flags = Gst.SeekFlags.FLUSH | exact
+    begin = round((seconds or 0) * Gst.SECOND)
+    end = -1 if rate > 0 else pipeline.query_duration(Gst.Format.TIME)[1]
     kind = Gst.SeekType
     if not pipeline.seek(rate, Gst.Format.TIME, flags, kind.SET, begin, kind.SET, end):
         print("it cannot seek", file=sys.stderr)
