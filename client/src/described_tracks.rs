@@ -2,15 +2,16 @@
 //! Tracks that a description alone tells of: they are received at its ports, and nobody is asked.
 //!
 //! Such descriptions come from encoders (`ffmpeg -f rtp -sdp_file`) and studios. Groups are joined.
-//! A sender is the one whose packet comes first on each port; where it has fallen silent and
-//! another sends, the caller begins again.
+//! A sender is the one whose packet comes first on each port; where it has been silent for
+//! [`REPLACED_AFTER`] and another sends, as an encoder that was started anew, the caller begins
+//! again.
 //!
 //! Sources: RFC 8866 §5.7, §5.14; RFC 3550 §11 (ports).
 //! Does not read `a=rtcp` or `a=source-filter`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use wire::rtsp::client::{DescribedSession, StreamStart};
@@ -90,19 +91,21 @@ impl DescribedTracks {
         self.stream.ssrc
     }
 
-    /// Waits until all senders have said BYE, or nothing has come for `silence` after something
-    /// has; returns which.
+    /// Waits until all senders have said BYE, another has taken the place of one, or nothing has
+    /// come for `silence` after something has; returns which.
     pub async fn ended(&self, silence: Duration) -> String {
         let quiet = async {
+            let mut foreign = ForeignSenders::new(self.tracks);
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
-                let last = self.stream.last_packet();
-                if last.is_some_and(|last| last.elapsed() >= silence) {
-                    let seconds = silence.as_secs();
-                    break match self.stream.unexpected() {
-                        0 => format!("nothing came for {seconds} s"),
-                        _ => format!("nothing came for {seconds} s, and another sends"),
-                    };
+                let heard: Vec<_> = self.stream.heard().collect();
+                let now = Instant::now();
+                if foreign.have_replaced(&heard, now) {
+                    break "another sender has begun on its port".to_owned();
+                }
+                let last = heard.iter().filter_map(|(last, _)| *last).max();
+                if last.is_some_and(|last| now.saturating_duration_since(last) >= silence) {
+                    break format!("nothing came for {} s", silence.as_secs());
                 }
             }
         };
@@ -115,6 +118,32 @@ impl DescribedTracks {
     /// Ends the tracks, and waits until the last packets are in the queue.
     pub async fn finish(self) {
         self.stream.finish().await;
+    }
+}
+
+/// Senders that are not followed, track by track.
+struct ForeignSenders {
+    /// The last packet that was followed, and the datagrams of others until then.
+    seen: Vec<(Option<Instant>, u64)>,
+}
+
+impl ForeignSenders {
+    fn new(tracks: usize) -> ForeignSenders {
+        ForeignSenders { seen: vec![(None, 0); tracks] }
+    }
+
+    /// True when the sender of a track has fallen silent while another sends.
+    fn have_replaced(&mut self, heard: &[(Option<Instant>, u64)], now: Instant) -> bool {
+        let mut is_replaced = false;
+        for (seen, &(last, foreign)) in self.seen.iter_mut().zip(heard) {
+            if seen.0 != last {
+                *seen = (last, foreign);
+            }
+            let is_silent =
+                last.is_some_and(|last| now.saturating_duration_since(last) >= REPLACED_AFTER);
+            is_replaced |= is_silent && foreign - seen.1 >= REPLACED_BY;
+        }
+        is_replaced
     }
 }
 
@@ -169,3 +198,31 @@ fn bound(at: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Silence of a sender after which another may take its place: longer than the time between the
+/// pictures of a slow camera.
+const REPLACED_AFTER: Duration = Duration::from_secs(1);
+/// Datagrams of others meanwhile: a stray one replaces nobody.
+const REPLACED_BY: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_sender_takes_the_place_of_a_silent_one_alone() {
+        let mut foreign = ForeignSenders::new(2);
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let mut replaced = |ms, first, second| foreign.have_replaced(&[first, second], at(ms));
+        let none = (None, 0);
+        assert!(!replaced(0, none, none), "nothing has come");
+        // Another sends beside the one that is followed.
+        assert!(!replaced(100, (Some(at(90)), 50), (Some(at(80)), 0)));
+        assert!(!replaced(1000, (Some(at(990)), 500), (Some(at(80)), 0)), "silent, and alone");
+        // The second track's sender is replaced, whatever the first's does.
+        assert!(!replaced(1050, (Some(at(1040)), 500), (Some(at(80)), 3)));
+        assert!(!replaced(1070, (Some(at(1040)), 500), (Some(at(80)), 4)), "not for long enough");
+        assert!(replaced(1080, (Some(at(1040)), 500), (Some(at(80)), 4)));
+        assert!(!replaced(1100, (Some(at(1090)), 600), (Some(at(1095)), 900)), "it is back");
+    }
+}

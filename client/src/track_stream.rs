@@ -151,15 +151,13 @@ impl TrackStream {
         }
     }
 
-    /// Arrival of the last packet of any track.
-    pub(super) fn last_packet(&self) -> Option<Instant> {
-        self.tracks.iter().filter_map(|track| track.receiving.stats().packets.last).max()
-    }
-
-    /// Datagrams of other senders than those that are followed.
-    pub(super) fn unexpected(&self) -> u64 {
-        let foreign = |track: &TrackTasks| track.receiving.stats().packets.unexpected_source;
-        self.tracks.iter().map(foreign).sum()
+    /// Of each track: arrival of its last packet, and datagrams of other senders than the one that
+    /// is followed.
+    pub(super) fn heard(&self) -> impl Iterator<Item = (Option<Instant>, u64)> {
+        self.tracks.iter().map(|track| {
+            let stats = track.receiving.stats();
+            (stats.packets.last, stats.packets.unexpected_source)
+        })
     }
 
     /// Waits until the sender has said BYE on all tracks.

@@ -10,7 +10,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,11 +101,64 @@ fn every_frame_of_a_servers_tracks_is_recorded() {
 }
 
 /// Starts a player that writes a file.
-fn play(url: &str, file: &Path) -> std::process::Child {
+fn play(url: &str, file: &Path) -> Child {
     let mut command = Command::new(PROGRAM);
     command.args(["play", url, "--json", "--output"]).arg(file);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program was built")
+}
+
+/// Starts ffmpeg as an encoder that plays a file twice, and writes its description.
+fn encode(path: &Path, ports: [u16; 2], description: &Path) -> Child {
+    let mut encoder = Command::new("ffmpeg");
+    encoder.args(["-hide_banner", "-loglevel", "error", "-re", "-stream_loop", "1", "-i"]);
+    encoder.arg(path);
+    for (stream, port) in ["0:v", "0:a"].iter().zip(ports) {
+        encoder.args(["-map", stream, "-c", "copy", "-f", "rtp"]);
+        encoder.arg(format!("rtp://127.0.0.1:{port}"));
+    }
+    encoder.arg("-sdp_file").arg(description);
+    encoder.stdin(Stdio::null()).spawn().expect("it made the film")
+}
+
+fn await_description(description: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(description).is_ok_and(|text| text.contains("m=audio")) {
+        assert!(Instant::now() < deadline, "ffmpeg writes no description");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Killed, it says no BYE; what it sends when it is started anew has other SSRCs.
+#[test]
+fn an_encoder_that_is_started_anew_is_recorded_on() {
+    let test = "camera::an_encoder_that_is_started_anew_is_recorded_on";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let Some((path, sent)) = make(test, folder.path()) else { return };
+    let description = folder.path().join("encoder.sdp");
+    let ports = [free_port() & !1, free_port() & !1];
+    let mut first = encode(&path, ports, &description);
+    await_description(&description);
+    let place = Place::new();
+    let option = description.to_str().expect("UTF-8");
+    let recorder = Recorder::start(&place, &[], &["--sdp", option]);
+    thread::sleep(Duration::from_secs(3));
+    first.kill().and_then(|()| first.wait()).expect("it was started");
+    encode(&path, ports, &description).wait().expect("it made the film");
+    let recorded = recorder.stop().well();
+    let mut received = Vec::new();
+    let files = fs::read_dir(place.folder()).expect("it was recorded into").flatten();
+    for file in files.map(|entry| entry.path()) {
+        if file.extension().is_some_and(|end| end == "ts") {
+            let Some(more) = pictures(test, &[], file.as_os_str(), &[]) else { return };
+            received.extend(more);
+        }
+    }
+    // Of the second encoder's, a second of silence is waited for, and a key frame.
+    let least = 2 * sent.len() - 3 * 25;
+    assert!(received.len() > least, "{} of {least}: {:#}", received.len(), recorded.summary);
+    let last = received.iter().rposition(|one| one.hash == sent[sent.len() - 1].hash);
+    assert!(last.is_some(), "the film's end came: {:#}", recorded.summary);
 }
 
 #[test]
@@ -115,21 +168,8 @@ fn an_encoder_is_recorded_by_its_description() {
     let Some((path, sent)) = make(test, folder.path()) else { return };
     let description = folder.path().join("encoder.sdp");
     let ports = [free_port() & !1, free_port() & !1];
-    let mut encoder = Command::new("ffmpeg");
-    encoder.args(["-hide_banner", "-loglevel", "error", "-re", "-stream_loop", "1", "-i"]);
-    encoder.arg(&path);
-    for (stream, port) in ["0:v", "0:a"].iter().zip(ports) {
-        encoder.args(["-map", stream, "-c", "copy", "-f", "rtp"]);
-        encoder.arg(format!("rtp://127.0.0.1:{port}"));
-    }
-    encoder.arg("-sdp_file").arg(&description);
-    encoder.stdin(Stdio::null());
-    let mut encoder = encoder.spawn().expect("it made the film");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !fs::read_to_string(&description).is_ok_and(|text| text.contains("m=audio")) {
-        assert!(Instant::now() < deadline, "ffmpeg writes no description");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let mut encoder = encode(&path, ports, &description);
+    await_description(&description);
     let place = Place::new();
     let option = description.to_str().expect("UTF-8");
     let recorder = Recorder::start(&place, &[], &["--sdp", option]);
