@@ -72,7 +72,7 @@ attacks: ## attackers' scripts one at a time on a release build, the canary judg
 doc: ## the documentation of the crates: target/doc
 	cargo doc --workspace --no-deps --document-private-items
 
-install: ## install both programs with cargo, without their line tables
+install: ## both programs into cargo's folder, ~/.cargo/bin, without their line tables
 	CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo install --locked --path pagewire
 	CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo install --locked --path lab
 

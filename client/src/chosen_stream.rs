@@ -69,25 +69,40 @@ impl StreamChoice {
     }
 
     /// Chooses among the streams of a description those that a recording holds: a transport stream
-    /// has no PCM that players read, and cameras send it beside their pictures.
+    /// has no PCM or AV1 that players read, and cameras send PCM beside their pictures.
     pub(super) fn to_record(described: DescribedSession) -> StreamChoice {
         let mut choice = StreamChoice::of(described);
-        let is_pcm = |stream: &mut ChosenStream| {
-            let depayloader = stream.depayloader.as_ref();
-            matches!(depayloader.and_then(Depayloader::codec), Some(Codec::Pcm(_)))
-        };
-        for ChosenStream { offer, .. } in choice.streams.extract_if(.., is_pcm) {
-            let name = offer.format_name();
-            let reason = "PCM is not recorded; have the sender use AAC";
-            choice.left_out.push(format!("{name}: {reason}"));
-            choice.left_out_formats.push(name);
+        let mut recorded = Vec::with_capacity(choice.streams.len());
+        for stream in choice.streams {
+            match unrecorded(&stream) {
+                Some(reason) => {
+                    let name = stream.offer.format_name();
+                    choice.left_out.push(format!("{name}: {reason}"));
+                    choice.left_out_formats.push(name);
+                }
+                None => recorded.push(stream),
+            }
         }
+        choice.streams = recorded;
         choice
     }
 
     /// True where pictures or sound are among what was left out.
     fn lacks_media(&self) -> bool {
         self.left_out.iter().any(|text| text.starts_with("video ") || text.starts_with("audio "))
+    }
+}
+
+/// Why a stream has no place in a recording.
+fn unrecorded(stream: &ChosenStream) -> Option<&'static str> {
+    let depayloader = stream.depayloader.as_ref()?;
+    // The codec of AV1 is known with its first sequence header.
+    match depayloader.codec() {
+        Some(Codec::Pcm(_)) => Some("PCM is not recorded; have the sender use AAC"),
+        _ if stream.offer.encoding.eq_ignore_ascii_case("AV1") => {
+            Some("AV1 is not recorded; have the sender use H.264 or H.265")
+        }
+        _ => None,
     }
 }
 
@@ -119,20 +134,22 @@ mod tests {
     fn camera() -> DescribedSession {
         let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=camera\r\nt=0 0\r\n\
                     m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n\
-                    m=audio 0 RTP/AVP 8\r\nm=audio 0 RTP/AVP 97\r\na=rtpmap:97 L16/48000/2\r\n";
+                    m=audio 0 RTP/AVP 8\r\nm=audio 0 RTP/AVP 97\r\na=rtpmap:97 L16/48000/2\r\n\
+                    m=video 0 RTP/AVP 98\r\na=rtpmap:98 AV1/90000\r\n";
         let offer = wire::sdp::parse_tracks(text.as_bytes()).expect("a description");
         let stream_urls = vec![String::new(); offer.tracks.len()];
         DescribedSession { offer, stream_urls }
     }
 
     #[test]
-    fn pcm_is_verified_and_not_recorded() {
+    fn pcm_and_av1_are_verified_and_not_recorded() {
         let choice = StreamChoice::of(camera());
-        assert!(choice.streams.len() == 3 && choice.left_out.is_empty());
+        assert!(choice.streams.len() == 4 && choice.left_out.is_empty());
         let choice = StreamChoice::to_record(camera());
         assert_eq!(choice.streams.len(), 1);
         assert_eq!(choice.streams[0].offer.encoding, "H264");
-        assert_eq!(choice.left_out_formats, ["audio PCMA/8000", "audio L16/48000"]);
+        let formats = ["audio PCMA/8000", "audio L16/48000", "video AV1/90000"];
+        assert_eq!(choice.left_out_formats, formats);
         let words = "audio PCMA/8000: PCM is not recorded; have the sender use AAC";
         assert_eq!(choice.left_out[0], words);
     }

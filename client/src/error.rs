@@ -42,7 +42,7 @@ pub enum Error {
     /// Peer: a server's description has no stream that can be received.
     #[error(
         "{peer}: it offers {offered}; what can be received is an MPEG transport stream, or H.264, \
-         H.265, AV1, AAC, MPEG audio, Opus, AC-3 and E-AC-3"
+         H.265, AAC, MPEG audio, Opus, AC-3 and E-AC-3; AV1 and PCM are verified, not recorded"
     )]
     NoTransportStream {
         /// Name of the peer.

@@ -395,7 +395,9 @@ impl fmt::Display for PlayEnd {
             PlayEnd::Quiet => f.write_str("ended, and no BYE came"),
             PlayEnd::Length => f.write_str("played for the length asked for"),
             PlayEnd::Stopped => f.write_str("stopped"),
-            PlayEnd::Silent { seconds } => write!(f, "no packet of the stream came for {seconds} s"),
+            PlayEnd::Silent { seconds } => {
+                write!(f, "no packet of the stream came for {seconds} s")
+            }
             PlayEnd::Closed { found } => write!(f, "{found}"),
         }
     }

@@ -59,7 +59,8 @@ pub(crate) struct Options {
     /// An address of this machine to connect from and to receive at.
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
-    /// The asset, a transport stream: payloads of verified sessions are compared with it.
+    /// The asset, a transport stream: payloads of verified sessions are compared with it. Those of
+    /// other files are verified without.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Writes events as lines of JSON to a file, - for standard output: starting,

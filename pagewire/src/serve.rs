@@ -24,8 +24,10 @@ use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The folder whose files are served. Hidden files are not; links that lead out, or
-    /// through a hidden name, are refused.
+    /// The folder whose files are served. Transport streams, MP4, Matroska, MP3, AAC and WAV files
+    /// are streams, too; the index at / says of each file where it plays, or why not. `?es` behind
+    /// the address of a transport stream gives its pictures and sounds as tracks. Hidden files are
+    /// not served; links that lead out, or through a hidden name, are refused.
     folder: PathBuf,
     /// Configuration file (TOML): channels.
     #[arg(long, value_name = "FILE")]

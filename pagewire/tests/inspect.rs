@@ -304,7 +304,7 @@ fn sampled_figures_are_near_the_exact_ones_and_named() {
     let folder = folder();
     let parts: [&[&str]; 2] = [&SOURCES, &ENCODERS];
     let Some(path) = film(&folder, "a.mp4", &parts) else { return };
-    let (all, some) = (inspected(&["--chapters=all"], &path), inspected(&["--chapters=4"], &path));
+    let (all, some) = (inspected(&["--seconds=all"], &path), inspected(&["--seconds=4"], &path));
     assert_eq!(all["plan"]["estimated"], false);
     assert_eq!(some["plan"]["estimated"], true);
     assert_eq!(some["plan"]["chapters"], 8, "four of each track");
@@ -312,10 +312,10 @@ fn sampled_figures_are_near_the_exact_ones_and_named() {
         let exact = all["plan"][field].as_f64().expect("a number");
         assert_near(&some["plan"][field], exact, exact * 0.15);
     }
-    let (_, text, _) = inspect(&["--chapters=4"], &[&path]);
-    assert!(text.contains("estimated from 8 s laid out (--chapters all)"), "{text}");
+    let (_, text, _) = inspect(&["--seconds=4"], &[&path]);
+    assert!(text.contains("estimated from 8 s laid out (--seconds all)"), "{text}");
     for wrong in ["0", "-1", "some"] {
-        let (status, _, said) = inspect(&[&format!("--chapters={wrong}")], &[&path]);
+        let (status, _, said) = inspect(&[&format!("--seconds={wrong}")], &[&path]);
         assert_eq!(status, Some(2), "{said}");
     }
 }
@@ -394,7 +394,7 @@ fn file_that_is_no_stream_is_a_finding() {
     fs::write(at("cut.mp4"), cut).expect("room");
     for (name, container, reason) in [
         ("empty.ts", Value::Null, "empty file: 0 bytes"),
-        ("talk.avi", Value::Null, "AVI: download only for now"),
+        ("talk.avi", Value::Null, "AVI: download only; ffmpeg -i "),
         (
             "notes.txt",
             Value::Null,

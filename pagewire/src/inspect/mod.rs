@@ -5,8 +5,8 @@
 //! Plans a file as a server does (`serve::plan_file`) and keeps nothing. Costs one read of a
 //! transport stream from its beginning to its end. Of other files it reads the tables, or the heads
 //! of blocks, and then some bytes a NAL unit of the pictures in the seconds that are laid out:
-//! `--chapters` of each track at most, spread evenly, so that a file of 100 GB costs no more reads
-//! than one of an hour. Without `--chapters` that ends after [`LAY_OUT_TIME`], with fewer seconds,
+//! `--seconds` of each track at most, spread evenly, so that a file of 100 GB costs no more reads
+//! than one of an hour. Without `--seconds` that ends after [`LAY_OUT_TIME`], with fewer seconds,
 //! as a file may consist of nothing but units.
 //!
 //! Exit status: 0 also for a file that is no stream, which is a finding; 1 where a file could not
@@ -45,10 +45,11 @@ pub(crate) struct Options {
     /// Prints an array with an object a file as JSON (docs/index-json.md).
     #[arg(long)]
     json: bool,
-    /// Seconds of each track whose packets are laid out, spread evenly over longer ones; `all` lays
-    /// out each. Without it as many as ten seconds suffice for, 3600 at most.
-    #[arg(long, value_name = "N", value_parser = chapters)]
-    chapters: Option<u32>,
+    /// Seconds of each track of MP4 and Matroska files whose packets are laid out for the figures,
+    /// spread evenly over longer tracks; `all` lays out each. Without it as many as ten seconds of
+    /// work suffice for, 3600 at most.
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<u32>,
 }
 
 /// Work that is done at most to lay out a file.
@@ -62,7 +63,7 @@ struct Effort {
 
 impl Effort {
     fn of(options: &Options) -> Effort {
-        match options.chapters {
+        match options.seconds {
             Some(chapters) => Effort { chapters, time: None },
             None => Effort { chapters: CHAPTERS, time: Some(LAY_OUT_TIME) },
         }
@@ -149,7 +150,7 @@ impl Drop for Waiting {
     }
 }
 
-fn chapters(text: &str) -> Result<u32, String> {
+fn seconds(text: &str) -> Result<u32, String> {
     match text {
         "all" => Ok(u32::MAX),
         _ => match text.parse() {

@@ -133,7 +133,7 @@ fn plan(plan: &PlanFigures) -> String {
         plan.header_share * 100.0
     );
     if plan.estimated {
-        let _ = write!(text, "; estimated from {} s laid out (--chapters all)", plan.chapters);
+        let _ = write!(text, "; estimated from {} s laid out (--seconds all)", plan.chapters);
     }
     text
 }

@@ -25,8 +25,8 @@ use measure::{Calibration, Subject};
 #[derive(Args)]
 pub(crate) struct Options {
     /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or rtsp://HOST/PATH. A
-    /// camera's H.264, H.265, AV1, AAC, Opus, MPEG audio and AC-3 are recorded as a transport
-    /// stream.
+    /// camera's H.264, H.265, AAC, Opus, MPEG audio, AC-3 and E-AC-3 are recorded as a transport
+    /// stream; AV1 and PCM are left out.
     #[arg(required_unless_present = "sdp", value_name = "URL")]
     urls: Vec<String>,
     /// A session description of tracks that somebody sends, as `ffmpeg -sdp_file` writes it; may be

@@ -194,9 +194,13 @@ fn download_only(server: &Server) -> BTreeMap<&'static str, Vec<String>> {
     for (extensions, format, reason) in serve::DOWNLOAD_ONLY {
         for extension in *extensions {
             let name = format!("film.{extension}");
-            let refusal = Viewer::open(server.rtsp, Way::Tcp, &name).describe().head;
-            let expected = format!("RTSP/1.0 415 {format}: {reason}\r\n");
+            let answer = Viewer::open(server.rtsp, Way::Tcp, &name).describe();
+            let refusal = &answer.head;
+            // The cure is in the body.
+            let phrase = reason.split(';').next().expect("a first part");
+            let expected = format!("RTSP/1.0 415 {format}: {phrase}\r\n");
             assert!(refusal.starts_with(&expected), "{name}: {refusal}");
+            assert!(answer.body.contains(reason), "{name}: {}", answer.body);
             let answer = http(server.http, "GET", &format!("/{name}"));
             assert!(answer.status == 200 && answer.body == NO_STREAM, "{name}: {}", answer.head);
         }

@@ -42,17 +42,15 @@ pub fn download_only(name: &str) -> Option<String> {
 }
 
 /// Returns a phrase for a file refused as a stream with this `reason`, short enough for an RTSP
-/// status line: many players show only that.
-pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> String {
+/// status line: many players show only that. With it what the body says further: source and cure.
+pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> (String, Option<String>) {
     // A file of a streamed format keeps its own reason, whatever its extension.
     let is_known = reason.starts_with("transport stream")
         || Container::ALL.iter().any(|container| reason.starts_with(container.name()));
-    if let Some(format) = download_only(name).filter(|_| !is_known) {
-        return format;
-    }
-    // Cuts off source and cure, which the body has.
-    let end = reason.find([';', '(']).unwrap_or(reason.len());
-    reason[..end].trim_end().to_owned()
+    let by_name = download_only(name).filter(|_| !is_known);
+    let whole = by_name.as_deref().unwrap_or(reason);
+    let end = whole.find([';', '(']).unwrap_or(whole.len());
+    (whole[..end].trim_end().to_owned(), by_name)
 }
 
 fn has_end(name: &str, ends: &[&str]) -> bool {
@@ -67,20 +65,30 @@ const ADTS: &[&str] = &["aac"];
 const WAV: &[&str] = &["wav"];
 const MATROSKA: &[&str] = &["mkv", "mka", "webm"];
 
-/// Media formats that are not streamed: extensions, name, and a reason that fits a status line.
+/// Media formats that are not streamed: extensions, name, and a reason that fits a status line,
+/// with a cure behind it.
 pub static DOWNLOAD_ONLY: &[(&[&str], &str, &str)] = &[
     (&["m4s", "cmfv", "cmfa"], "MP4 segment", "no stream without its initialization segment"),
-    (&["mpg", "mpeg", "vob"], "MPEG program stream", NOT_YET),
-    (&["avi"], "AVI", NOT_YET),
-    (&["flv"], "Flash video", NOT_YET),
-    (&["wmv", "wma", "asf"], "Windows Media", NOT_YET),
-    (&["mxf"], "MXF", NOT_YET),
-    (&["ac3", "eac3"], "Dolby sound", NOT_YET),
-    (&["flac"], "FLAC", NOT_YET),
-    (&["ogg", "oga", "ogv", "opus"], "Ogg", NOT_YET),
+    (&["mpg", "mpeg", "vob"], "MPEG program stream", COPY_TO_TS),
+    (&["avi"], "AVI", COPY_TO_TS),
+    (&["flv"], "Flash video", COPY_TO_TS),
+    (&["mxf"], "MXF", COPY_PICTURES),
+    (&["wmv", "wma", "asf"], "Windows Media", ENCODE),
+    (&["ac3", "eac3"], "Dolby sound", COPY_TO_MATROSKA),
+    (&["ogg", "oga", "ogv", "opus"], "Ogg", COPY_TO_MATROSKA),
+    (&["flac"], "FLAC", "download only; ffmpeg -i FILE FILE.wav makes a stream of it"),
 ];
-/// The reason of a format for which there is no packet plan.
-const NOT_YET: &str = "download only for now";
+/// Formats for which there is no packet plan, by what makes a file that is streamed of theirs
+/// without loss. A transport stream takes nearly every codec, and is streamed whole.
+const COPY_TO_TS: &str = "download only; ffmpeg -i FILE -c copy FILE.ts makes a stream of it";
+/// Its sound is PCM, which players do not read in a transport stream.
+const COPY_PICTURES: &str =
+    "download only; ffmpeg -i FILE -c:v copy -c:a aac FILE.ts makes a stream of it";
+/// Opus and Dolby's codecs; not Vorbis and Theora, which have to be encoded anew.
+const COPY_TO_MATROSKA: &str =
+    "download only; ffmpeg -i FILE -c copy FILE.mka makes a stream of it, but not of Vorbis";
+/// Codecs without a payload format here.
+const ENCODE: &str = "download only; ffmpeg -i FILE FILE.mp4 encodes it anew, and makes a stream";
 
 #[cfg(test)]
 mod tests {
@@ -88,7 +96,10 @@ mod tests {
 
     #[test]
     fn media_that_is_not_streamed_says_so_in_a_word() {
-        assert_eq!(download_only("a/b.AVI").as_deref(), Some("AVI: download only for now"));
+        assert_eq!(
+            download_only("a/b.AVI").as_deref(),
+            Some(format!("AVI: {COPY_TO_TS}").as_str())
+        );
         assert!(
             ["a.ts", "a.mp4", "a.epub", "mkv", "a.m3u8"].iter().all(|n| download_only(n).is_none())
         );
@@ -110,8 +121,9 @@ mod tests {
 
     #[test]
     fn refusals_fit_a_status_line() {
+        let refused_in_a_phrase = |name, reason| refused_in_a_phrase(name, reason).0;
         let unknown = "unknown format: not MP4 or Matroska (its first bytes); look what it is";
-        assert_eq!(refused_in_a_phrase("a/b.avi", unknown), "AVI: download only for now");
+        assert_eq!(refused_in_a_phrase("a/b.avi", unknown), "AVI: download only");
         let short = "unknown format: not MP4 or Matroska";
         assert_eq!(refused_in_a_phrase("a/b.mp4", unknown), short);
         let reason = "transport stream without a clock to pace by: 0 PCR found (ISO); remux it";

@@ -436,11 +436,15 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
         NoAsset::Unreadable(_) => Status::InternalServerError,
     };
     tracing::info!("rtsp {}: {error}", request.path);
-    let mut response = Response::new(status, request).body("text/plain", format!("{error}\n"));
+    let mut response = Response::new(status, request);
+    let mut text = format!("{error}\n");
     if let NoAsset::Refused(reason) = error {
         let name = wire::rtsp::asset_path(&request.path);
-        response = response.reason(formats::refused_in_a_phrase(name, reason));
+        let (phrase, by_name) = formats::refused_in_a_phrase(name, reason);
+        response = response.reason(phrase);
+        text.extend(by_name.map(|by_name| format!("{by_name}\n")));
     }
+    let response = response.body("text/plain", text);
     match error.again_in_s() {
         Some(seconds) => response.header("Retry-After", seconds.to_string()),
         None => response,
