@@ -99,9 +99,10 @@ fn unrecorded(stream: &ChosenStream) -> Option<&'static str> {
     // The codec of AV1 is known with its first sequence header.
     match depayloader.codec() {
         Some(Codec::Pcm(_)) => Some("PCM is not recorded; have the sender use AAC"),
-        _ if stream.offer.encoding.eq_ignore_ascii_case("AV1") => {
-            Some("AV1 is not recorded; have the sender use H.264 or H.265")
-        }
+        _ if stream.offer.encoding.eq_ignore_ascii_case("AV1") => Some(
+            "AV1 is not recorded; have the sender use H.264 or H.265, or write it with \
+                 pagewire play URL --output NAME.mp4",
+        ),
         _ => None,
     }
 }

@@ -53,7 +53,7 @@ pub struct MuxCounts {
     pub off_clock_units: u64,
     /// Times that the sender's clock was set: all units were written, from where the track was.
     pub clock_jumps: u64,
-    /// Reason of the first of them, and of tracks that were left out.
+    /// Reasons of them, each once, and of tracks that were left out.
     pub faults: Vec<String>,
 }
 
@@ -228,8 +228,9 @@ impl TrackMuxer {
         ));
     }
 
+    /// Keeps a fault, once.
     fn add_fault(&mut self, fault: String) {
-        if self.counts.faults.len() < FAULTS_MAX {
+        if self.counts.faults.len() < FAULTS_MAX && !self.counts.faults.contains(&fault) {
             self.counts.faults.push(fault);
         }
     }
@@ -237,7 +238,13 @@ impl TrackMuxer {
     fn note(&mut self, refusal: &MuxRefusal) {
         self.counts.left_out_units += 1;
         self.counts.off_clock_units += u64::from(matches!(refusal, MuxRefusal::TimeJump { .. }));
-        self.add_fault(refusal.to_string());
+        self.add_fault(match refusal {
+            // A stream that was joined on its way; nobody has to do anything.
+            MuxRefusal::NoStart { track } => {
+                format!("track {track}: pictures before its first key frame are left out")
+            }
+            refusal => refusal.to_string(),
+        });
     }
 }
 

@@ -103,6 +103,13 @@ pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     if streams > 1 && !["{stream}", "{index}"].iter().any(|word| pattern.contains(word)) {
         return wrong("with several streams write {stream} or {index} somewhere in it");
     }
+    let extension = Path::new(pattern).extension().unwrap_or_default().to_string_lossy();
+    if OTHER_FORMATS.iter().any(|other| extension.eq_ignore_ascii_case(other)) {
+        return wrong(
+            "recordings are transport streams: name them .ts (pagewire play rtsp://… --output \
+             NAME.mp4 writes MP4)",
+        );
+    }
     let folder = Path::new(pattern).parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
         Some(folder) if folder.to_string_lossy().contains('{') => {
@@ -112,6 +119,12 @@ pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
+
+/// Extensions of media that are no transport streams.
+const OTHER_FORMATS: &[&str] = &[
+    "mp4", "m4v", "m4a", "mov", "mkv", "mka", "webm", "avi", "flv", "mp3", "aac", "wav", "ogg",
+    "opus",
+];
 
 /// Returns the name with a number before its extension, from the second attempt on.
 fn alternative(path: &Path, attempt: u32) -> PathBuf {
@@ -206,6 +219,7 @@ mod tests {
         assert!(cure("{name}.ts", 1).contains("between braces"));
         assert!(cure("nowhere/a.ts", 1).contains("a folder that exists"));
         assert!(cure("{stream}/a.ts", 1).contains("not the folder's"));
+        assert!(cure("a.MP4", 1).contains("name them .ts"));
         assert!(cure("", 1).contains("a file's name") && cure(".", 1).contains("a file's name"));
     }
 }

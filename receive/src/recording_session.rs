@@ -174,7 +174,7 @@ impl RecordingSession<'_> {
     fn refused(&self, error: client::Error) -> SessionEnd {
         let why = match &error {
             client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
-                format!("{error}; {}", by_ffmpeg_encoding(self.url))
+                format!("{error}; {}", by_ffmpeg_encoding(self.url, offered))
             }
             client::Error::Refused { status: 401 | 407, .. } => {
                 let with_password = self.url.replacen("://", "://USER:PASSWORD@", 1);

@@ -124,18 +124,22 @@ pub(crate) fn by_ffmpeg(url: &str) -> String {
 }
 
 /// The same for one whose formats cannot be received, and are not those of a transport stream.
-pub(crate) fn by_ffmpeg_encoding(url: &str) -> String {
-    by_ffmpeg_as(url, "-c:v libx264 -bf 0 -c:a aac")
+pub(crate) fn by_ffmpeg_encoding(url: &str, offered: &str) -> String {
+    let has_pictures = offered.contains("video");
+    by_ffmpeg_as(url, if has_pictures { "-c:v libx264 -bf 0 -c:a aac" } else { "-c:a aac" })
 }
 
 fn by_ffmpeg_as(url: &str, codecs: &str) -> String {
     // For a shell: between single quotes only the quote itself has a meaning.
     let url = url.replace('\'', r"'\''");
+    let with_copies = match codecs {
+        "-c copy" => "; if its video has B-frames, write `-c:v libx264 -bf 0` instead of `-c copy`",
+        _ => "",
+    };
     format!(
         "record `pagewire receive udp://127.0.0.1:5004` instead, while `ffmpeg -rtsp_transport tcp \
          -i '{url}' {codecs} -f rtp_mpegts rtp://127.0.0.1:5004` makes a transport stream of it \
-         (if the camera answers 461, leave out `-rtsp_transport tcp`; if its video has B-frames, \
-         write `-c:v libx264 -bf 0` instead of `-c copy`)"
+         (if the camera answers 461, leave out `-rtsp_transport tcp`{with_copies})"
     )
 }
 

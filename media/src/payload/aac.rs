@@ -8,13 +8,13 @@
 
 use super::fragments::Fragments;
 use super::layout::{LayoutWriter, PAYLOAD_BYTES_MAX};
-use super::{TimedSample, shared};
+use super::{TimedSample, shared, usual_ticks};
 
 /// Lays out the packets of a chapter's samples.
 pub(super) fn lay_out(samples: &[TimedSample], writer: &mut LayoutWriter) {
-    let mut rest = samples;
+    let (mut rest, usual_ticks) = (samples, usual_ticks(samples));
     while let Some(first) = rest.first() {
-        let count = shared(rest, 2, 2);
+        let count = shared(rest, (2, 2), usual_ticks);
         let (now, later) = rest.split_at(count);
         rest = later;
         writer.unit(first.times);

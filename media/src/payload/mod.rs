@@ -53,17 +53,39 @@ impl TimedSample {
 }
 
 /// Number of the first samples of sound that share a packet: as many as fit behind `head_bytes`,
-/// each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one.
-fn shared(samples: &[TimedSample], head_bytes: usize, each_bytes: usize) -> usize {
+/// each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one. A receiver takes
+/// each to begin where the one before ends by its usual duration, `usual_ticks`, so one of another
+/// duration is the last.
+fn shared(
+    samples: &[TimedSample],
+    (head_bytes, each_bytes): (usize, usize),
+    usual_ticks: u64,
+) -> usize {
     let begins = samples[0].times.due_ticks;
-    let mut bytes = head_bytes;
+    let (mut bytes, mut is_usual) = (head_bytes, true);
     let fits = |one: &&TimedSample| {
+        let duration = one.times.duration_ticks;
         bytes += each_bytes + one.sample.bytes as usize;
-        let ends = one.times.due_ticks + one.times.duration_ticks;
-        bytes <= PAYLOAD_BYTES_MAX && ends - begins <= SHARED_TICKS_MAX
+        let ends = one.times.due_ticks + duration;
+        bytes <= PAYLOAD_BYTES_MAX
+            && ends - begins <= SHARED_TICKS_MAX
+            && std::mem::replace(&mut is_usual, duration.abs_diff(usual_ticks) <= ROUNDED_TICKS)
     };
     samples.iter().take(PIECES_MAX).take_while(fits).count().max(1)
 }
+
+/// The duration that most samples of sound have.
+fn usual_ticks(samples: &[TimedSample]) -> u64 {
+    let mut durations: Vec<_> = samples.iter().map(|one| one.times.duration_ticks).collect();
+    let middle = durations.len() / 2;
+    match durations.is_empty() {
+        true => 0,
+        false => *durations.select_nth_unstable(middle).1,
+    }
+}
+
+/// What times in milliseconds, as those of Matroska, make of equal durations.
+const ROUNDED_TICKS: u64 = TICKS_PER_SECOND / 500;
 
 /// Sound in a packet, a tenth of a second: it never waits long for its last frame's time.
 const SHARED_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
@@ -187,7 +209,7 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
         }
         Codec::Aac(config) => {
             let hex = config.specific.iter().map(|byte| format!("{byte:02x}"));
-            let parameters = vec![
+            let mut parameters = vec![
                 ("streamtype", "5".to_owned()),
                 ("profile-level-id", "1".to_owned()),
                 ("mode", "AAC-hbr".to_owned()),
@@ -196,6 +218,10 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
                 ("indexdeltalength", "3".to_owned()),
                 ("config", hex.collect()),
             ];
+            // Without it GStreamer takes the distance of the first two packets for it.
+            let duration =
+                config.unit_samples().map(|count| ("constantDuration", count.to_string()));
+            parameters.extend(duration);
             let channels = Some(config.channels);
             RtpFormat { channels, parameters, ..base }
         }

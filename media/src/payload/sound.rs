@@ -10,7 +10,7 @@
 
 use super::fragments::Fragments;
 use super::layout::{FilePiece, LayoutWriter, PAYLOAD_BYTES_MAX};
-use super::{TimedSample, shared};
+use super::{TimedSample, shared, usual_ticks};
 
 /// A format of whole frames.
 #[derive(Clone, Copy)]
@@ -24,9 +24,9 @@ pub(super) enum FrameFormat {
 impl FrameFormat {
     /// Lays out the packets of a chapter's samples.
     pub(super) fn lay_out(self, samples: &[TimedSample], writer: &mut LayoutWriter) {
-        let mut rest = samples;
+        let (mut rest, usual_ticks) = (samples, usual_ticks(samples));
         while let Some(first) = rest.first() {
-            let count = self.shared(rest);
+            let count = self.shared(rest, usual_ticks);
             let (now, later) = rest.split_at(count);
             rest = later;
             writer.unit(first.times);
@@ -41,11 +41,11 @@ impl FrameFormat {
     }
 
     /// Number of the first samples that share a packet.
-    fn shared(self, samples: &[TimedSample]) -> usize {
+    fn shared(self, samples: &[TimedSample], usual_ticks: u64) -> usize {
         if matches!(self, FrameFormat::Opus) {
             return 1;
         }
-        shared(samples, HEAD_BYTES, 0)
+        shared(samples, (HEAD_BYTES, 0), usual_ticks)
     }
 
     /// Header of a packet of whole frames.

@@ -10,6 +10,7 @@
 //! Does not parse configuration boxes (the demuxers do).
 
 use super::pcm::PcmConfig;
+use super::records;
 
 /// Pictures or sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +137,15 @@ pub struct AacConfig {
     pub rate_hz: u32,
     /// Channels.
     pub channels: u8,
+}
+
+impl AacConfig {
+    /// Samples of an access unit, of the core codec: units of the RTP clock. None where the
+    /// configuration does not tell in a way that is known here (ISO/IEC 14496-3 §4.4.1,
+    /// frameLengthFlag).
+    pub fn unit_samples(&self) -> Option<u32> {
+        records::aac_unit_samples(&self.specific)
+    }
 }
 
 impl Codec {

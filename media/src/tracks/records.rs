@@ -170,6 +170,25 @@ impl Bits<'_> {
     }
 }
 
+/// Samples of an access unit by its AudioSpecificConfig: of the core codec.
+pub(super) fn aac_unit_samples(specific: &[u8]) -> Option<u32> {
+    let mut bits = Bits { bytes: specific, at: 0 };
+    let mut object_type = bits.object_type()?;
+    bits.rate_hz()?;
+    bits.take(4)?;
+    // Replication, told before the core codec.
+    if matches!(object_type, 5 | 29) {
+        bits.rate_hz()?;
+        object_type = bits.object_type()?;
+    }
+    let [long, short] = match object_type {
+        1..=4 | 6 | 17 | 19 => [1024, 960],
+        23 | 39 => [512, 480],
+        _ => return None,
+    };
+    Some(if bits.take(1)? == 0 { long } else { short })
+}
+
 /// Object types whose frames RFC 3640 sends as AAC-hbr: Main, LC, SSR, LTP, HE-AAC and its second
 /// version, scalable, error resilient ones, low delay ones, and USAC (ISO/IEC 14496-3 table 1.17).
 const OBJECT_TYPES: [u8; 12] = [1, 2, 3, 4, 5, 6, 17, 19, 23, 29, 39, 42];
@@ -231,6 +250,16 @@ mod tests {
         // USAC, by the escaped object type 42.
         assert_eq!(found(&[0xf9, 0x46, 0x40]), Some((42, 48_000, 2)));
         assert_eq!(found(&[0x11, 0x80]), Some((2, 48_000, 6)), "the channels of the container");
+    }
+
+    #[test]
+    fn units_have_the_samples_that_their_configuration_tells() {
+        assert_eq!(aac_unit_samples(&[0x12, 0x10]), Some(1024));
+        assert_eq!(aac_unit_samples(&[0x12, 0x14]), Some(960));
+        // HE-AAC: the core's are counted, as the RTP clock does.
+        assert_eq!(aac_unit_samples(&[0x2b, 0x11, 0x88, 0x00]), Some(1024));
+        assert_eq!(aac_unit_samples(&[0xf9, 0x46, 0x40]), None, "USAC");
+        assert_eq!(aac_unit_samples(&[0x12]), None);
     }
 
     #[test]

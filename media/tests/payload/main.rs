@@ -431,6 +431,41 @@ fn a_file_of_nothing_but_units_is_read_to_a_bound() {
     }
 }
 
+/// A receiver times each frame of a packet by the one before; a fragmented file's first frame may
+/// last longer, by the priming that was cut off.
+#[test]
+fn a_frame_of_another_duration_is_the_last_of_its_packet() {
+    let config =
+        AacConfig { specific: vec![0x11, 0x90], object_type: 2, rate_hz: 48_000, channels: 2 };
+    let mut table = SampleTableBuilder::new(48_000, 1 << 20);
+    let (mut decode, mut begins) = (0, Vec::new());
+    for number in 0..9_u64 {
+        let duration = if number == 0 || number == 4 { 3840 } else { 1024 };
+        begins.push(decode as u32);
+        let (bytes, offset, is_start) = (100, 0, true);
+        let file_offset = 100 * number;
+        table
+            .push(MediaSample { file_offset, bytes, decode, offset, duration, is_start })
+            .expect("a sample");
+        decode += u64::from(duration);
+    }
+    let (samples, codec) = (table.finish().expect("a table"), Codec::Aac(config));
+    let identity = RtpIdentity { ssrc: 7, first_sequence: 0, first_timestamp: 0 };
+    let track = Track { id: 1, codec, language: None, samples, shift: 0, identity };
+    let whole = Presentation::assemble(Container::Mp4, 1 << 20, vec![track], Vec::new()).unwrap();
+    let layout = lay_out(&whole, 0, 0, &vec![0; 1 << 20]).unwrap();
+    let timed = (0..layout.packets()).flat_map(|packet| {
+        let mut head = Vec::new();
+        layout.write_head(packet, &VALUES, &mut head);
+        let units = u32::from(u16::from_be_bytes([head[12], head[13]]) / 16);
+        (0..units).map(move |unit| (packet, unit))
+    });
+    let found: Vec<_> =
+        timed.map(|(packet, unit)| layout.timestamp(packet) + 1024 * unit).collect();
+    assert_eq!(found, begins);
+    assert_eq!(layout.packets(), 4, "the others share");
+}
+
 /// Another track's packets between those of a unit make ffmpeg's depacketiser lose it.
 #[test]
 fn packets_of_a_temporal_unit_are_due_together() {

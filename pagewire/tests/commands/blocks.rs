@@ -124,6 +124,7 @@ const PROGRAMS: &[&str] = &[
     "java",
     "make",
     "mkdir",
+    "mpv",
     "npm",
     "openssl",
     "pagewire",

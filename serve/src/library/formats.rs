@@ -41,16 +41,17 @@ pub fn download_only(name: &str) -> Option<String> {
     Some(format!("{format}: {reason}"))
 }
 
-/// Returns a phrase for a file refused as a stream with this `reason`, short enough for an RTSP
-/// status line: many players show only that. With it what the body says further: source and cure.
-pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> (String, Option<String>) {
+/// Returns why a file is no stream in two lengths: a phrase that is short enough for an RTSP status
+/// line, as many players show only that, and the whole with source and cure. `reason` is what was
+/// found in the file.
+pub(crate) fn refused_in_words(name: &str, reason: &str) -> (String, String) {
     // A file of a streamed format keeps its own reason, whatever its extension.
     let is_known = reason.starts_with("transport stream")
         || Container::ALL.iter().any(|container| reason.starts_with(container.name()));
     let by_name = download_only(name).filter(|_| !is_known);
-    let whole = by_name.as_deref().unwrap_or(reason);
+    let whole = by_name.unwrap_or_else(|| reason.to_owned());
     let end = whole.find([';', '(']).unwrap_or(whole.len());
-    (whole[..end].trim_end().to_owned(), by_name)
+    (whole[..end].trim_end().to_owned(), whole)
 }
 
 fn has_end(name: &str, ends: &[&str]) -> bool {
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn refusals_fit_a_status_line() {
-        let refused_in_a_phrase = |name, reason| refused_in_a_phrase(name, reason).0;
+        let refused_in_a_phrase = |name, reason| refused_in_words(name, reason).0;
         let unknown = "unknown format: not MP4 or Matroska (its first bytes); look what it is";
         assert_eq!(refused_in_a_phrase("a/b.avi", unknown), "AVI: download only");
         let short = "unknown format: not MP4 or Matroska";

@@ -8,6 +8,7 @@
 
 use media::payload::rtp_format;
 use media::plan::PlanKey;
+use media::tracks::LeftOut;
 use wire::rtsp::{Request, Response};
 use wire::sdp::{Description, TrackDescription};
 
@@ -48,7 +49,12 @@ impl RtspConnection {
                     bits_per_second: presentation.track_bits_per_second(index),
                     language: track.language_name(),
                 });
-                wire::sdp::presentation(&description, &tracks.collect::<Vec<_>>())
+                let left_out = LeftOut::summary(presentation.left_out()).join("; ");
+                let information = match left_out.is_empty() {
+                    true => left_out,
+                    false => format!("not sent: {left_out}"),
+                };
+                wire::sdp::presentation(&description, &tracks.collect::<Vec<_>>(), &information)
             }
         };
         let base = wire::rtsp::content_base(&self.url(request, asset.name()));

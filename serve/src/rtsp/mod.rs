@@ -440,9 +440,9 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
     let mut text = format!("{error}\n");
     if let NoAsset::Refused(reason) = error {
         let name = wire::rtsp::asset_path(&request.path);
-        let (phrase, by_name) = formats::refused_in_a_phrase(name, reason);
+        let (phrase, whole) = formats::refused_in_words(name, reason);
         response = response.reason(phrase);
-        text.extend(by_name.map(|by_name| format!("{by_name}\n")));
+        text = format!("{whole}\n");
     }
     let response = response.body("text/plain", text);
     match error.again_in_s() {

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use sdp_types::{Attribute, Bandwidth, BandwidthType, Media, MediaType, TransportProto};
 
-use super::{Description, IPV4_UDP_BYTES, RTP_BYTES, session};
+use super::{Description, IPV4_UDP_BYTES, RTP_BYTES, one_line, session};
 
 /// An RTP payload format as `rtpmap` and `fmtp` name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +54,16 @@ pub fn track_index(control: &str) -> Option<usize> {
 }
 
 /// Writes the description of an asset with tracks. Its bitrate is not used: each track has its own.
-pub fn presentation(description: &Description<'_>, tracks: &[TrackDescription]) -> Vec<u8> {
+/// `information` is for people (RFC 8866 §5.4); none where it is empty.
+pub fn presentation(
+    description: &Description<'_>,
+    tracks: &[TrackDescription],
+    information: &str,
+) -> Vec<u8> {
     let mut session = session(description);
+    if !information.is_empty() {
+        session.set_session_description(one_line(information));
+    }
     for (index, track) in tracks.iter().enumerate() {
         session.add_media(section(index, track));
     }
@@ -166,11 +174,13 @@ mod tests {
             a=rtpmap:97 opus/48000/2\r\n\
             a=lang:deu\r\n\
             a=control:track1\r\n";
-        let text = presentation(&film(), &[video.clone(), audio.clone()]);
+        let text = presentation(&film(), &[video.clone(), audio.clone()], "");
         assert_eq!(String::from_utf8(text).unwrap(), expected);
         let hostile = TrackDescription { language: Some("d\r\na=x:y".to_owned()), ..audio };
-        let text = String::from_utf8(presentation(&film(), &[hostile])).unwrap();
-        assert!(!text.contains("a=x") && !text.contains("a=lang"), "{text}");
+        let text = presentation(&film(), &[hostile], "not sent:\r\na=x:y");
+        let text = String::from_utf8(text).unwrap();
+        assert!(!text.contains("\na=x") && !text.contains("a=lang"), "{text}");
+        assert!(text.contains("\r\ns=film.mp4\r\ni=not sent:  a=x:y\r\n"), "{text}");
     }
 
     #[test]

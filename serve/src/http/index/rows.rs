@@ -261,7 +261,12 @@ fn push_html(text: &mut Text, row: &Row) {
             text.push(&format!(
                 "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number rate\">{rate:.2}"
             ));
-            return push_link(text, "rtsp", Authority::Rtsp);
+            push_link(text, "rtsp", Authority::Rtsp);
+            if !summary.left_out.is_empty() {
+                let reasons = summary.left_out.join("; ");
+                text.push(&format!("<div class=\"why\">not sent: {}</div>", escape_html(&reasons)));
+            }
+            return;
         }
     };
     text.push(&format!("<td><td><td class=\"why\">{}", escape_html(&reason)));
