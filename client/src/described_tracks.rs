@@ -3,8 +3,8 @@
 //!
 //! Such descriptions come from encoders (`ffmpeg -f rtp -sdp_file`) and studios. Groups are joined.
 //! A sender is the one whose packet comes first on each port; where it has been silent for
-//! [`REPLACED_AFTER`] and another sends, as an encoder that was started anew, the caller begins
-//! again.
+//! [`REPLACED_AFTER`] and another sends, as an encoder that was started anew, or where another sends
+//! ten times as much as its few packets, the caller begins again.
 //!
 //! Sources: RFC 8866 §5.7, §5.14; RFC 3550 §11 (ports).
 //! Does not read `a=rtcp` or `a=source-filter`.
@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use wire::rtsp::client::{DescribedSession, StreamStart};
+use wire::sources::{CONTEST_RATIO, WEAK_PACKETS};
 
 use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
 use super::receive_thread::PacketInput;
 use super::rtcp_reporter::RtcpLink;
 use super::socket_pair::enlarge;
-use super::track_stream::{TrackInput, TrackStream};
+use super::track_stream::{HeardTrack, TrackInput, TrackStream};
 use crate::error::{ClientSetting, Error};
 
 /// A session that a description tells of, received as one transport stream.
@@ -95,7 +96,7 @@ impl DescribedTracks {
     /// come for `silence` after something has; returns which.
     pub async fn ended(&self, silence: Duration) -> String {
         let quiet = async {
-            let mut foreign = ForeignSenders::new(self.tracks);
+            let mut foreign = ForeignSenders::new(self.tracks, Instant::now());
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
                 let heard: Vec<_> = self.stream.heard().collect();
@@ -103,7 +104,7 @@ impl DescribedTracks {
                 if foreign.have_replaced(&heard, now) {
                     break "another sender has begun on its port".to_owned();
                 }
-                let last = heard.iter().filter_map(|(last, _)| *last).max();
+                let last = heard.iter().filter_map(|track| track.last).max();
                 if last.is_some_and(|last| now.saturating_duration_since(last) >= silence) {
                     break format!("nothing came for {} s", silence.as_secs());
                 }
@@ -121,27 +122,50 @@ impl DescribedTracks {
     }
 }
 
-/// Senders that are not followed, track by track.
+/// Senders that are not followed, track by track, by the rules of `wire::sources`.
 struct ForeignSenders {
-    /// The last packet that was followed, and the datagrams of others until then.
-    seen: Vec<(Option<Instant>, u64)>,
+    tracks: Vec<ForeignSender>,
+    /// Begin of this second.
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ForeignSender {
+    /// At the last packet that was followed.
+    at_last: HeardTrack,
+    /// At the begin of this second.
+    at_second: HeardTrack,
 }
 
 impl ForeignSenders {
-    fn new(tracks: usize) -> ForeignSenders {
-        ForeignSenders { seen: vec![(None, 0); tracks] }
+    fn new(tracks: usize, now: Instant) -> ForeignSenders {
+        ForeignSenders { tracks: vec![ForeignSender::default(); tracks], since: now }
     }
 
-    /// True when the sender of a track has fallen silent while another sends.
-    fn have_replaced(&mut self, heard: &[(Option<Instant>, u64)], now: Instant) -> bool {
+    /// True when the sender of a track has fallen silent while another sends, or sends next to
+    /// nothing while another sends a stream.
+    fn have_replaced(&mut self, heard: &[HeardTrack], now: Instant) -> bool {
+        let is_second_over = now.saturating_duration_since(self.since) >= SECOND;
         let mut is_replaced = false;
-        for (seen, &(last, foreign)) in self.seen.iter_mut().zip(heard) {
-            if seen.0 != last {
-                *seen = (last, foreign);
+        for (track, heard) in self.tracks.iter_mut().zip(heard) {
+            if track.at_last.last != heard.last {
+                track.at_last = *heard;
             }
-            let is_silent =
-                last.is_some_and(|last| now.saturating_duration_since(last) >= REPLACED_AFTER);
-            is_replaced |= is_silent && foreign - seen.1 >= REPLACED_BY;
+            let is_silent = heard
+                .last
+                .is_some_and(|last| now.saturating_duration_since(last) >= REPLACED_AFTER);
+            is_replaced |= is_silent && heard.foreign - track.at_last.foreign >= REPLACED_BY;
+            if is_second_over {
+                let packets = heard.packets.saturating_sub(track.at_second.packets);
+                let foreign = heard.foreign - track.at_second.foreign;
+                is_replaced |= packets > 0
+                    && packets < WEAK_PACKETS.into()
+                    && foreign >= packets * u64::from(CONTEST_RATIO);
+                track.at_second = *heard;
+            }
+        }
+        if is_second_over {
+            self.since = now;
         }
         is_replaced
     }
@@ -198,6 +222,7 @@ fn bound(at: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
 /// Silence of a sender after which another may take its place: longer than the time between the
 /// pictures of a slow camera.
 const REPLACED_AFTER: Duration = Duration::from_secs(1);
@@ -210,19 +235,38 @@ mod tests {
 
     #[test]
     fn another_sender_takes_the_place_of_a_silent_one_alone() {
-        let mut foreign = ForeignSenders::new(2);
+        let begun = Instant::now();
+        let mut foreign = ForeignSenders::new(2, begun);
+        let at = |ms| begun + Duration::from_millis(ms);
+        let mut replaced = |ms, tracks: [(u64, u64, u64); 2]| {
+            let heard = tracks.map(|(last_ms, packets, foreign)| HeardTrack {
+                last: (packets > 0).then(|| at(last_ms)),
+                packets,
+                foreign,
+            });
+            foreign.have_replaced(&heard, at(ms))
+        };
+        assert!(!replaced(0, [(0, 0, 0), (0, 0, 0)]), "nothing has come");
+        // Another sends beside the one that is followed.
+        assert!(!replaced(100, [(90, 10, 50), (80, 10, 0)]));
+        assert!(!replaced(990, [(980, 100, 500), (80, 10, 0)]), "silent, and alone");
+        // The second track's sender is replaced, whatever the first's does.
+        assert!(!replaced(1050, [(1040, 110, 500), (80, 10, 3)]));
+        assert!(!replaced(1070, [(1040, 110, 500), (80, 10, 4)]), "not for long enough");
+        assert!(replaced(1080, [(1040, 110, 500), (80, 10, 4)]));
+        assert!(!replaced(1100, [(1090, 130, 600), (1095, 20, 900)]), "it is back");
+    }
+
+    #[test]
+    fn a_trickle_does_not_hold_a_place_against_a_stream() {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
-        let mut replaced = |ms, first, second| foreign.have_replaced(&[first, second], at(ms));
-        let none = (None, 0);
-        assert!(!replaced(0, none, none), "nothing has come");
-        // Another sends beside the one that is followed.
-        assert!(!replaced(100, (Some(at(90)), 50), (Some(at(80)), 0)));
-        assert!(!replaced(1000, (Some(at(990)), 500), (Some(at(80)), 0)), "silent, and alone");
-        // The second track's sender is replaced, whatever the first's does.
-        assert!(!replaced(1050, (Some(at(1040)), 500), (Some(at(80)), 3)));
-        assert!(!replaced(1070, (Some(at(1040)), 500), (Some(at(80)), 4)), "not for long enough");
-        assert!(replaced(1080, (Some(at(1040)), 500), (Some(at(80)), 4)));
-        assert!(!replaced(1100, (Some(at(1090)), 600), (Some(at(1095)), 900)), "it is back");
+        let heard = |ms, packets, foreign| [HeardTrack { last: Some(at(ms)), packets, foreign }];
+        let mut foreign = ForeignSenders::new(1, begun);
+        assert!(!foreign.have_replaced(&heard(900, 2, 19), at(950)));
+        assert!(!foreign.have_replaced(&heard(900, 2, 19), at(1000)), "too little more");
+        assert!(foreign.have_replaced(&heard(1900, 4, 60), at(2000)));
+        // A stream is not displaced by a flood.
+        assert!(!foreign.have_replaced(&heard(2990, 104, 9000), at(3000)));
     }
 }

@@ -50,6 +50,10 @@ impl PacketStats {
             return None;
         }
         if arrival != SequenceUpdate::Reordered {
+            let step = header.timestamp.wrapping_sub(self.last_timestamp).cast_signed();
+            if self.payload_bytes > 0 {
+                self.longest_step = self.longest_step.max(step.max(0).unsigned_abs());
+            }
             self.last_timestamp = header.timestamp;
         }
         self.payload_bytes += packet.payload.len() as u64;

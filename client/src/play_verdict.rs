@@ -47,7 +47,15 @@ impl PlaySession {
             self.announced.first_received = self.announced.first_received.or(first);
             let short_s = self.short_of(&stats, index, stream.clock_rate_hz);
             if let Some(short_s) = short_s.filter(|_| ended_by_itself) {
-                verdict.short_s = Some(verdict.short_s.map_or(short_s, |most| most.max(short_s)));
+                verdict.short_s = Some(match (verdict.end == PlayEnd::Bye, verdict.short_s) {
+                    // Each track ends with its last frame, and the longest with the title.
+                    (true, least) => {
+                        let step = stats.packets.longest_step;
+                        let short_s = short_s - f64::from(step) / f64::from(stream.clock_rate_hz);
+                        least.map_or(short_s, |least| least.min(short_s)).max(0.0)
+                    }
+                    (false, most) => most.map_or(short_s, |most| most.max(short_s)),
+                });
             }
             let media_s = media_of(&stats, stream.clock_rate_hz).as_secs_f64();
             verdict.media_s = verdict.media_s.max(media_s);

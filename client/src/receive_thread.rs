@@ -79,6 +79,9 @@ pub(super) struct PacketStats {
     /// Time of arrival of the last packet of the stream.
     pub(super) last: Option<Instant>,
     pub(super) last_timestamp: u32,
+    /// The longest step from one timestamp to the next in order, which is also the last one's own
+    /// time where pictures are seconds apart.
+    pub(super) longest_step: u32,
     /// Datagrams that are not of this stream, and the last sender of another host.
     pub(super) unexpected_source: u64,
     pub(super) unexpected_from: Option<SocketAddr>,

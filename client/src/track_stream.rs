@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use media::depayload::DepayloadCounts;
 use media::mux::WriterKind;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -57,6 +58,17 @@ pub(super) struct TrackStream {
     pub(super) ssrc: u32,
     /// Sequence number of the first of them.
     pub(super) first_sequence: u16,
+}
+
+/// What has come of a track.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeardTrack {
+    /// Arrival of the last packet.
+    pub(super) last: Option<Instant>,
+    /// Packets of the sender that is followed.
+    pub(super) packets: u64,
+    /// Datagrams of others.
+    pub(super) foreign: u64,
 }
 
 struct TrackTasks {
@@ -151,12 +163,15 @@ impl TrackStream {
         }
     }
 
-    /// Of each track: arrival of its last packet, and datagrams of other senders than the one that
-    /// is followed.
-    pub(super) fn heard(&self) -> impl Iterator<Item = (Option<Instant>, u64)> {
+    /// What has come of each track so far.
+    pub(super) fn heard(&self) -> impl Iterator<Item = HeardTrack> {
         self.tracks.iter().map(|track| {
             let stats = track.receiving.stats();
-            (stats.packets.last, stats.packets.unexpected_source)
+            HeardTrack {
+                last: stats.packets.last,
+                packets: stats.reception().received(),
+                foreign: stats.packets.unexpected_source,
+            }
         })
     }
 
@@ -172,6 +187,7 @@ impl TrackStream {
         for track in &self.tracks {
             track.receiving.command(Command::Stop);
         }
+        self.report_refused();
         drop(self.origins);
         let done = async {
             while !self.is_done.load(Ordering::Relaxed) {
@@ -179,6 +195,30 @@ impl TrackStream {
             }
         };
         let _ = timeout(FINISH_WAIT, done).await;
+    }
+}
+
+impl TrackStream {
+    /// Logs what was not recorded: units of which a packet is lost or wrong, and what came from
+    /// elsewhere, an attack or a sender that was missed.
+    fn report_refused(&self) {
+        let (mut datagrams, mut from) = (0, None);
+        for (index, track) in self.tracks.iter().enumerate() {
+            let stats = track.receiving.stats();
+            datagrams += stats.packets.unexpected_source;
+            from = stats.packets.unexpected_from.or(from);
+            let DepayloadCounts { broken_units, malformed_packets, .. } = stats.units;
+            if broken_units > 0 || malformed_packets > 0 {
+                tracing::warn!(
+                    "track {index}: {broken_units} units were broken and left out; \
+                     {malformed_packets} packets did not keep to their payload format"
+                );
+            }
+        }
+        if datagrams > 0 {
+            let last = from.map(|from| format!(", from {from} the last")).unwrap_or_default();
+            tracing::warn!("{datagrams} datagrams of other senders were refused{last}");
+        }
     }
 }
 
@@ -214,10 +254,15 @@ impl Packetizer {
         self.send(&mut out);
     }
 
-    /// Skips as many sequence numbers as packets of the tracks are missing, and one for each unit
-    /// that was left out for its time: the recorder counts them.
+    /// Skips as many sequence numbers as packets of the tracks are missing or malformed, and one
+    /// for each unit that was left out for its time or, with all its packets, as broken: the
+    /// recorder counts them.
     fn skip_lost(&mut self) {
-        let lost = |stats: &Arc<Mutex<StreamStats>>| lock(stats).units.lost_packets;
+        let lost = |stats: &Arc<Mutex<StreamStats>>| {
+            let units = lock(stats).units;
+            let packets = units.lost_packets + units.malformed_packets;
+            packets.max(units.broken_units)
+        };
         let lost = self.stats.iter().map(lost).sum::<u64>() + self.muxer.counts().off_clock_units;
         let more = lost.saturating_sub(self.lost_packets).min(SKIPPED_MAX);
         self.lost_packets = lost;

@@ -57,6 +57,8 @@ struct StreamRecorder {
 pub(crate) struct StreamActivity {
     /// RTP timestamps of the first packet and of the last that was not late.
     pub(crate) timestamps: Option<(u32, u32)>,
+    /// The longest step from one of them to the next, in units of the RTP clock.
+    pub(crate) longest_step: u32,
     /// Time of the last packet.
     pub(crate) at: Option<Duration>,
     /// Length of all silences of [`OUTAGE_AFTER`] and more.
@@ -345,7 +347,10 @@ impl PacketConsumer for StreamRecorder {
             )
         {
             let (first, last) = (header.timestamp, header.timestamp);
-            self.since.timestamps.get_or_insert((first, last)).1 = last;
+            let before = &mut self.since.timestamps.get_or_insert((first, last)).1;
+            let step = last.wrapping_sub(*before).cast_signed().max(0).unsigned_abs();
+            self.since.longest_step = self.since.longest_step.max(step);
+            *before = last;
         }
     }
 

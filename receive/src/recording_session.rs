@@ -494,7 +494,9 @@ impl RecordingSession<'_> {
         let left = end.saturating_sub(at);
         let is_stalled = is_bye && history.start.is_some() && history.is_stalled(at, PROGRESS_MIN);
         let is_wrong_end = is_stalled && is_little(left, end);
-        if is_nothing(left) || is_bye && span.has_passed(&heard) || is_wrong_end {
+        let now = self.clock.now();
+        let is_whole = span.has_passed(&heard) || span.ends_with_last(&heard, now);
+        if is_nothing(left) || is_bye && is_whole || is_wrong_end {
             return SessionEnd::Complete;
         }
         if is_stalled && history.is_bye {

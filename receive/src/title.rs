@@ -115,6 +115,16 @@ impl TitleRange {
         agrees && is_all(self.by_clock(heard))
     }
 
+    /// Returns true where the last packet's own time reaches the end: as long as the longest step
+    /// between two, where pictures are seconds apart. Its sender has said BYE.
+    pub(crate) fn ends_with_last(&self, heard: &StreamActivity, now: Duration) -> bool {
+        let (Some(end), Some((first, last))) = (self.end, heard.timestamps) else { return false };
+        let time = |stamps: u32| Duration::from_secs(stamps.into()) / CLOCK_RATE_HZ;
+        let moved = time(last.wrapping_sub(first));
+        let is_possible = moved <= now.saturating_sub(self.began) + AHEAD_MAX;
+        is_possible && self.from + moved + time(heard.longest_step) + SHORT_MAX >= end
+    }
+
     /// Returns true for a session longer than twice its range and a minute: it has broken off.
     pub(crate) fn is_overdue(&self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.began);
@@ -223,7 +233,8 @@ mod tests {
 
     fn heard(first: u32, last: u32, at: f64, silent: f64) -> StreamActivity {
         let timestamps = Some((first, last));
-        StreamActivity { timestamps, at: Some(seconds(at)), silent: seconds(silent) }
+        let silent = seconds(silent);
+        StreamActivity { timestamps, longest_step: 0, at: Some(seconds(at)), silent }
     }
 
     /// A title of a minute from its start on, granted at second 100.
@@ -249,6 +260,19 @@ mod tests {
         let from = check_start(asked, at(20.0)).unwrap();
         let said = gap(asked, from, from - asked).unwrap();
         assert!(said.ends_with("asked for 12.3 s: 7.7 s are missing in all"), "{said}");
+    }
+
+    /// A picture every ten seconds: the last is shown for as long.
+    #[test]
+    fn a_title_of_few_pictures_ends_with_the_last() {
+        let rate = CLOCK_RATE_HZ;
+        let slow = StreamActivity { longest_step: 10 * rate, ..heard(0, 50 * rate, 151.0, 50.0) };
+        assert!(minute().ends_with_last(&slow, seconds(151.0)));
+        let early = StreamActivity { timestamps: Some((0, 40 * rate)), ..slow };
+        assert!(!minute().ends_with_last(&early, seconds(141.0)));
+        assert!(!minute().ends_with_last(&heard(0, 50 * rate, 151.0, 0.0), seconds(151.0)));
+        // Timestamps that the clock does not bear out.
+        assert!(!minute().ends_with_last(&slow, seconds(110.0)));
     }
 
     #[test]

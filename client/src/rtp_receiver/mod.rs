@@ -479,7 +479,7 @@ mod tests {
         let packets = [(1, 8, b'b'), (1, 7, b'a'), (2, 9, b'x'), (1, 9, b'c')];
         send(&mut receiver, &mut delivered, &packets);
         assert_eq!((delivered.letters.as_str(), delivered.accepted), ("abc", 3));
-        assert_eq!(delivered.refused, [RtpRefusal::NotFollowed]);
+        assert_eq!(delivered.refused, [RtpRefusal::OtherSsrc]);
     }
 
     /// The player lost the first packet of a new numbering for its file.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The source of a session that a server has announced: one SSRC from the first packet to the last.
 //!
-//! Where SETUP has named no SSRC, the first packet does. A pause is taken out of the times that the
-//! jitter is computed from, since the network did not cause it.
+//! Where SETUP has named no SSRC, the first packet does; its address is that of the source, so who
+//! copies the SSRC is another (RFC 3550 §8.2). Another address takes its place after
+//! [`MOVED_AFTER`] of silence, as a standby does. A pause is taken out of the times that the jitter
+//! is computed from, since the network did not cause it.
 //!
-//! Sources: RFC 3550 A.1, A.8; RFC 2326 §12.33 (RTP-Info), Appendix B (a pause leaves no gap).
+//! Sources: RFC 3550 §8.2, A.1, A.8; RFC 2326 §12.33 (RTP-Info), Appendix B (a pause leaves no gap).
 //! Does not follow another source: packets of one are foreign.
 
 use std::net::SocketAddr;
@@ -19,6 +21,8 @@ use super::SelectSource;
 #[derive(Debug)]
 pub(crate) struct SingleSource {
     pub(crate) ssrc: Option<u32>,
+    /// Where its packets come from, and when the last one did; none before the first.
+    from: Option<(SocketAddr, Duration)>,
     pub(crate) reception: Reception,
     /// The sequence number of the first packet, where RTP-Info had named another and no loss
     /// explains the difference.
@@ -43,6 +47,7 @@ impl SingleSource {
     pub(crate) fn new(ssrc: Option<u32>, clock_rate_hz: u32) -> SingleSource {
         SingleSource {
             ssrc,
+            from: None,
             reception: Reception::new(clock_rate_hz),
             first_received: None,
             first: Some(None),
@@ -78,10 +83,14 @@ impl SingleSource {
 }
 
 impl SelectSource for SingleSource {
-    fn receive(&mut self, header: &Header, _from: SocketAddr, at: Duration) -> SourceStatus {
-        if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus {
+        let is_elsewhere = self
+            .from
+            .is_some_and(|(own, heard)| own != from && at.saturating_sub(heard) < MOVED_AFTER);
+        if is_elsewhere || *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
             return SourceStatus::Foreign;
         }
+        self.from = Some((from, at));
         if let Some(announced) = self.first.take() {
             self.begin(announced, header.sequence);
         }
@@ -97,7 +106,7 @@ impl SelectSource for SingleSource {
     }
 
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
-        self.ssrc.map(|ssrc| (Some(ssrc), None))
+        self.ssrc.map(|ssrc| (Some(ssrc), self.from.map(|(from, _)| from)))
     }
 
     fn take_first(&mut self) -> Option<u16> {
@@ -119,12 +128,34 @@ impl Timeline {
     }
 }
 
+/// Longer than the silence between the pictures of most cameras.
+const MOVED_AFTER: Duration = Duration::from_millis(500);
+
 /// A.1 MAX_DROPOUT: a first packet further on than this is no stream with a loss at its start.
 const FIRST_DISTANCE_MAX: u16 = 3000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever knows an SSRC can write it into packets of its own.
+    #[test]
+    fn another_address_is_another_source_until_this_one_is_silent() {
+        let mut source = SingleSource::new(None, 90_000);
+        let ms = Duration::from_millis;
+        let [own, other] = [5004, 6000].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let mut take = |sequence, from, at| {
+            let header =
+                Header { payload_type: 96, marker: false, sequence, timestamp: 0, ssrc: 7 };
+            matches!(source.receive(&header, from, at), SourceStatus::Followed(_))
+        };
+        assert!(take(1, own, ms(0)));
+        assert!(!take(2, other, ms(400)), "the same SSRC from another port");
+        assert!(take(2, own, ms(450)));
+        assert!(!take(3, other, ms(900)));
+        assert!(take(3, other, ms(1000)), "a standby");
+        assert!(!take(4, own, ms(1100)));
+    }
 
     #[test]
     fn a_pause_is_taken_out_of_the_jitters_time() {

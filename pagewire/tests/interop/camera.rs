@@ -100,6 +100,34 @@ fn every_frame_of_a_servers_tracks_is_recorded() {
     server.stop();
 }
 
+/// Pictures two seconds apart: the last one's own time reaches the end, and nothing is asked for
+/// again.
+#[test]
+fn a_title_of_few_pictures_is_whole_with_the_last() {
+    let test = "camera::a_title_of_few_pictures_is_whole_with_the_last";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let path = folder.path().join("slides.mp4");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i"]);
+    command.args(["testsrc2=size=320x180:rate=0.5:duration=8", "-c:v", "libx264"]).arg(&path);
+    let Some(outcome) = client(test, &mut command) else { return };
+    outcome.succeeded();
+    let Some(sent) = pictures(test, &[], path.as_os_str(), &[]) else { return };
+    assert_eq!(sent.len(), 4);
+    let server = Server::start(&[("slides.mp4", &path)]);
+    server.await_stream("slides.mp4");
+    let url = server.rtsp_url("slides.mp4");
+    let file = folder.path().join("played.ts");
+    let player = play(&url, &file);
+    let place = Place::new();
+    Recorder::start(&place, std::slice::from_ref(&url), &[]).ended().well();
+    assert_same(test, &place.folder().join("0.ts"), &sent);
+    let output = player.wait_with_output().expect("it was started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_same(test, &file, &sent);
+    server.stop();
+}
+
 /// Starts a player that writes a file.
 fn play(url: &str, file: &Path) -> Child {
     let mut command = Command::new(PROGRAM);

@@ -7,6 +7,7 @@
 //!
 //! Sources: RFC 2326 §10.5, §12.29.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::client;
+use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Place, Server};
 use crate::side_by_side::{self, Case};
 use crate::tracks::{self, GROUP_PICTURES, Picture, Recipe, Title, pictures};
@@ -166,5 +168,33 @@ fn first_picture_of_a_seek_is_the_files_at_that_time() {
         }
     }
     side_by_side::run(cases);
+    server.stop();
+}
+
+/// A range may end between two packets of a picture: the picture is sent whole, and the next is
+/// not begun.
+#[test]
+fn a_range_ends_with_a_whole_picture() {
+    let test = "track_seeks::a_range_ends_with_a_whole_picture";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    // Four slices: a row of packets each, spread over the picture's time.
+    let name = "fragments.mp4";
+    if make(test, folder.path(), name).is_none() {
+        return;
+    }
+    let server = Server::start(&[(name, &folder.path().join(name))]);
+    server.await_stream(name);
+    let mut seen = BTreeSet::new();
+    for end in (500..560).step_by(7) {
+        let mut player = Player::set_up(server.rtsp, &format!("{name}/track0"));
+        let range = format!("Range: npt=0-{}", f64::from(end) / 1000.0);
+        assert_eq!(player.command("PLAY", &[&range]).status, 200, "{range}");
+        player.hear("the range", |heard| !heard.byes.is_empty());
+        let heard = player.heard();
+        let last = heard.packets.last().expect("half a second of film");
+        assert!(last[1] & 0x80 != 0, "{range}: the last of {} is marked", heard.packets.len());
+        seen.insert(heard.packets.len());
+    }
+    assert!(seen.len() > 1, "a picture more or less: {seen:?}");
     server.stop();
 }

@@ -171,7 +171,8 @@ impl PacedTrack {
             }
             let layout = &self.current.as_ref().expect("set above").layout;
             if self.next < layout.packets() {
-                self.is_over = layout.ticks(self.next) >= limit_ticks;
+                // A unit that is due before the limit is sent whole.
+                self.is_over = self.next >= layout.unit_due(limit_ticks);
                 return Ok(true);
             }
             let following = self.following(source);
@@ -242,12 +243,13 @@ impl PacedTrack {
         self.departures.as_ref().map_or(Duration::ZERO, |departures| departures.lead(burst))
     }
 
-    /// Sends the packets of the chapter in work that are due before `horizon`; returns false when
-    /// the target takes no more now.
+    /// Sends the packets of the chapter in work that are due before `horizon`, or of units that are
+    /// due before `limit_ticks` once it is reached; returns false when the target takes no more
+    /// now.
     pub(super) fn send_due(
         &mut self,
         source: &TrackSource,
-        horizon: u64,
+        (horizon, limit_ticks): (u64, u64),
         clock: MediaClock,
         tools: &mut Tools,
     ) -> Result<bool, SendError> {
@@ -255,7 +257,11 @@ impl PacedTrack {
         let layout = &chapter.layout;
         // The end of a row that is due soon leaves with the rest of it, by one call.
         let later = horizon.saturating_add(clock.speed.ticks(ROW_BURSTS * tools.burst));
-        let end = layout.packets_in_rows_before(horizon, later);
+        let last = layout.unit_due(limit_ticks);
+        let end = match horizon < limit_ticks {
+            true => layout.packets_in_rows_before(horizon, later).min(last),
+            false => last,
+        };
         let reading = self.departures.as_ref().map(Departures::reading);
         let most = self.packets_a_call(end.saturating_sub(self.next));
         let mut progress = Sent::default();

@@ -194,7 +194,8 @@ impl PacedTracks {
     /// end.
     pub(super) fn position(&self) -> u64 {
         let next = self.tracks.iter().filter_map(PacedTrack::next_ticks).min();
-        next.unwrap_or(self.source.asset.presentation.duration_ticks().min(self.limit_ticks))
+        let next = next.unwrap_or(self.source.asset.presentation.duration_ticks());
+        next.min(self.limit_ticks)
     }
 
     /// Sends the packets due before `wake`. The step itself is late by `overslept`.
@@ -226,8 +227,10 @@ impl PacedTracks {
         let horizon = clock.ticks_at(wake + lead).min(cap).min(self.limit_ticks);
         let (mut is_missing, mut is_full) = (false, false);
         for track in &mut self.tracks {
-            // A burst may reach into the next chapter.
-            while !track.is_over && track.next_ticks().is_some_and(|due| due < horizon) {
+            // A burst may reach into the next chapter. At the limit, units that have begun go out
+            // whole.
+            let is_last = horizon >= self.limit_ticks;
+            while !track.is_over && track.next_ticks().is_some_and(|due| is_last || due < horizon) {
                 match track.make_ready(&self.source, self.limit_ticks, &tools.readers) {
                     Ok(true) => {}
                     Ok(false) => {
@@ -236,7 +239,7 @@ impl PacedTracks {
                     }
                     Err(reason) => return self.broken(&reason),
                 }
-                match track.send_due(&self.source, horizon, clock, tools) {
+                match track.send_due(&self.source, (horizon, self.limit_ticks), clock, tools) {
                     Ok(true) => {}
                     Ok(false) => {
                         is_full = true;
