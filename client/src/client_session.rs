@@ -147,6 +147,12 @@ impl ClientSession {
         }
     }
 
+    /// The longest time from one timestamp of a track to the next; zero without tracks.
+    pub fn longest_step(&self) -> Duration {
+        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
+        stream.map_or(Duration::ZERO, TrackStream::longest_step)
+    }
+
     /// This end of the connection; media is received at the same address.
     pub fn local(&self) -> SocketAddr {
         self.control.local

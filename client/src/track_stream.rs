@@ -175,6 +175,15 @@ impl TrackStream {
         })
     }
 
+    /// The longest time from one timestamp of a track to the next.
+    pub(super) fn longest_step(&self) -> Duration {
+        let step = |(track, &rate): (&TrackTasks, &u32)| {
+            let stamps = track.receiving.stats().packets.longest_step;
+            Duration::from_secs(stamps.into()) / rate.max(1)
+        };
+        self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
+    }
+
     /// Waits until the sender has said BYE on all tracks.
     pub(super) async fn bye(&self) {
         while !self.tracks.iter().all(|track| track.receiving.stats().rtcp.has_sent_bye) {

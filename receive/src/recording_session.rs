@@ -379,7 +379,7 @@ impl RecordingSession<'_> {
         if self.is_live {
             return SessionEnd::Broken { why, at: None, is_bye };
         }
-        self.end(&span, history, is_bye, why)
+        self.end(&span, history, (is_bye, session.longest_step()), why)
     }
 
     /// Adds an ended session to the sums of the title.
@@ -483,7 +483,7 @@ impl RecordingSession<'_> {
         &self,
         span: &TitleRange,
         history: &SessionHistory,
-        is_bye: bool,
+        (is_bye, track_step): (bool, Duration),
         why: String,
     ) -> SessionEnd {
         let heard = self.activity();
@@ -495,7 +495,7 @@ impl RecordingSession<'_> {
         let is_stalled = is_bye && history.start.is_some() && history.is_stalled(at, PROGRESS_MIN);
         let is_wrong_end = is_stalled && is_little(left, end);
         let now = self.clock.now();
-        let is_whole = span.has_passed(&heard) || span.ends_with_last(&heard, now);
+        let is_whole = span.has_passed(&heard) || span.ends_with_last(&heard, now, track_step);
         if is_nothing(left) || is_bye && is_whole || is_wrong_end {
             return SessionEnd::Complete;
         }

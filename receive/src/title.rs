@@ -115,14 +115,19 @@ impl TitleRange {
         agrees && is_all(self.by_clock(heard))
     }
 
-    /// Returns true where the last packet's own time reaches the end: as long as the longest step
-    /// between two, where pictures are seconds apart. Its sender has said BYE.
-    pub(crate) fn ends_with_last(&self, heard: &StreamActivity, now: Duration) -> bool {
-        let (Some(end), Some((first, last))) = (self.end, heard.timestamps) else { return false };
-        let time = |stamps: u32| Duration::from_secs(stamps.into()) / CLOCK_RATE_HZ;
-        let moved = time(last.wrapping_sub(first));
+    /// Returns true where the own time of the last packet, or of the last picture of a track,
+    /// reaches the end: as long as the longest step between two, which is seconds where pictures
+    /// are as far apart. Its sender has said BYE.
+    pub(crate) fn ends_with_last(
+        &self,
+        heard: &StreamActivity,
+        now: Duration,
+        track_step: Duration,
+    ) -> bool {
+        let Some((end, moved)) = self.end.zip(self.moved(heard, now)) else { return false };
+        let step = Duration::from_secs(heard.longest_step.into()) / CLOCK_RATE_HZ;
         let is_possible = moved <= now.saturating_sub(self.began) + AHEAD_MAX;
-        is_possible && self.from + moved + time(heard.longest_step) + SHORT_MAX >= end
+        is_possible && self.from + moved + step.max(track_step) + SHORT_MAX >= end
     }
 
     /// Returns true for a session longer than twice its range and a minute: it has broken off.
@@ -133,6 +138,14 @@ impl TitleRange {
 
     /// Media of this session, in time.
     pub(crate) fn played(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
+        let played = self.moved(heard, now)?;
+        let came = self.earlier.by_clock + self.by_clock(heard);
+        let is_possible = self.earlier.played + played <= 2 * came + AHEAD_MAX;
+        Some(if is_possible { played } else { self.by_clock(heard) })
+    }
+
+    /// The same by the timestamps alone.
+    fn moved(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
         let (first, last) = heard.timestamps?;
         let is_near = |announced: &u32| {
             announced.wrapping_sub(first).cast_signed().unsigned_abs() <= NEAR_STAMPS_MAX
@@ -144,11 +157,7 @@ impl TitleRange {
         let ticks = (passed.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000) as u64;
         let ahead = stamps.wrapping_sub(ticks as u32).cast_signed();
         let ticks = u128::from(ticks.saturating_add_signed(ahead.into()));
-        let played =
-            Duration::from_nanos((ticks * 1_000_000_000 / u128::from(CLOCK_RATE_HZ)) as u64);
-        let came = self.earlier.by_clock + self.by_clock(heard);
-        let is_possible = self.earlier.played + played <= 2 * came + AHEAD_MAX;
-        Some(if is_possible { played } else { self.by_clock(heard) })
+        Some(Duration::from_nanos((ticks * 1_000_000_000 / u128::from(CLOCK_RATE_HZ)) as u64))
     }
 
     /// Time in which packets have arrived; silences of a second and more do not count.
@@ -267,12 +276,16 @@ mod tests {
     fn a_title_of_few_pictures_ends_with_the_last() {
         let rate = CLOCK_RATE_HZ;
         let slow = StreamActivity { longest_step: 10 * rate, ..heard(0, 50 * rate, 151.0, 50.0) };
-        assert!(minute().ends_with_last(&slow, seconds(151.0)));
+        let ends = |heard: &StreamActivity, at: f64, step: f64| {
+            minute().ends_with_last(heard, seconds(at), seconds(step))
+        };
+        assert!(ends(&slow, 151.0, 0.0));
         let early = StreamActivity { timestamps: Some((0, 40 * rate)), ..slow };
-        assert!(!minute().ends_with_last(&early, seconds(141.0)));
-        assert!(!minute().ends_with_last(&heard(0, 50 * rate, 151.0, 0.0), seconds(151.0)));
+        assert!(!ends(&early, 141.0, 0.0));
+        let even = heard(0, 50 * rate, 151.0, 0.0);
+        assert!(!ends(&even, 151.0, 0.0) && ends(&even, 151.0, 9.5), "a track's own step");
         // Timestamps that the clock does not bear out.
-        assert!(!minute().ends_with_last(&slow, seconds(110.0)));
+        assert!(!ends(&slow, 110.0, 0.0));
     }
 
     #[test]

@@ -41,11 +41,11 @@ source.connect(
     "select-stream", lambda _, number, caps: caps.get_structure(0).get_string("media") == "video"
 )
 loop = GLib.MainLoop()
-status, has_sought = 1, False
+status, is_behind_seek = 1, False
 
 
 def picture(_, buffer, pad):
-    if not has_sought:
+    if not is_behind_seek:
         return
     found, mapped = buffer.map(Gst.MapFlags.READ)
     if found:
@@ -58,9 +58,14 @@ def picture(_, buffer, pad):
         buffer.unmap(mapped)
 
 
+def event(_, info):
+    """A seek flushes the pictures that are under way."""
+    global is_behind_seek
+    is_behind_seek |= info.get_event().type == Gst.EventType.FLUSH_STOP
+    return Gst.PadProbeReturn.OK
+
+
 def seek():
-    global has_sought
-    has_sought = True
     exact = Gst.SeekFlags.TRICKMODE if seconds is None else Gst.SeekFlags.ACCURATE
     flags = Gst.SeekFlags.FLUSH | exact
     begin = round((seconds or 0) * Gst.SECOND)
@@ -81,7 +86,10 @@ def told(_, message):
         loop.quit()
 
 
-pipeline.get_by_name("sink").connect("handoff", picture)
+sink = pipeline.get_by_name("sink")
+sink.connect("handoff", picture)
+flushes = Gst.PadProbeType.EVENT_DOWNSTREAM | Gst.PadProbeType.EVENT_FLUSH
+sink.get_static_pad("sink").add_probe(flushes, event)
 bus = pipeline.get_bus()
 bus.add_signal_watch()
 bus.connect("message", told)
