@@ -19,7 +19,7 @@ use crate::plan::{PlanKey, RtpIdentity};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
-pub const PRESENTATION_FORMAT: u32 = 2;
+pub const PRESENTATION_FORMAT: u32 = 3;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
@@ -27,7 +27,7 @@ const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT 
 
 /// Number of the format of elementary streams; to be raised with every change of it, and of what
 /// [`crate::ElementaryDemuxer`] finds.
-pub const ELEMENTARY_FORMAT: u32 = 1;
+pub const ELEMENTARY_FORMAT: u32 = 2;
 
 const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
 
@@ -48,6 +48,8 @@ impl Presentation {
                 out.number(track.id.into());
                 out.bytes(track.reason.as_bytes());
             }
+            out.number(self.warnings.len() as u64);
+            self.warnings.iter().for_each(|warning| out.bytes(warning.as_bytes()));
         })
     }
 
@@ -76,11 +78,12 @@ impl Presentation {
             let tracks = body.items(1, |body| read_track(body, file_bytes))?;
             let left_out = body.items(2, |body| {
                 let id = u32::try_from(body.number()?).ok()?;
-                Some(LeftOut { id, reason: String::from_utf8(body.bytes()?.to_vec()).ok()? })
+                Some(LeftOut { id, reason: read_text(body)? })
             })?;
-            Some((container, file_bytes, tracks, left_out))
+            let warnings = body.items(1, read_text)?;
+            Some((container, file_bytes, tracks, left_out, warnings))
         })?;
-        let (container, file_bytes, tracks, left_out) = parts;
+        let (container, file_bytes, tracks, left_out, warnings) = parts;
         if file_bytes != key.bytes {
             return Err(contradiction("file size"));
         }
@@ -88,6 +91,7 @@ impl Presentation {
             return Err(contradiction("number of tracks"));
         }
         Presentation::assemble(container, file_bytes, tracks, left_out)
+            .map(|presentation| presentation.with_warnings(warnings))
             .map_err(|_| contradiction("tracks"))
     }
 }
@@ -108,6 +112,10 @@ impl Container {
     fn numbered(number: u64) -> Option<Container> {
         Container::ALL.into_iter().find(|container| container.number() == number)
     }
+}
+
+fn read_text(body: &mut PlanReader<'_>) -> Option<String> {
+    String::from_utf8(body.bytes()?.to_vec()).ok()
 }
 
 fn write_track(track: &Track, out: &mut PlanWriter) {

@@ -177,6 +177,8 @@ pub struct Presentation {
     tracks: Vec<Track>,
     /// Tracks that are not sent, with the reason.
     left_out: Vec<LeftOut>,
+    /// Findings about the file, with their cures.
+    warnings: Vec<String>,
     /// Earliest time of decoding, on the timeline of presentation: due time zero.
     due_origin: i64,
     duration_ticks: u64,
@@ -267,10 +269,17 @@ impl Presentation {
             file_bytes,
             tracks,
             left_out,
+            warnings: Vec::new(),
             due_origin,
             duration_ticks,
             presented_end_ticks,
         })
+    }
+
+    /// The presentation with these warnings; those before are replaced.
+    #[must_use]
+    pub fn with_warnings(self, warnings: Vec<String>) -> Presentation {
+        Presentation { warnings, ..self }
     }
 
     /// The kind of file.
@@ -291,6 +300,13 @@ impl Presentation {
     /// The tracks that are not sent.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
+    }
+
+    /// Findings about the file that a viewer notices although it is streamed, each one sentence
+    /// with a cure: the file is cut off at its end, or pictures are to be turned. A few at most;
+    /// none for nearly every file.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Duration of sending, from the first sample's due time to the end of the last.

@@ -104,9 +104,13 @@ proptest! {
         let left_out = vec![LeftOut { id: 9, reason: "subtitles".to_owned() }];
         let kept =
             Presentation::assemble(Container::FragmentedMp4, FILE_BYTES, tracks, left_out).unwrap();
+        prop_assert!(kept.warnings().is_empty());
+        let kept = kept.with_warnings(vec!["cut off".to_owned(), "turned".to_owned()]);
         let key = PlanKey { path: b"a".to_vec(), bytes: FILE_BYTES, modified_ns: 7, inode: 2 };
         let stored = kept.encode(&key);
-        prop_assert_eq!(&Presentation::decode(&stored, &key).unwrap(), &kept);
+        let found = Presentation::decode(&stored, &key).unwrap();
+        prop_assert_eq!(&found, &kept);
+        prop_assert_eq!(found.warnings(), ["cut off", "turned"]);
         for end in (0..stored.len()).step_by(7) {
             prop_assert!(Presentation::decode(&stored[..end], &key).is_err());
         }
