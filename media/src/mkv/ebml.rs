@@ -25,6 +25,19 @@ pub(super) struct Element {
     pub(super) end: Option<u64>,
 }
 
+impl Element {
+    /// The element, if it ends at `limit` at the latest.
+    pub(super) fn within(self, limit: u64) -> Result<Element, NoElement> {
+        match self.end.is_some_and(|end| end > limit) {
+            true => {
+                let what = "an element that ends past the one around it";
+                Err(NoElement::Broken { offset: self.offset, what })
+            }
+            false => Ok(self),
+        }
+    }
+}
+
 /// Reason why there is no element.
 #[derive(Debug)]
 pub(super) enum NoElement {
@@ -95,6 +108,11 @@ impl<'a, F: ReadAt + ?Sized> Window<'a, F> {
 
     /// Reads the header of the element at `offset`, which ends at `limit` at the latest.
     pub(super) fn element(&self, offset: u64, limit: u64) -> Result<Element, NoElement> {
+        self.header(offset)?.within(limit)
+    }
+
+    /// Reads the header of the element at `offset`. By its size it may end past the file.
+    pub(super) fn header(&self, offset: u64) -> Result<Element, NoElement> {
         let broken = |what| NoElement::Broken { offset, what };
         let (bytes, count) = self.bytes::<12>(offset)?;
         let header = &bytes[..count];
@@ -110,10 +128,7 @@ impl<'a, F: ReadAt + ?Sized> Window<'a, F> {
         let is_unknown = size == unknown(size_bytes);
         let end = match is_unknown {
             true => None,
-            false => {
-                let end = body.checked_add(size).filter(|&end| end <= limit);
-                Some(end.ok_or_else(|| broken("an element that ends past the one around it"))?)
-            }
+            false => Some(body.saturating_add(size)),
         };
         Ok(Element { id, offset, body, end })
     }

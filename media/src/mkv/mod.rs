@@ -10,6 +10,9 @@
 //! ahead by as much as makes no frame late. Times are rounded to the file's scale, mostly
 //! milliseconds; those of sound are made whole again from the length of a frame.
 //!
+//! A file that was cut off, as a killed recorder leaves it, has the whole frames of its last
+//! cluster, and a warning.
+//!
 //! Sources: RFC 9559 (Matroska); RFC 8794 (EBML); WebM container guidelines.
 //! Does not decompress tracks, play encrypted ones or read cues. Does not follow linked segments.
 
@@ -44,6 +47,10 @@ pub struct MkvDemuxer {
     tracks: Vec<MkvTrack>,
     left_out: Vec<LeftOut>,
     has_tracks: bool,
+    /// End by its size of the element that reaches furthest past the file's end; 0 where none does.
+    lacking_end: u64,
+    /// Place where reading ended before the end, and the finding there.
+    stop: Option<(u64, &'static str)>,
 }
 
 impl MkvDemuxer {
@@ -59,6 +66,8 @@ impl MkvDemuxer {
             tracks: Vec::new(),
             left_out: Vec::new(),
             has_tracks: false,
+            lacking_end: 0,
+            stop: None,
         }
     }
 
@@ -84,7 +93,8 @@ impl MkvDemuxer {
                     unchecked += work;
                 }
                 // The last element of a recording that was cut off.
-                Err(StepEnd::CutOff) => {
+                Err(StepEnd::CutOff(what)) => {
+                    self.stop = Some((self.at, what));
                     self.at = self.file_bytes;
                     return Ok(true);
                 }
@@ -119,10 +129,11 @@ impl MkvDemuxer {
         if self.cluster_end.is_some_and(|end| self.at >= end) {
             self.cluster_end = None;
         }
-        let limit = self.file_bytes;
-        let element = match window.element(self.at, limit) {
+        let element = match self.next_element(window) {
             Ok(element) => element,
-            Err(_) if self.has_frames() => return Err(StepEnd::CutOff),
+            Err(NoElement::Broken { what, .. }) if self.has_frames() => {
+                return Err(StepEnd::CutOff(what));
+            }
             Err(error) => return Err(error.into()),
         };
         let end = element.end;
@@ -169,6 +180,22 @@ impl MkvDemuxer {
         // Of unknown size are segments and clusters alone (RFC 9559 §5).
         self.at = end.ok_or_else(|| broken(element.offset, "an element of unknown size"))?;
         Ok(work)
+    }
+
+    /// The next element. Of one that the file does not hold whole, the segment's and a cluster's
+    /// elements are read as far as they go; others are broken.
+    fn next_element<F: ReadAt + ?Sized>(
+        &mut self,
+        window: &Window<'_, F>,
+    ) -> Result<Element, NoElement> {
+        let mut element = window.header(self.at)?;
+        if let Some(end) = element.end.filter(|&end| end > self.file_bytes) {
+            self.lacking_end = self.lacking_end.max(end);
+            if matches!(element.id, SEGMENT | CLUSTER) {
+                element.end = Some(self.file_bytes);
+            }
+        }
+        element.within(self.file_bytes)
     }
 
     fn has_frames(&self) -> bool {
@@ -262,6 +289,7 @@ impl MkvDemuxer {
             let what = "no tracks".to_owned();
             return Err(Refusal::Broken { container: NAME, offset: 0, what });
         }
+        let warnings = self.cut_off().into_iter().collect();
         let mut left_out = self.left_out;
         let mut tracks = Vec::new();
         for track in self.tracks {
@@ -277,14 +305,32 @@ impl MkvDemuxer {
                 }
             }
         }
-        Presentation::assemble(Container::Matroska, self.file_bytes, tracks, left_out)
+        let found = Presentation::assemble(Container::Matroska, self.file_bytes, tracks, left_out)?;
+        Ok(found.with_warnings(warnings))
+    }
+
+    /// The warning of a file that is not read or not there to its end.
+    fn cut_off(&self) -> Option<String> {
+        let lacking = self.lacking_end.saturating_sub(self.file_bytes);
+        let from = self.stop.map_or(self.file_bytes, |(at, _)| at);
+        let left = self.file_bytes.saturating_sub(from);
+        let finding = match (lacking, self.stop) {
+            (0, None) => return None,
+            (0, Some((at, what))) => format!("not read to its end: {what} at byte {at}"),
+            (1.., _) => format!("cut off: by its own sizes {lacking} bytes are missing at its end"),
+        };
+        Some(format!(
+            "{finding}; the whole frames before are streamed, and its last {left} bytes are not; \
+             copy it again, or make a whole file of what is there (ffmpeg -i IN -map 0 -c copy \
+             OUT.mkv)"
+        ))
     }
 }
 
 /// End of a step that did not go on.
 enum StepEnd {
-    /// The file ends within an element.
-    CutOff,
+    /// The file ends within an element, or no element is there: the finding.
+    CutOff(&'static str),
     Error(DemuxError),
 }
 

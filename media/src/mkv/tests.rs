@@ -154,3 +154,69 @@ fn frames_of_a_lace_count_each() {
     while !demuxer.advance(&file[..], 600).unwrap() {}
     assert_eq!((demuxer.tracks[0].frames(), demuxer.position()), (2560, file.len() as u64));
 }
+
+/// The cluster that a killed recorder did not finish once was left out whole, in silence.
+#[test]
+fn whole_blocks_of_a_cut_cluster_are_streamed() {
+    let blocks: [&[u8]; 3] =
+        [&[0x81, 0, 0, 0x80, 1, 2], &[0x81, 0, 9, 0x80, 3], &[0x81, 0, 18, 0x80, 4]];
+    let clusters = [cluster(0, &blocks), cluster(27, &blocks)];
+    let whole = film("A_MPEG/L3", &[], &[&clusters[0], &clusters[1]]);
+    let frames = |file: &[u8]| {
+        let found = demux(file).unwrap();
+        (found.tracks()[0].samples.len(), found.warnings().join(" "))
+    };
+    assert_eq!(frames(&whole), (6, String::new()));
+    // From the end on: the last block has ten bytes, as has the second; the first has eleven.
+    let expected = |lacking: usize| match lacking {
+        1..=10 => 5,
+        11..=20 => 4,
+        _ => 3,
+    };
+    for lacking in 1..clusters[1].len() {
+        let file = &whole[..whole.len() - lacking];
+        let (found, warning) = frames(file);
+        assert_eq!(found, expected(lacking), "{lacking} bytes are missing");
+        let begins = format!("cut off: by its own sizes {lacking} bytes are missing at its end");
+        assert!(warning.starts_with(&begins) && warning.contains("ffmpeg -i IN"), "{warning}");
+    }
+    let (found, warning) = frames(&whole[..whole.len() - 3]);
+    assert_eq!(found, 5);
+    assert!(warning.contains("its last 7 bytes are not"), "{warning}");
+}
+
+/// A cluster may claim any size; its elements lie in the file nevertheless.
+#[test]
+fn a_cluster_of_a_size_that_lies_ends_with_the_file() {
+    let blocks: [&[u8]; 2] = [&[0x81, 0, 0, 0x80, 1, 2], &[0x81, 0, 9, 0x80, 3]];
+    let first = cluster(0, &blocks);
+    let segment = |bytes: &[u8]| {
+        let tracks = element(TRACKS, &[&entry(1, "A_MPEG/L3", &[])]);
+        let header = element(EBML, &[&element(DOC_TYPE, &[b"matroska"])]);
+        [&header, &SEGMENT.to_be_bytes()[..], bytes, &tracks].concat()
+    };
+    // Sizes of 2⁵⁶ - 2, the largest that is known, and of 2⁵⁶ - 1, which stands for unknown.
+    let most = [1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe];
+    let lying = [&CLUSTER.to_be_bytes()[..], &most, &first[8..]].concat();
+    for (size, is_known) in [(most, true), ([1, 255, 255, 255, 255, 255, 255, 255], false)] {
+        let sound = demux(&[segment(&size), first.clone()].concat()).unwrap();
+        assert_eq!(sound.tracks()[0].samples.len(), 2);
+        assert_eq!(sound.warnings().len(), usize::from(is_known));
+        let found = demux(&[segment(&size), lying.clone(), first.clone()].concat()).unwrap();
+        assert_eq!(found.tracks()[0].samples.len(), 4, "the next cluster is no part of it");
+        assert_eq!(found.warnings().len(), 1);
+    }
+}
+
+#[test]
+fn a_place_without_an_element_is_named() {
+    let blocks: [&[u8]; 1] = [&[0x81, 0, 0, 0x80, 1, 2]];
+    let broken = [&cluster(0, &blocks)[..], &[0; 40]].concat();
+    let file = film("A_MPEG/L3", &[], &[&broken, &cluster(9, &blocks)]);
+    let found = demux(&file).unwrap();
+    let [warning] = found.warnings() else { panic!("{found:?}") };
+    assert!(
+        warning.starts_with("not read to its end: no element's identifier at byte"),
+        "{warning}"
+    );
+}
