@@ -285,3 +285,31 @@ fn quicktime_with_a_time_code() {
     let [left_out] = found.left_out() else { panic!("{:?}", found.left_out()) };
     assert!(left_out.reason.contains("(tmcd)"), "{left_out:?}");
 }
+
+/// A recorder that is killed leaves its last fragment unfinished; a copy that breaks, too.
+#[test]
+fn fragmented_file_that_is_cut_off_has_the_whole_samples_before() {
+    let options = [&FAST[..], &["-g", "20", "-movflags", "frag_keyframe+empty_moov"]].concat();
+    let parts = [&VIDEO[..], &SOUND, &options];
+    let Some(whole) = film("frag-whole.mp4", &["libx264", "aac"], &parts) else { return };
+    let bytes = std::fs::read(&whole).expect("ffmpeg wrote it");
+    let path = whole.with_file_name("frag-cut.mp4");
+    for share in [45, 60, 75] {
+        std::fs::write(&path, &bytes[..bytes.len() * share / 100]).expect("the folder is ours");
+        let found = demux(&path);
+        let [warning] = found.warnings() else { panic!("{:?}", found.warnings()) };
+        assert!(warning.starts_with("cut off: by its own sizes "), "{warning}");
+        for (index, track) in found.tracks().iter().enumerate() {
+            let Some(expected) = packets(&path, index) else { return };
+            assert!(expected.len() - track.samples.len() <= 1, "{share} %, track {index}");
+            let samples = track.samples.samples(0..track.samples.len());
+            let size = |sample: media::MediaSample| (sample.file_offset, sample.bytes);
+            let found: Vec<_> = samples.map(size).collect();
+            let mut expected: Vec<_> =
+                expected.iter().map(|packet| (packet.place, packet.bytes)).collect();
+            // ffprobe lists the sample that is cut with the bytes that are there.
+            expected.truncate(found.len());
+            assert_eq!(found, expected, "{share} %, track {index}");
+        }
+    }
+}

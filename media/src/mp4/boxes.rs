@@ -41,6 +41,11 @@ pub(super) fn broken(offset: u64, what: impl Into<String>) -> DemuxError {
     Refusal::Broken { container: CONTAINER, offset, what: what.into() }.into()
 }
 
+/// The refusal of a box whose size is too small for its header or too large for its container.
+fn ill_sized(code: FourCode, start: u64, bytes: u64, left: u64) -> DemuxError {
+    broken(start, format!("box {} of {bytes} bytes where {left} are left", spelled(code)))
+}
+
 /// The type for people: other characters than those of ASCII are escaped.
 pub(super) fn spelled(code: FourCode) -> String {
     code.escape_ascii().to_string()
@@ -125,6 +130,15 @@ impl FileBox {
     /// The box at `start` that is in no other; none where too few bytes for a header are left. Its
     /// body is not touched: it may be samples.
     pub(super) fn outermost(input: &Input<'_>, start: u64) -> Result<Option<FileBox>, DemuxError> {
+        let found = FileBox::outermost_header(input, start)?;
+        found.map(|found| found.within(input.bytes)).transpose()
+    }
+
+    /// The same of a file that may have been cut off: the box may end past its end.
+    pub(super) fn outermost_header(
+        input: &Input<'_>,
+        start: u64,
+    ) -> Result<Option<FileBox>, DemuxError> {
         input.steps.set(0);
         let left = input.bytes.saturating_sub(start);
         let mut header = [0; LONG_HEADER_BYTES as usize];
@@ -136,7 +150,7 @@ impl FileBox {
         if short.starts_with(&1_u32.to_be_bytes()) && left >= LONG_HEADER_BYTES {
             input.read(size, start + HEADER_BYTES)?;
         }
-        FileBox::parse(header, start, left).map(Some)
+        FileBox::parse_header(header, start, left).map(Some)
     }
 
     /// The box at `start` in a container that ends at `end`; none where too few bytes for a header
@@ -157,6 +171,22 @@ impl FileBox {
         start: u64,
         left: u64,
     ) -> Result<FileBox, DemuxError> {
+        FileBox::parse_header(header, start, left)?.within(start + left)
+    }
+
+    /// The box, if it ends at `end` at the latest.
+    pub(super) fn within(self, end: u64) -> Result<FileBox, DemuxError> {
+        match self.end <= end {
+            true => Ok(self),
+            false => Err(ill_sized(self.code, self.start, self.end - self.start, end - self.start)),
+        }
+    }
+
+    fn parse_header(
+        header: [u8; LONG_HEADER_BYTES as usize],
+        start: u64,
+        left: u64,
+    ) -> Result<FileBox, DemuxError> {
         let [a, b, c, d, code @ .., _, _, _, _, _, _, _, _] = header;
         let (head, bytes) = match u32::from_be_bytes([a, b, c, d]) {
             0 => (HEADER_BYTES, left),
@@ -170,12 +200,10 @@ impl FileBox {
             }
             bytes => (HEADER_BYTES, bytes.into()),
         };
-        if bytes < head || bytes > left {
-            let name = spelled(code);
-            let what = format!("box {name} of {bytes} bytes where {left} are left");
-            return Err(broken(start, what));
+        if bytes < head {
+            return Err(ill_sized(code, start, bytes, left));
         }
-        Ok(FileBox { code, start, body: start + head, end: start + bytes })
+        Ok(FileBox { code, start, body: start + head, end: start.saturating_add(bytes) })
     }
 
     /// Bytes of the body.

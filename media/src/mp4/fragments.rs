@@ -8,9 +8,14 @@
 //! or behind the run before it, which may be that of another track. So the sizes of runs of tracks
 //! that are left out are counted, too: by their number where they are of one size.
 //!
+//! The last fragment of a recording that was cut off has samples that the file lacks. Each track ends
+//! in front of its first such sample, as it does in players; so the tracks end at different times.
+//!
 //! Sources: ISO/IEC 14496-12 §8.8.3.1 (sample flags), §8.8.7 (tfhd, places), §8.8.8 (trun), §8.8.12
 //! (tfdt).
 //! Ignores sidx and mfra, which only repeat where fragments lie.
+
+use std::ops::Range;
 
 use mp4_atom::{Tfdt, Tfhd, Trex};
 
@@ -22,6 +27,12 @@ use crate::tracks::MediaSample;
 
 /// Runs of a fragment: a run for each second and track would be many.
 const RUNS_MAX: usize = 1 << 16;
+
+/// Boxes behind a fragment among which its media are looked for: there are one or two.
+const BOXES_BEHIND_MAX: usize = 64;
+
+/// Bytes between a fragment and its first sample, where no header tells them.
+const PADDING_BYTES_MAX: u64 = 4096;
 
 /// Flags of a run, and the fields of its samples.
 const HAS_OFFSET: u32 = 0x1;
@@ -44,8 +55,11 @@ pub(super) struct Fragment {
     data_end: u64,
     /// Place from which the offsets of the track fragment count.
     base: u64,
-    /// Offset of the fragment.
+    /// Offset of the fragment, and the one behind it.
     start: u64,
+    end: u64,
+    /// Bytes that the file lacks, where samples were found there.
+    cut: Option<Range<u64>>,
 }
 
 /// Place from which the runs of a track fragment count.
@@ -95,8 +109,8 @@ impl Fragment {
         })?;
         runs.reverse();
         let (data_end, base) = (found.start, found.start);
-        let start = found.start;
-        Ok((Fragment { runs, reader: None, data_end, base, start }, boxes))
+        let (start, end) = (found.start, found.end);
+        Ok((Fragment { runs, reader: None, data_end, base, start, end, cut: None }, boxes))
     }
 
     /// Reads on, for at most `budget` samples, and takes them off it; true when all is read.
@@ -113,10 +127,13 @@ impl Fragment {
                 self.enter(input, movie, run)?;
                 continue;
             };
-            let is_sent = |track: &usize| !movie.tracks[*track].is_left_out();
-            let Some(track) = reader.track.filter(is_sent) else {
-                let samples = reader.left.min(u32::try_from(*budget).unwrap_or(u32::MAX));
+            let Some(track) = reader.track.filter(|track| movie.is_collected(*track)) else {
+                let left = reader.left;
+                let samples = left.min(u32::try_from(*budget).unwrap_or(u32::MAX));
                 let listed = reader.skip(samples, input)?;
+                if let Some(track) = reader.track {
+                    movie.count_lacking(track, left - reader.left);
+                }
                 *budget -= listed as usize;
                 movie.pass_over(listed, self.start)?;
                 self.leave();
@@ -124,7 +141,12 @@ impl Fragment {
             };
             while *budget > 0 && reader.left > 0 {
                 *budget -= 1;
-                movie.push(track, (reader.next(input)?, reader.description))?;
+                let sample = reader.next(input)?;
+                if is_lacking(input, &sample, self.end, &mut self.cut)? {
+                    movie.end_track(track);
+                    break;
+                }
+                movie.push(track, (sample, reader.description))?;
             }
             self.leave();
         }
@@ -152,6 +174,54 @@ impl Fragment {
             self.data_end = reader.at;
         }
     }
+}
+
+/// True when the file lacks the end of the sample because it was cut off behind the fragment, which
+/// ends at `fragment_end`. Other samples outside of the file are faults.
+fn is_lacking(
+    input: &Input<'_>,
+    sample: &MediaSample,
+    fragment_end: u64,
+    cut: &mut Option<Range<u64>>,
+) -> Result<bool, DemuxError> {
+    let end = sample.file_offset.saturating_add(sample.bytes.into());
+    if end <= input.bytes() {
+        return Ok(false);
+    }
+    if cut.is_none() {
+        *cut = cut_off(input, sample.file_offset, fragment_end)?;
+    }
+    let is_there = |cut: &Range<u64>| cut.start <= sample.file_offset && end <= cut.end;
+    Ok(cut.as_ref().is_some_and(is_there))
+}
+
+/// The media behind a fragment, which ends at `fragment_end`, if the file ends within it; `first`
+/// is the place of the first sample that is not in the file.
+fn cut_off(
+    input: &Input<'_>,
+    first: u64,
+    fragment_end: u64,
+) -> Result<Option<Range<u64>>, DemuxError> {
+    let mut next = fragment_end;
+    for _ in 0..BOXES_BEHIND_MAX {
+        let found = match FileBox::outermost_header(input, next) {
+            Ok(found) => found,
+            Err(DemuxError::Refused(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(found) = found else {
+            // Even the header is cut; the first sample lies behind it, or behind some padding.
+            let is_first = (next..=next + PADDING_BYTES_MAX).contains(&first);
+            return Ok(is_first.then_some(first..u64::MAX));
+        };
+        match &found.code {
+            b"mdat" if found.end > input.bytes() => return Ok(Some(found.body..found.end)),
+            // An earlier fragment has all of its media.
+            b"moof" => return Ok(None),
+            _ => next = found.end,
+        }
+    }
+    Ok(None)
 }
 
 /// Adds the runs of a track fragment of the fragment at `start` to `runs`; returns the number of

@@ -26,7 +26,7 @@ mod tables;
 use crate::plan::RtpIdentity;
 use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
 
-use boxes::{FileBox, Input, broken, with_input};
+use boxes::{FileBox, FourCode, Input, broken, with_input};
 use fragments::Fragment;
 use movie::Movie;
 use tables::{NoTable, TableReader};
@@ -40,6 +40,10 @@ const OUTERMOST_MAX: u32 = 1 << 23;
 
 /// Samples that are read in the time in which a box is found.
 const SAMPLES_PER_BOX: usize = 16;
+
+/// Boxes within which a fragmented file may end: those of fragments, and of an index at its end.
+const CUT_BOXES: [&FourCode; 10] =
+    [b"moof", b"mdat", b"styp", b"sidx", b"emsg", b"prft", b"mfra", b"free", b"skip", b"uuid"];
 
 /// Boxes among which the first of `moov` and `mdat` is looked for: a file has two or three before.
 const BOXES_BEFORE_MEDIA_MAX: usize = 64;
@@ -93,6 +97,8 @@ pub struct Mp4Demuxer {
     outermost: u32,
     movie: Option<Movie>,
     has_fragments: bool,
+    /// Bytes that the file lacks of its last box.
+    lacking_bytes: u64,
     work: Work,
 }
 
@@ -117,6 +123,7 @@ impl Mp4Demuxer {
             outermost: 0,
             movie: None,
             has_fragments: false,
+            lacking_bytes: 0,
             work: Work::Outermost,
         }
     }
@@ -160,13 +167,19 @@ impl Mp4Demuxer {
 
     /// Looks at the next box that is in no other; returns the number of boxes that were found.
     fn next_box(&mut self, input: &Input<'_>) -> Result<usize, DemuxError> {
-        let Some(found) = FileBox::outermost(input, self.next)? else {
+        let Some(found) = FileBox::outermost_header(input, self.next)? else {
             if self.movie.is_none() {
                 return Err(broken(self.file_bytes, "no moov box"));
             }
             self.work = Work::Done;
             return Ok(1);
         };
+        if found.end > self.file_bytes && self.is_cut_off(&found) {
+            self.lacking_bytes = found.end - self.file_bytes;
+            self.work = Work::Done;
+            return Ok(1);
+        }
+        let found = found.within(self.file_bytes)?;
         self.next = found.end;
         self.outermost += 1;
         if self.outermost > OUTERMOST_MAX {
@@ -191,6 +204,31 @@ impl Mp4Demuxer {
             }
             _ => Ok(1),
         }
+    }
+
+    /// True when the file may end within this box: it is one of a fragment, and samples come before.
+    fn is_cut_off(&self, found: &FileBox) -> bool {
+        let is_known = CUT_BOXES.contains(&&found.code);
+        let has_samples = |movie: &Movie| movie.is_fragmented && movie.has_samples();
+        is_known && self.movie.as_ref().is_some_and(has_samples)
+    }
+
+    /// The warning of a file that was cut off.
+    fn cut_off(&self) -> Option<String> {
+        let lacking = self.movie.as_ref().map_or(0, |movie| movie.lacking_samples);
+        let finding = match self.lacking_bytes {
+            0 if lacking == 0 => return None,
+            0 => "its last fragment has no media".to_owned(),
+            bytes => format!("by its own sizes {bytes} bytes are missing at its end"),
+        };
+        let lost = match lacking {
+            0 => "what comes before is streamed".to_owned(),
+            samples => format!("{samples} samples of its last fragment are not streamed"),
+        };
+        Some(format!(
+            "cut off: {finding}; {lost}; copy it again, or make a whole file of what is there \
+             (ffmpeg -i IN -map 0 -c copy OUT.mp4)"
+        ))
     }
 
     /// Reads the tables of the tracks in `moov`, for at most `budget` samples.
@@ -239,10 +277,12 @@ impl Mp4Demuxer {
     /// [`advance`](Self::advance) has not returned true.
     pub fn finish(self, identity: impl FnMut() -> RtpIdentity) -> Result<Presentation, Refusal> {
         assert!(matches!(self.work, Work::Done), "the file is not read to its end");
+        let warnings = self.cut_off().into_iter().collect();
         let movie = self.movie.expect("a file without it is refused");
         let (tracks, left_out) = movie.finish(identity);
         let container = if self.has_fragments { Container::FragmentedMp4 } else { Container::Mp4 };
-        Presentation::assemble(container, self.file_bytes, tracks, left_out)
+        let found = Presentation::assemble(container, self.file_bytes, tracks, left_out)?;
+        Ok(found.with_warnings(warnings))
     }
 }
 

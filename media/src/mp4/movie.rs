@@ -34,6 +34,10 @@ pub(super) struct Movie {
     samples: u32,
     /// Samples that were read of tracks that are not sent.
     passed_over: u32,
+    /// True when `moov` announces fragments.
+    pub(super) is_fragmented: bool,
+    /// Samples that the file lacks because it was cut off.
+    pub(super) lacking_samples: u64,
 }
 
 /// A track while its samples are collected.
@@ -50,6 +54,8 @@ pub(super) struct TrackState {
     /// True when it is one of sound.
     is_sound: bool,
     pub(super) tables: TableBoxes,
+    /// True when the file was cut off within the track's samples.
+    is_ended: bool,
     /// Samples so far, or why the track is left out.
     samples: Result<SampleTableBuilder, String>,
 }
@@ -85,6 +91,7 @@ impl Movie {
             return Err(Refusal::TooManyTracks { container: CONTAINER, found, limit }.into());
         }
         let mut defaults = Vec::new();
+        let is_fragmented = fragments.is_some();
         if let Some(fragments) = fragments {
             fragments.children(input, |child| {
                 let is_known = |track: u32| tracks.iter().any(|state| state.id == track);
@@ -97,7 +104,39 @@ impl Movie {
             })?;
         }
         let file_bytes = input.bytes();
-        Ok(Movie { timescale, tracks, defaults, file_bytes, samples: 0, passed_over: 0 })
+        Ok(Movie {
+            timescale,
+            tracks,
+            defaults,
+            file_bytes,
+            samples: 0,
+            passed_over: 0,
+            is_fragmented,
+            lacking_samples: 0,
+        })
+    }
+
+    /// True when a track has a sample.
+    pub(super) fn has_samples(&self) -> bool {
+        self.samples > 0
+    }
+
+    /// True when samples of this track are collected. Not at its end in a file that was cut off.
+    pub(super) fn is_collected(&self, index: usize) -> bool {
+        !self.tracks[index].is_left_out() && !self.tracks[index].is_ended
+    }
+
+    /// Ends a track in front of a sample that the file does not hold whole.
+    pub(super) fn end_track(&mut self, index: usize) {
+        self.tracks[index].is_ended = true;
+        self.lacking_samples += 1;
+    }
+
+    /// Counts samples that were stepped over where a track has ended.
+    pub(super) fn count_lacking(&mut self, index: usize, samples: u32) {
+        if self.tracks[index].is_ended {
+            self.lacking_samples += u64::from(samples);
+        }
     }
 
     /// Adds a sample to a track; nothing happens where the track is left out. A file has as many
@@ -198,6 +237,7 @@ impl TrackState {
             chosen: None,
             is_sound: false,
             tables,
+            is_ended: false,
             samples: edit.map(|_| builder),
         };
         // The tables of a track that cannot be sent are not read. The reason is that of the codec,

@@ -2,6 +2,7 @@
 //! Tests of the demuxer with files made by hand. `media/tests/mp4_ffprobe.rs` has real ones.
 
 mod broken_files;
+mod cut_off;
 mod left_out;
 mod made;
 mod pieces;

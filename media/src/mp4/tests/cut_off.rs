@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that end too early, as a killed recorder or a broken copy leaves them.
+
+use super::made::*;
+use super::*;
+
+/// Ends of the samples of a fragment of [`pieces::fragmented`], counted from its beginning.
+const PICTURE_ENDS: [usize; 4] = [428, 438, 450, 457];
+const SOUND_ENDS: [usize; 2] = [495, 526];
+
+/// Where the last fragment of a film begins.
+fn last_fragment(film: &[u8]) -> usize {
+    film.windows(4).rposition(|code| code == b"moof").unwrap() - 4
+}
+
+/// Such files once were refused whole.
+#[test]
+fn fragmented_file_is_streamed_up_to_its_last_whole_samples() {
+    for base in [0, 0x2_0000] {
+        let whole = pieces::fragmented(base);
+        assert!(demux(&whole).unwrap().warnings().is_empty());
+        let start = last_fragment(&whole);
+        for there in 8..whole.len() - start {
+            let film = &whole[..start + there];
+            let found = demux_by(film, 3).unwrap();
+            let count = |ends: &[usize]| ends.iter().filter(|&&end| end <= there).count();
+            let expected = (4 + count(&PICTURE_ENDS), 2 + count(&SOUND_ENDS));
+            let [pictures, sound] = [0, 1].map(|track| samples(&found, track).len());
+            assert_eq!((pictures, sound), expected, "{there} bytes of the last fragment");
+            let [warning] = found.warnings() else { panic!("{there} bytes: {found:?}") };
+            assert!(warning.starts_with("cut off: ") && warning.contains("ffmpeg"), "{warning}");
+            assert_eq!(demux(film), Ok(found));
+        }
+    }
+}
+
+#[test]
+fn warning_counts_bytes_and_samples() {
+    let whole = pieces::fragmented(0x2_0000);
+    let found = demux(&whole[..last_fragment(&whole) + 440]).unwrap();
+    let [warning] = found.warnings() else { panic!("{found:?}") };
+    let expected = "cut off: by its own sizes 568 bytes are missing at its end; 4 samples of its \
+                    last fragment are not streamed; copy it again";
+    assert!(warning.starts_with(expected), "{warning}");
+}
+
+/// A file that goes on behind samples that are not there is broken, and not cut off.
+#[test]
+fn samples_outside_of_the_file_in_an_earlier_fragment_are_refused() {
+    let mut film = pieces::fragmented(0x2_0000);
+    let first = film.windows(4).position(|code| code == b"moof").unwrap();
+    // The size of the fourth picture, which is 7.
+    let run = film[first..].windows(4).position(|bytes| bytes == [0, 0, 0, 7]).unwrap();
+    film[first + run + 2] = 0xff;
+    for end in [film.len(), film.len() - 100, last_fragment(&film) + 20] {
+        let refused = demux(&film[..end]);
+        assert!(matches!(refused, Err(Refusal::Sample { sample: 3, .. })), "{end}: {refused:?}");
+    }
+}
+
+#[test]
+fn samples_behind_the_media_that_is_missing_are_refused() {
+    let mut film = pieces::fragmented(0x2_0000);
+    let start = last_fragment(&film);
+    let run = film[start..].windows(4).position(|bytes| bytes == [0, 0, 0, 7]).unwrap();
+    film[start + run + 2] = 0xff;
+    film.truncate(film.len() - 10);
+    assert!(matches!(demux(&film), Err(Refusal::Sample { sample: 7, .. })));
+}
+
+#[test]
+fn progressive_file_that_is_cut_off_is_refused() {
+    let ftyp = boxed(b"ftyp", &[b"isom\0\0\0\0"]);
+    let moov = |place| boxed(b"moov", &[&mvhd(), &Trak::of(1, place).bytes()]);
+    let place = (ftyp.len() + moov(0).len() + 8) as u32;
+    let film = [&ftyp[..], &moov(place), &boxed(b"mdat", &[&[7; 100]])].concat();
+    assert!(demux(&film).unwrap().warnings().is_empty());
+    assert!(matches!(demux(&film[..film.len() - 50]), Err(Refusal::Sample { sample: 5, .. })));
+    assert!(matches!(demux(&film[..film.len() - 10]), Err(Refusal::Broken { .. })));
+}
