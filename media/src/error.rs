@@ -140,6 +140,14 @@ pub enum Refusal {
         /// What was found.
         what: String,
     },
+    /// The file has no index: nothing tells where its samples are.
+    #[error("{container} without its index (moov): {what}")]
+    NoIndex {
+        /// Kind of file.
+        container: &'static str,
+        /// The finding and the cure.
+        what: &'static str,
+    },
     /// The header of a WAV file is broken, or there is no sound behind it.
     #[error(
         "WAV broken at byte {offset}: {what}; write it anew (ffmpeg -i IN -c:a pcm_s16le OUT.wav)"

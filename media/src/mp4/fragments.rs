@@ -8,8 +8,9 @@
 //! or behind the run before it, which may be that of another track. So the sizes of runs of tracks
 //! that are left out are counted, too: by their number where they are of one size.
 //!
-//! The last fragment of a recording that was cut off has samples that the file lacks. Each track ends
-//! in front of its first such sample, as it does in players; so the tracks end at different times.
+//! The last fragment of a recording that was cut off has samples that the file lacks. Each track
+//! ends in front of its first such sample, as it does in players; so the tracks end at different
+//! times.
 //!
 //! Sources: ISO/IEC 14496-12 §8.8.3.1 (sample flags), §8.8.7 (tfhd, places), §8.8.8 (trun), §8.8.12
 //! (tfdt).

@@ -48,6 +48,21 @@ const CUT_BOXES: [&FourCode; 10] =
 /// Boxes among which the first of `moov` and `mdat` is looked for: a file has two or three before.
 const BOXES_BEFORE_MEDIA_MAX: usize = 64;
 
+/// Finding and cure of a file that ends in front of its index, or within it. ffmpeg reads no such
+/// file ("moov atom not found").
+const NEVER_WRITTEN: &str = "it was never written, as of a recorder that was stopped or still \
+                             runs, or it is cut off, and ffmpeg cannot remux such a file; copy it \
+                             again, or let a repair tool rebuild the index by a whole file of the \
+                             same camera (untrunc WHOLE.mp4 IN.mp4), or record it anew";
+
+/// The same of a segment (ISO/IEC 14496-12 §8.16) by itself.
+const WITHOUT_INITIALIZATION: &str = "a moof in front of moov, as of a segment by itself; put its \
+                                      initialization segment in front (cat INIT.mp4 IN > OUT.mp4)";
+
+fn no_index(what: &'static str) -> DemuxError {
+    Refusal::NoIndex { container: CONTAINER, what }.into()
+}
+
 /// True when a file that begins so is an ISO base media file. Eight bytes suffice. Files before the
 /// standard have no `ftyp` box and begin with another.
 pub fn is_mp4(beginning: &[u8]) -> bool {
@@ -169,7 +184,7 @@ impl Mp4Demuxer {
     fn next_box(&mut self, input: &Input<'_>) -> Result<usize, DemuxError> {
         let Some(found) = FileBox::outermost_header(input, self.next)? else {
             if self.movie.is_none() {
-                return Err(broken(self.file_bytes, "no moov box"));
+                return Err(no_index(NEVER_WRITTEN));
             }
             self.work = Work::Done;
             return Ok(1);
@@ -178,6 +193,9 @@ impl Mp4Demuxer {
             self.lacking_bytes = found.end - self.file_bytes;
             self.work = Work::Done;
             return Ok(1);
+        }
+        if found.end > self.file_bytes && self.movie.is_none() {
+            return Err(no_index(NEVER_WRITTEN));
         }
         let found = found.within(self.file_bytes)?;
         self.next = found.end;
@@ -195,7 +213,7 @@ impl Mp4Demuxer {
                 // About as many boxes as a track has.
                 Ok(1 + 24 * tracks)
             }
-            (b"moof", None) => Err(broken(found.start, "moof in front of moov")),
+            (b"moof", None) => Err(no_index(WITHOUT_INITIALIZATION)),
             (b"moof", Some(movie)) => {
                 let (fragment, boxes) = Fragment::read(input, &found, movie)?;
                 self.has_fragments = true;
@@ -206,7 +224,7 @@ impl Mp4Demuxer {
         }
     }
 
-    /// True when the file may end within this box: it is one of a fragment, and samples come before.
+    /// True when the file may end within this box: it is one of a fragment, behind some samples.
     fn is_cut_off(&self, found: &FileBox) -> bool {
         let is_known = CUT_BOXES.contains(&&found.code);
         let has_samples = |movie: &Movie| movie.is_fragmented && movie.has_samples();

@@ -68,6 +68,22 @@ fn samples_behind_the_media_that_is_missing_are_refused() {
     assert!(matches!(demux(&film), Err(Refusal::Sample { sample: 7, .. })));
 }
 
+/// Such files once got the cure to remux them, for which ffmpeg needs the index.
+#[test]
+fn file_without_its_index_is_not_to_be_remuxed() {
+    let film = file(&[Trak::of(1, PLACE)]);
+    let moov = PLACE as usize + 1000;
+    // Within the media, behind it, and within moov; a recorder writes the size at the end.
+    let mut open = film[..moov].to_vec();
+    open[16..20].fill(0);
+    for file in [&film[..500], &film[..moov], &film[..moov + 20], &open] {
+        let refused = demux(file).unwrap_err().to_string();
+        let begins = "MP4 without its index (moov): it was never written";
+        assert!(refused.starts_with(begins) && refused.contains("untrunc"), "{refused}");
+        assert!(!refused.contains("-c copy"), "{refused}");
+    }
+}
+
 #[test]
 fn progressive_file_that_is_cut_off_is_refused() {
     let ftyp = boxed(b"ftyp", &[b"isom\0\0\0\0"]);
