@@ -128,7 +128,7 @@ fn tracks_that_are_not_sent_are_named() {
     assert_eq!(whole.codecs(), "opus");
     let reason = &whole.left_out()[0].reason;
     assert!(
-        reason.starts_with("track 1 (V_VP9): no packets") && reason.contains("ffmpeg"),
+        reason.starts_with("track 1 (V_VP9): pictures of a codec") && reason.contains("ffmpeg"),
         "{reason}"
     );
 }

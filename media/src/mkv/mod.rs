@@ -22,6 +22,7 @@ mod tracks;
 
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
+use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{Container, LeftOut, Presentation, TABLE_CHECK_SAMPLES, check_table_bytes};
 use crate::{DemuxError, Refusal};
 use ebml::{Element, NoElement, Window};
@@ -293,11 +294,12 @@ impl MkvDemuxer {
         let mut left_out = self.left_out;
         let mut tracks = Vec::new();
         for track in self.tracks {
-            let id = track.id();
+            let (id, codec, frames) = (track.id(), track.codec_name(), track.frames());
             match track.finish(identity()) {
                 Ok(Some(track)) => tracks.push(track),
                 Ok(None) => {
-                    let reason = format!("track {id}: it has no frame with which play can start");
+                    let reason = if frames == 0 { NO_SAMPLES } else { NO_START };
+                    let reason = format!("track {id} ({codec}): {reason}");
                     left_out.push(LeftOut { id, reason });
                 }
                 Err((sample, fault)) => {

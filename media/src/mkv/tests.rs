@@ -220,3 +220,31 @@ fn a_place_without_an_element_is_named() {
         "{warning}"
     );
 }
+
+/// The reason of sound once named a command that encodes pictures, and had no files in it.
+#[test]
+fn tracks_that_are_not_sent_have_cures_by_their_kind() {
+    let frames = cluster(0, &[&[0x81, 0, 0, 0x80, 1, 2]]);
+    for (codec, words, cure, other) in [
+        ("A_FLAC", "sound of a codec", "-c:a aac OUT", "-c:v"),
+        ("A_DTS", "sound of a codec", "-c:a aac OUT", "-c:v"),
+        ("V_VP9", "pictures of a codec", "-c:v libx264 OUT", "-c:a"),
+        ("S_TEXT/UTF8", "subtitles or chapters", "-vf subtitles=IN OUT", "-c:"),
+        ("S_HDMV/PGS", "subtitles", "overlay OUT", "-c:"),
+        ("B_VOBBTN", "neither pictures nor sound", "", "ffmpeg"),
+        ("V_MPEG4/ISO/AVC", "its configuration record (avcC)", "-c copy OUT", "libx264"),
+        ("A_AAC", "no AudioSpecificConfig", "-c:a aac OUT", "-c:v"),
+        ("x", "a codec", "ffmpeg -i IN -c:v libx264 -c:a aac OUT", "copy"),
+    ] {
+        let file = film_of(&[entry(1, "A_MPEG/L3", &[]), entry(2, codec, &[])], &[&frames]);
+        let found = demux(&file).unwrap();
+        let [LeftOut { id: 2, reason }] = found.left_out() else { panic!("{found:?}") };
+        assert!(reason.starts_with(&format!("track 2 ({codec}): {words}")), "{reason}");
+        assert!(reason.contains(cure) && !reason.contains(other), "{reason}");
+        assert!(!reason.contains("ffmpeg") || reason.contains("ffmpeg -i IN"), "{reason}");
+    }
+    let six = entry(2, "A_OPUS", &[&element(0xe1, &[&element(0x9f, &[&[6]])])]);
+    let found = demux(&film_of(&[entry(1, "A_MPEG/L3", &[]), six], &[&frames])).unwrap();
+    let reason = &found.left_out()[0].reason;
+    assert!(reason.contains("Opus of 6 channels") && reason.contains("-c:a aac"), "{reason}");
+}

@@ -9,10 +9,11 @@ use super::{NAME, ebml};
 use crate::Refusal;
 use crate::plan::RtpIdentity;
 use crate::reorder::{HELD_MAX, Reorder};
+use crate::tracks::reasons::{self, UnsentKind};
 use crate::tracks::records;
 use crate::tracks::{
-    Codec, LeftOut, MediaSample, SampleFault, SampleTableBuilder, TRACKS_MAX, TRACKS_READ_MAX,
-    Track, TrackMedia,
+    Codec, Container, LeftOut, MediaSample, SampleFault, SampleTableBuilder, TRACKS_MAX,
+    TRACKS_READ_MAX, Track, TrackMedia,
 };
 
 /// A track whose frames are taken.
@@ -134,11 +135,14 @@ impl<'a> Entry<'a> {
         entry
     }
 
-    fn codec(&self) -> Result<Codec, &'static str> {
+    /// The codec, or why the track is not sent.
+    fn codec(&self) -> Result<Codec, String> {
         if self.is_encoded {
             return Err(
                 "compressed or encrypted by the container: its frames are not in the file \
-                        as they are sent; remux it without (mkvmerge --compression -1:none)",
+                        as they are sent; remux it without (mkvmerge -o OUT.mkv --compression \
+                        -1:none IN)"
+                    .to_owned(),
             );
         }
         let rate_hz = self.rate_hz as u32;
@@ -146,19 +150,38 @@ impl<'a> Entry<'a> {
         let is_rate = (1..=192_000).contains(&rate_hz);
         let rated = |codec| match is_rate {
             true => Ok(codec),
-            false => Err("a sampling frequency that no sound has"),
+            false => {
+                let cure = reasons::encode_anew(TrackMedia::Audio, KIND);
+                Err(format!("a sampling frequency that no sound has; {cure}"))
+            }
         };
+        let remux = |fault| format!("{fault}; {}", reasons::remux(KIND));
         match self.codec_id {
-            "V_MPEG4/ISO/AVC" => records::avc(self.private),
-            "V_MPEGH/ISO/HEVC" => records::hevc(self.private),
-            "V_AV1" => records::av1(self.private),
-            "A_AAC" => records::aac(self.private, channels),
+            "V_MPEG4/ISO/AVC" => records::avc(self.private).map_err(remux),
+            "V_MPEGH/ISO/HEVC" => records::hevc(self.private).map_err(remux),
+            "V_AV1" => records::av1(self.private).map_err(remux),
+            "A_AAC" => records::aac(self.private, channels).map_err(|fault| {
+                format!("{fault}; {}", reasons::encode_anew(TrackMedia::Audio, KIND))
+            }),
             "A_MPEG/L3" | "A_MPEG/L2" | "A_MPEG/L1" => rated(Codec::MpegAudio),
             "A_OPUS" if channels <= 2 => Ok(Codec::Opus { channels }),
-            "A_OPUS" => Err("RFC 7587 carries one or two channels"),
+            "A_OPUS" => Err(reasons::opus_channels(self.channels, KIND)),
             "A_AC3" => rated(Codec::Ac3 { rate_hz, channels }),
             "A_EAC3" => rated(Codec::Eac3 { rate_hz, channels }),
-            _ => Err("no packets are laid out for it; transcode it (ffmpeg -c:v libx264 -c:a aac)"),
+            _ => Err(self.unsent_kind().reason(KIND)),
+        }
+    }
+
+    /// The kind of a track by its codec's prefix (Matroska codec specifications §3.1).
+    fn unsent_kind(&self) -> UnsentKind {
+        match self.codec_id {
+            "S_HDMV/PGS" | "S_VOBSUB" | "S_DVBSUB" => UnsentKind::Bitmaps,
+            // Codecs of WebM.
+            id if id.starts_with("S_") || id.starts_with("D_WEBVTT/") => UnsentKind::Text,
+            id if id.starts_with("V_") => UnsentKind::Pictures,
+            id if id.starts_with("A_") => UnsentKind::Sound,
+            id if id.starts_with("B_") || id.starts_with("D_") => UnsentKind::Data,
+            _ => UnsentKind::Unknown,
         }
     }
 }
@@ -207,6 +230,11 @@ impl MkvTrack {
 
     pub(super) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Name of its codec.
+    pub(super) fn codec_name(&self) -> String {
+        self.codec.name()
     }
 
     /// Number of frames so far.
@@ -306,6 +334,7 @@ fn text(value: &[u8]) -> &str {
     std::str::from_utf8(&value[..end]).expect("printable ASCII")
 }
 
+const KIND: Container = Container::Matroska;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Bytes of a codec's identifier that are read: the longest that is registered has 24.
 const CODEC_ID_BYTES_MAX: usize = 64;

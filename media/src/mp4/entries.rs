@@ -14,7 +14,8 @@ use mp4_atom::{Ac3SpecificBox, Atom, Dops, Ec3SpecificBox, Esds};
 
 use super::boxes::{FileBox, FourCode, Input, broken, spelled};
 use crate::DemuxError;
-use crate::tracks::{Codec, records};
+use crate::tracks::reasons::{self, UnsentKind};
+use crate::tracks::{Codec, Container, TrackMedia, records};
 
 const DESCRIPTIONS_BYTES_MAX: u64 = 1 << 20;
 
@@ -42,10 +43,11 @@ pub(super) struct Description {
     pub(super) codec: Result<Codec, String>,
 }
 
-/// The descriptions of a track.
+/// The descriptions of a track with this handler (ISO/IEC 14496-12 §8.4.3).
 pub(super) fn descriptions(
     input: &Input<'_>,
     found: &FileBox,
+    handler: Option<FourCode>,
 ) -> Result<Vec<Description>, DemuxError> {
     let body = found.read_body(input, DESCRIPTIONS_BYTES_MAX)?;
     let Some((&[.., a, b, c, d], mut rest)) = body.split_first_chunk::<8>() else {
@@ -65,7 +67,7 @@ pub(super) fn descriptions(
             let what = format!("stsd whose entry {number} of {count} does not lie in it");
             return Err(broken(found.start, what));
         };
-        all.push(Description { code, data_reference, codec: codec(code, body) });
+        all.push(Description { code, data_reference, codec: codec(code, handler, body) });
         rest = behind;
     }
     Ok(all)
@@ -75,7 +77,7 @@ pub(super) fn descriptions(
 ///
 /// # Errors
 /// The reason why the track is left out.
-fn codec(code: FourCode, body: &[u8]) -> Result<Codec, String> {
+fn codec(code: FourCode, handler: Option<FourCode>, body: &[u8]) -> Result<Codec, String> {
     match &code {
         b"avc1" | b"avc3" => records::avc(picture_box(body, b"avcC")?).map_err(remux),
         b"hvc1" | b"hev1" => records::hevc(picture_box(body, b"hvcC")?).map_err(remux),
@@ -86,24 +88,28 @@ fn codec(code: FourCode, body: &[u8]) -> Result<Codec, String> {
         b"Opus" => opus(Sound::of(body)?.config(b"dOps")?),
         b"ac-3" => ac3(&Sound::of(body)?),
         b"ec-3" => eac3(&Sound::of(body)?),
-        _ => Err(unsupported(code).to_owned()),
+        _ => Err(unsent_kind(code, handler).reason(KIND)),
     }
 }
 
-/// The reason why an entry of this type is not streamed, with the cure.
-fn unsupported(code: FourCode) -> &'static str {
+/// The kind of an entry that is not streamed: by its type, or else by the track's handler.
+fn unsent_kind(code: FourCode, handler: Option<FourCode>) -> UnsentKind {
     match &code {
-        b"encv" | b"enca" | b"enct" | b"drmi" | b"drms" => "encrypted; decrypt it first",
-        b"tx3g" | b"text" | b"sbtl" | b"subt" | b"wvtt" | b"stpp" | b"c608" | b"c708" | b"mp4s" => {
-            "subtitles or chapters, which are not sent; burn subtitles into the pictures (ffmpeg \
-             -i IN -vf subtitles=IN OUT.mp4)"
+        b"encv" | b"enca" | b"enct" | b"drmi" | b"drms" => UnsentKind::Encrypted,
+        b"tx3g" | b"text" | b"sbtl" | b"subt" | b"wvtt" | b"stpp" | b"c608" | b"c708" => {
+            UnsentKind::Text
         }
+        b"mp4s" => UnsentKind::Bitmaps,
         b"tmcd" | b"rtp " | b"srtp" | b"fdp " | b"mett" | b"metx" | b"mebx" | b"urim" | b"camm"
-        | b"gpmd" | b"evte" => "neither pictures nor sound; nothing is lost without it",
-        _ => {
-            "a codec that is not streamed; encode it anew (ffmpeg -i IN -c:v libx264 -c:a aac \
-             OUT.mp4)"
-        }
+        | b"gpmd" | b"evte" => UnsentKind::Data,
+        _ => match handler.as_ref() {
+            Some(b"vide") => UnsentKind::Pictures,
+            Some(b"soun") => UnsentKind::Sound,
+            Some(b"subt" | b"text" | b"sbtl" | b"clcp") => UnsentKind::Text,
+            Some(b"subp") => UnsentKind::Bitmaps,
+            Some(b"meta" | b"tmcd" | b"hint") => UnsentKind::Data,
+            _ => UnsentKind::Unknown,
+        },
     }
 }
 
@@ -146,7 +152,8 @@ fn remux(fault: impl std::fmt::Display) -> String {
     format!("{fault}; {REMUX}")
 }
 
-const REMUX: &str = "remux it (ffmpeg -i IN -map 0 -c copy OUT.mp4)";
+const KIND: Container = Container::Mp4;
+const REMUX: &str = reasons::remux(KIND);
 
 /// An entry of sound.
 struct Sound<'a> {
@@ -207,12 +214,14 @@ fn mpeg4_sound(sound: &Sound<'_>) -> Result<Codec, String> {
         // MPEG-4, and MPEG-2 AAC in its three profiles.
         0x40 | 0x66..=0x68 => {
             let specific = config.dec_specific.map(|specific| specific.raw).unwrap_or_default();
-            records::aac(&specific, sound.channels).map_err(|fault| remux(format!("AAC: {fault}")))
+            let encode_anew = || reasons::encode_anew(TrackMedia::Audio, KIND);
+            records::aac(&specific, sound.channels)
+                .map_err(|fault| format!("AAC: {fault}; {}", encode_anew()))
         }
         0x69 | 0x6b => Ok(Codec::MpegAudio),
         0xa5 => Ok(Codec::Ac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),
         0xa6 => Ok(Codec::Eac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),
-        other => Err(format!("object type 0x{other:02x}: {}", unsupported(*b"mp4a"))),
+        other => Err(format!("object type 0x{other:02x}: {}", UnsentKind::Sound.reason(KIND))),
     }
 }
 
@@ -221,10 +230,7 @@ fn opus(record: &[u8]) -> Result<Codec, String> {
     let channels = config.output_channel_count;
     // RFC 7587 §2: streams of one or two channels; family 1 describes the same for these.
     if !matches!(channels, 1 | 2) {
-        return Err(format!(
-            "Opus of {channels} channels, where RFC 7587 has 1 or 2; encode it anew (ffmpeg -i IN \
-             -c:v copy -c:a aac OUT.mp4)"
-        ));
+        return Err(reasons::opus_channels(channels.into(), KIND));
     }
     Ok(Codec::Opus { channels })
 }

@@ -8,11 +8,12 @@
 use mp4_atom::{Elst, Mdhd, Mvhd, Tkhd, Trex};
 
 use super::CONTAINER;
-use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
+use super::boxes::{FULL_BYTES, FileBox, FourCode, Input, broken, spelled};
 use super::edits::Edit;
 use super::entries::{Description, descriptions};
 use super::tables::{Described, TableBoxes};
 use crate::plan::RtpIdentity;
+use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{
     LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TABLE_CHECK_SAMPLES, TRACKS_MAX,
     TRACKS_READ_MAX, Track, TrackMedia, check_table_bytes,
@@ -213,7 +214,8 @@ impl TrackState {
             None => Ok(Edit::default()),
         };
         let media = found.needed(media, b"mdia")?;
-        let [header, information] = media.find(input, [b"mdhd", b"minf"])?;
+        let [header, information, handler] = media.find(input, [b"mdhd", b"minf", b"hdlr"])?;
+        let handler = handler.map(|found| handler_type(input, &found)).transpose()?.flatten();
         let header = media.needed(header, b"mdhd")?;
         let times: Mdhd = header.decode(input)?;
         if times.timescale == 0 {
@@ -222,7 +224,7 @@ impl TrackState {
         let information = media.needed(information, b"minf")?;
         let [table, data] = information.find(input, [b"stbl", b"dinf"])?;
         let table = information.needed(table, b"stbl")?;
-        let (tables, descriptions) = find_tables(input, table)?;
+        let (tables, descriptions) = find_tables(input, table, handler)?;
         let outside = match data {
             Some(data) => outside_references(input, &data)?,
             None => Vec::new(),
@@ -332,12 +334,9 @@ impl TrackState {
     ) -> Result<Track, String> {
         let samples = self.samples?;
         if samples.is_empty() {
-            return Err("no samples".to_owned());
+            return Err(NO_SAMPLES.to_owned());
         }
-        let samples = samples.finish().ok_or(
-            "no random-access point; encode it with key frames (ffmpeg -i IN -c:v libx264 -g 50 \
-             OUT.mp4)",
-        )?;
+        let samples = samples.finish().ok_or(NO_START)?;
         let shift = self.edit.shift(movie_timescale, &samples)?;
         let chosen = self.chosen.expect("a track with samples has one") as usize;
         let codec = self.descriptions.swap_remove(chosen - 1).codec?;
@@ -346,10 +345,20 @@ impl TrackState {
     }
 }
 
+/// The kind of a track's media (ISO/IEC 14496-12 §8.4.3); none where the box is too short for it.
+fn handler_type(input: &Input<'_>, found: &FileBox) -> Result<Option<FourCode>, DemuxError> {
+    if found.body_bytes() < 12 {
+        return Ok(None);
+    }
+    let [.., a, b, c, d] = found.fields::<12>(input)?;
+    Ok(Some([a, b, c, d]))
+}
+
 /// The places of the tables, and the sample descriptions.
 fn find_tables(
     input: &Input<'_>,
     table: FileBox,
+    handler: Option<FourCode>,
 ) -> Result<(TableBoxes, Vec<Description>), DemuxError> {
     let [of_samples, sizes, compact_sizes, chunks, offsets, long_offsets, durations] =
         table.find(input, [b"stsd", b"stsz", b"stz2", b"stsc", b"stco", b"co64", b"stts"])?;
@@ -366,7 +375,7 @@ fn find_tables(
         presentation,
         starts,
     };
-    Ok((tables, descriptions(input, &of_samples)?))
+    Ok((tables, descriptions(input, &of_samples, handler)?))
 }
 
 /// The language, unless it is undetermined or one of the Macintosh numbers of QuickTime.

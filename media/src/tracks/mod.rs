@@ -22,6 +22,7 @@
 mod codec;
 mod encode;
 mod pcm;
+pub(crate) mod reasons;
 pub(crate) mod records;
 mod sample_table;
 
@@ -226,7 +227,7 @@ impl Presentation {
         left_out: Vec<LeftOut>,
     ) -> Result<Presentation, Refusal> {
         let name = container.name();
-        let (tracks, left_out) = with_short_parameters(tracks, left_out);
+        let (tracks, left_out) = with_short_parameters(container, tracks, left_out);
         if tracks.is_empty() {
             let reasons = match left_out.is_empty() {
                 true => "it has none".to_owned(),
@@ -478,6 +479,7 @@ impl Presentation {
 /// Leaves out tracks with so many bytes of parameters that a session description would be larger
 /// than clients read: each track has a limit, and so have all.
 fn with_short_parameters(
+    container: Container,
     tracks: Vec<Track>,
     mut left_out: Vec<LeftOut>,
 ) -> (Vec<Track>, Vec<LeftOut>) {
@@ -491,10 +493,10 @@ fn with_short_parameters(
             continue;
         }
         let name = track.codec.name();
+        let cure = reasons::encode_anew(track.codec.media(), container);
         let reason = format!(
             "track {id} ({name}): parameter sets of {bytes} bytes, and a session description has \
-             {PARAMETER_BYTES_MAX} of a track and {ALL_PARAMETER_BYTES_MAX} of all; encode it anew \
-             (ffmpeg -i IN -c:v libx264 -c:a aac OUT.mp4)"
+             {PARAMETER_BYTES_MAX} of a track and {ALL_PARAMETER_BYTES_MAX} of all; {cure}"
         );
         left_out.push(LeftOut { id, reason });
     }

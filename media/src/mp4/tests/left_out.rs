@@ -28,6 +28,7 @@ fn other_codecs_are_named() {
         (b"tx3g", "subtitles"),
         (b"tmcd", "neither pictures nor sound"),
         (b"encv", "encrypted"),
+        (b"mp4s", "subtitles, which"),
         (b"fLaC", "a codec that is not streamed"),
     ] {
         let reason = reason(described(sound_entry(code, &[])));
@@ -36,6 +37,24 @@ fn other_codecs_are_named() {
     }
     let odd = reason(described(sound_entry(b"\xff\n\x1bx", &[])));
     assert!(odd.starts_with(r"track 9 (\xff\n\x1bx): "), "{odd}");
+}
+
+/// Without a word of pictures where the sound alone is at fault, and the other way round.
+#[test]
+fn other_codecs_have_cures_by_the_handler() {
+    for (handler, words, codec, other) in [
+        (b"soun", "sound of a codec", "-c:a aac", "-c:v"),
+        (b"vide", "pictures of a codec", "-c:v libx264", "-c:a"),
+        (b"text", "subtitles or chapters", "-vf subtitles=IN", "-c:"),
+        (b"meta", "neither pictures", "", "ffmpeg"),
+    ] {
+        let media = boxed(b"hdlr", &[&[0; 8], handler, &[0; 13]]);
+        let reason = reason(Trak { media, ..described(sound_entry(b"abcd", &[])) });
+        assert!(reason.starts_with(&format!("track 9 (abcd): {words}")), "{reason}");
+        assert!(reason.contains(codec) && !reason.contains(other), "{reason}");
+    }
+    let short = Trak { media: boxed(b"hdlr", &[&[0; 4]]), ..described(sound_entry(b"abcd", &[])) };
+    assert!(reason(short).contains("a codec that is not streamed"));
 }
 
 #[test]

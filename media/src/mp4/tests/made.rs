@@ -56,9 +56,10 @@ pub(super) struct Trak {
     pub(super) stsz: Vec<u8>,
     pub(super) stsc: Vec<u8>,
     pub(super) stco: Vec<u8>,
-    /// Further boxes of `stbl`, of `minf` and of `trak`.
+    /// Further boxes of `stbl`, of `minf`, of `mdia` and of `trak`.
     pub(super) tables: Vec<u8>,
     pub(super) data: Vec<u8>,
+    pub(super) media: Vec<u8>,
     pub(super) edits: Vec<u8>,
 }
 
@@ -75,6 +76,7 @@ impl Trak {
             stco: table(b"stco", 1, &[place, place + 20, place + 40]),
             tables: Vec::new(),
             data: Vec::new(),
+            media: Vec::new(),
             edits: Vec::new(),
         }
     }
@@ -95,10 +97,10 @@ impl Trak {
         let times = [&words(&[0, 0, 0, self.timescale, 0]), [0x10, 0xb5, 0, 0].as_slice()].concat();
         let count = words(&[0, self.entries.len() as u32]);
         let stsd = boxed(b"stsd", &[&count, &self.entries.concat()]);
-        let Trak { stts, stsz, stsc, stco, tables, data, edits, .. } = self;
+        let Trak { stts, stsz, stsc, stco, tables, data, media, edits, .. } = self;
         let stbl = boxed(b"stbl", &[&stsd, stts, stsz, stsc, stco, tables]);
         let minf = boxed(b"minf", &[data, &stbl]);
-        let mdia = boxed(b"mdia", &[&boxed(b"mdhd", &[&times]), &minf]);
+        let mdia = boxed(b"mdia", &[&boxed(b"mdhd", &[&times]), media, &minf]);
         boxed(b"trak", &[&boxed(b"tkhd", &[&header]), edits, &mdia])
     }
 }
