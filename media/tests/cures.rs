@@ -120,3 +120,44 @@ fn cures_of_tracks_of_mp4_and_quicktime_work() {
     let time_code = ["-timecode", "01:00:00:00"];
     check("alac.mov", 3, &[&H264, &["-c:a", "alac"], &time_code, &text]);
 }
+
+/// The only warning of a file, which it has no more behind its cure.
+fn check_warning(path: &Path, words: &str) {
+    let whole = demux(path);
+    let [warning] = whole.warnings() else { panic!("{:?}", whole.warnings()) };
+    assert!(warning.contains(words), "{warning}");
+    let Some(found) = cured(path, warning) else { return };
+    assert!(found.warnings().is_empty(), "{:?}", found.warnings());
+    assert_eq!(found.tracks().len(), whole.tracks().len());
+    // ffmpeg keeps the picture that is cut, which no decoder shows whole.
+    let pictures = [&found, &whole].map(|found| found.tracks()[0].samples.len());
+    assert!((0..=1).contains(&(pictures[0] - pictures[1])), "{pictures:?}");
+}
+
+#[test]
+fn cures_of_files_that_are_cut_off_work() {
+    let subtitles = ["-map", "0", "-map", "1"];
+    let fragments = ["-g", "20", "-movflags", "frag_keyframe+empty_moov"];
+    for (name, options) in [("cut.mkv", &["-g", "20"][..]), ("cut.mp4", &fragments)] {
+        let Some(path) = film(name, &[&subtitles, &H264, options]) else { return };
+        let bytes = std::fs::read(&path).expect("ffmpeg wrote it");
+        std::fs::write(&path, &bytes[..bytes.len() * 7 / 10]).expect("the folder is ours");
+        check_warning(&path, "cut off: ");
+    }
+}
+
+/// Versions of ffmpeg before 6 write the matrix by `rotate`, and those behind it by an option of
+/// the input.
+#[test]
+fn cure_of_pictures_that_are_to_be_turned_works() {
+    let Some(plain) = film("upright.mp4", &[&["-map", "0", "-map", "1"], &H264]) else { return };
+    assert!(demux(&plain).warnings().is_empty());
+    let path = place("turned.mp4");
+    let [input, output] = [&plain, &path].map(|path| path.to_str().expect("a path in UTF-8"));
+    let old = ["-i", input, "-c", "copy", "-metadata:s:v:0", "rotate=90", output];
+    assert!(ffmpeg(&old));
+    if demux(&path).warnings().is_empty() {
+        assert!(ffmpeg(&["-display_rotation", "90", "-i", input, "-c", "copy", output]));
+    }
+    check_warning(&path, "turned by 270 degrees clockwise");
+}

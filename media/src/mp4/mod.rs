@@ -295,12 +295,12 @@ impl Mp4Demuxer {
     /// [`advance`](Self::advance) has not returned true.
     pub fn finish(self, identity: impl FnMut() -> RtpIdentity) -> Result<Presentation, Refusal> {
         assert!(matches!(self.work, Work::Done), "the file is not read to its end");
-        let warnings = self.cut_off().into_iter().collect();
+        let cut_off = self.cut_off();
         let movie = self.movie.expect("a file without it is refused");
-        let (tracks, left_out) = movie.finish(identity);
+        let (tracks, left_out, turned) = movie.finish(identity);
         let container = if self.has_fragments { Container::FragmentedMp4 } else { Container::Mp4 };
         let found = Presentation::assemble(container, self.file_bytes, tracks, left_out)?;
-        Ok(found.with_warnings(warnings))
+        Ok(found.with_warnings(cut_off.into_iter().chain(turned).collect()))
     }
 }
 

@@ -5,7 +5,7 @@
 //! (dref), §8.8.1 (mvex), §8.8.3 (trex).
 //! Reads no table of samples.
 
-use mp4_atom::{Elst, Mdhd, Mvhd, Tkhd, Trex};
+use mp4_atom::{Elst, Matrix, Mdhd, Mvhd, Tkhd, Trex};
 
 use super::CONTAINER;
 use super::boxes::{FULL_BYTES, FileBox, FourCode, Input, broken, spelled};
@@ -54,6 +54,8 @@ pub(super) struct TrackState {
     chosen: Option<u32>,
     /// True when it is one of sound.
     is_sound: bool,
+    /// Degrees by which pictures are to be turned clockwise; 0 where they are upright.
+    turn: u16,
     pub(super) tables: TableBoxes,
     /// True when the file was cut off within the track's samples.
     is_ended: bool,
@@ -181,30 +183,36 @@ impl Movie {
         Ok(())
     }
 
-    /// The tracks that are sent, and those that are not.
+    /// The tracks that are sent, those that are not, and warnings of those that are.
     pub(super) fn finish(
         self,
         mut identity: impl FnMut() -> RtpIdentity,
-    ) -> (Vec<Track>, Vec<LeftOut>) {
-        let (mut tracks, mut left_out) = (Vec::new(), Vec::new());
+    ) -> (Vec<Track>, Vec<LeftOut>, Vec<String>) {
+        let (mut tracks, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for state in self.tracks {
-            let (id, code) = (state.id, state.code());
+            let (id, code, turn) = (state.id, state.code(), state.turn);
             match state.finish(self.timescale, &mut identity) {
-                Ok(track) => tracks.push(track),
+                Ok(track) => {
+                    if turn != 0 && track.codec.media() == TrackMedia::Video {
+                        warnings.push(turned(id, turn));
+                    }
+                    tracks.push(track);
+                }
                 Err(reason) => {
                     let reason = format!("track {id} ({code}): {reason}");
                     left_out.push(LeftOut { id, reason });
                 }
             }
         }
-        (tracks, left_out)
+        (tracks, left_out, warnings)
     }
 }
 
 impl TrackState {
     fn read(input: &Input<'_>, found: &FileBox) -> Result<TrackState, DemuxError> {
         let [header, edits, media] = found.find(input, [b"tkhd", b"edts", b"mdia"])?;
-        let id = found.needed(header, b"tkhd")?.decode::<Tkhd>(input)?.track_id;
+        let header: Tkhd = found.needed(header, b"tkhd")?.decode(input)?;
+        let id = header.track_id;
         let edits = match edits {
             Some(edits) => edits.find(input, [b"elst"])?[0],
             None => None,
@@ -214,12 +222,12 @@ impl TrackState {
             None => Ok(Edit::default()),
         };
         let media = found.needed(media, b"mdia")?;
-        let [header, information, handler] = media.find(input, [b"mdhd", b"minf", b"hdlr"])?;
+        let [times, information, handler] = media.find(input, [b"mdhd", b"minf", b"hdlr"])?;
         let handler = handler.map(|found| handler_type(input, &found)).transpose()?.flatten();
-        let header = media.needed(header, b"mdhd")?;
-        let times: Mdhd = header.decode(input)?;
+        let found = media.needed(times, b"mdhd")?;
+        let times: Mdhd = found.decode(input)?;
         if times.timescale == 0 {
-            return Err(broken(header.start, "mdhd with a time scale of 0"));
+            return Err(broken(found.start, "mdhd with a time scale of 0"));
         }
         let information = media.needed(information, b"minf")?;
         let [table, data] = information.find(input, [b"stbl", b"dinf"])?;
@@ -238,6 +246,7 @@ impl TrackState {
             outside,
             chosen: None,
             is_sound: false,
+            turn: turn(&header.matrix),
             tables,
             is_ended: false,
             samples: edit.map(|_| builder),
@@ -343,6 +352,26 @@ impl TrackState {
         let (id, language) = (self.id, self.language);
         Ok(Track { id, codec, language, samples, shift, identity: identity() })
     }
+}
+
+/// Degrees by which a display matrix (ISO/IEC 14496-12 §6.2.2) turns pictures clockwise; 0 of any
+/// matrix that does not turn them by 90, 180 or 270.
+fn turn(matrix: &Matrix) -> u16 {
+    match [matrix.a, matrix.b, matrix.c, matrix.d].map(i32::signum) {
+        [0, 1, -1, 0] => 90,
+        [-1, 0, 0, -1] => 180,
+        [0, -1, 1, 0] => 270,
+        _ => 0,
+    }
+}
+
+/// The warning of a track whose pictures are to be turned.
+fn turned(id: u32, degrees: u16) -> String {
+    format!(
+        "track {id}: its pictures are to be turned by {degrees} degrees clockwise before they are \
+         shown, which RTP cannot tell a player; encode them anew, which turns them (ffmpeg -i IN \
+         -c:a copy OUT.mp4)"
+    )
 }
 
 /// The kind of a track's media (ISO/IEC 14496-12 §8.4.3); none where the box is too short for it.

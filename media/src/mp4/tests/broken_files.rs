@@ -177,7 +177,9 @@ fn cut_and_damaged_files_never_panic() {
 
 #[test]
 fn damaged_fragments_never_panic() {
-    for whole in [pieces::fragmented(0), pieces::fragmented(0x2_0000)] {
+    let films = [pieces::fragmented(0), pieces::fragmented(0x2_0000)];
+    let cut_off = films.clone().map(|film| film[..film.len() - 560].to_vec());
+    for whole in films.into_iter().chain(cut_off) {
         let mut film = whole.clone();
         for at in 0..whole.len() {
             for value in [0, 1, 0x7f, 0x80, 0xff, whole[at] ^ 1] {

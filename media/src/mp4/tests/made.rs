@@ -61,6 +61,8 @@ pub(super) struct Trak {
     pub(super) data: Vec<u8>,
     pub(super) media: Vec<u8>,
     pub(super) edits: Vec<u8>,
+    /// The first two rows of the display matrix, without their last numbers.
+    pub(super) matrix: [i32; 4],
 }
 
 impl Trak {
@@ -78,6 +80,7 @@ impl Trak {
             data: Vec::new(),
             media: Vec::new(),
             edits: Vec::new(),
+            matrix: [0; 4],
         }
     }
 
@@ -93,7 +96,9 @@ impl Trak {
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let header = [&words(&[7, 0, 0, self.id]), [0; 68].as_slice()].concat();
+        let [a, b, c, d] = self.matrix.map(|number| number as u32);
+        let matrix = words(&[a, b, 0, c, d, 0, 0, 0, 1 << 30]);
+        let header = [&words(&[7, 0, 0, self.id]), [0; 24].as_slice(), &matrix, &[0; 8]].concat();
         let times = [&words(&[0, 0, 0, self.timescale, 0]), [0x10, 0xb5, 0, 0].as_slice()].concat();
         let count = words(&[0, self.entries.len() as u32]);
         let stsd = boxed(b"stsd", &[&count, &self.entries.concat()]);

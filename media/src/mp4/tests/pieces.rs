@@ -62,6 +62,27 @@ fn parts_of_any_size_give_the_same_presentation() {
 }
 
 #[test]
+fn pictures_that_are_to_be_turned_have_a_warning() {
+    const ONE: i32 = 1 << 16;
+    let warnings = |matrix, entries| {
+        let track = Trak { matrix, entries, ..Trak::of(5, PLACE) };
+        demux(&file(&[track])).unwrap().warnings().to_vec()
+    };
+    for (matrix, degrees) in
+        [([0, ONE, -ONE, 0], 90), ([-ONE, 0, 0, -ONE], 180), ([0, -ONE, ONE, 0], 270)]
+    {
+        let found = warnings(matrix, vec![h264_entry()]);
+        let [warning] = &found[..] else { panic!("{found:?}") };
+        let begins = format!("track 5: its pictures are to be turned by {degrees} degrees");
+        assert!(warning.starts_with(&begins) && warning.contains("ffmpeg -i IN"), "{warning}");
+        assert!(warnings(matrix, vec![mp3_entry()]).is_empty(), "sound is not turned");
+    }
+    for matrix in [[0; 4], [ONE, 0, 0, ONE], [2 * ONE, 0, 0, ONE]] {
+        assert!(warnings(matrix, vec![h264_entry()]).is_empty(), "{matrix:?}");
+    }
+}
+
+#[test]
 fn sizes_of_other_tables() {
     let constant = boxed(b"stsz", &[&words(&[0, 10, 6])]);
     let plain = demux(&file(&[Trak::of(1, PLACE)])).unwrap();
