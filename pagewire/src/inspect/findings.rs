@@ -79,7 +79,13 @@ pub(super) fn of(plan: &AssetPlan, content: &Content) -> Vec<Finding> {
                 findings.push(Finding::new("clock_breaks", message, REMUX_TS));
             }
         }
-        AssetPlan::Tracks(presentation) => findings.extend(left_out(presentation)),
+        AssetPlan::Tracks(presentation) => {
+            // Each has its cure.
+            let finding =
+                |message: &String| Finding { kind: "file", message: message.clone(), cure: None };
+            findings.extend(presentation.warnings().iter().map(finding));
+            findings.extend(left_out(presentation));
+        }
     }
     findings
 }

@@ -32,6 +32,10 @@ pub struct StreamSummary {
     /// Tracks that are not sent, each with the reason; the last element counts those beyond eight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// What viewers would notice of the file as a whole, each with its cure: it is cut off, its
+    /// pictures are turned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Number of positions where packet synchronisation was lost.
     pub sync_losses: u64,
 }
@@ -93,6 +97,7 @@ impl StreamSummary {
             streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
             tracks: Vec::new(),
             left_out: Vec::new(),
+            warnings: Vec::new(),
             sync_losses: plan.losses_seen(),
         }
     }
@@ -109,6 +114,7 @@ impl StreamSummary {
                 .map(|index| TrackSummary::of(presentation, index))
                 .collect(),
             left_out: LeftOut::summary(presentation.left_out()),
+            warnings: presentation.warnings().to_vec(),
             sync_losses: 0,
         }
     }

@@ -28,7 +28,9 @@ impl Row {
     fn text_bytes(&self) -> usize {
         let reasons = match &self.entry.state {
             State::Refused(reason) => reason.len(),
-            State::Ready(summary) => summary.left_out.iter().map(String::len).sum(),
+            State::Ready(summary) => {
+                summary.left_out.iter().chain(&summary.warnings).map(String::len).sum()
+            }
             State::Waiting | State::Download => 0,
         };
         self.name.len() + reasons

@@ -262,9 +262,10 @@ fn push_html(text: &mut Text, row: &Row) {
                 "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number rate\">{rate:.2}"
             ));
             push_link(text, "rtsp", Authority::Rtsp);
-            if !summary.left_out.is_empty() {
-                let reasons = summary.left_out.join("; ");
-                text.push(&format!("<div class=\"why\">not sent: {}</div>", escape_html(&reasons)));
+            let not_sent = Some(summary.left_out.join("; ")).filter(|reasons| !reasons.is_empty());
+            let not_sent = not_sent.map(|reasons| format!("not sent: {reasons}"));
+            for note in not_sent.iter().chain(&summary.warnings) {
+                text.push(&format!("<div class=\"why\">{}</div>", escape_html(note)));
             }
             return;
         }
