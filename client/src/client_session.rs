@@ -215,11 +215,17 @@ impl ClientSession {
         Ok((granted, frames, rtcp))
     }
 
-    /// Sends PLAY, from `start` on where that is given.
+    /// Sends PLAY, from `start` on where that is given. The transport stream of tracks begins at
+    /// time `at`, or without it at the time that the server names in its Range: that of a title
+    /// that is resumed.
     ///
     /// # Errors
     /// Peer: the server refuses, or its answer is malformed.
-    pub async fn play(&mut self, start: Option<Duration>) -> Result<PlayReply, Error> {
+    pub async fn play(
+        &mut self,
+        start: Option<Duration>,
+        at: Option<Duration>,
+    ) -> Result<PlayReply, Error> {
         let range = start.map(|start| NptRange { start: NptStart::At(start), end: None });
         let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
         if let Some(stream) = stream {
@@ -232,7 +238,11 @@ impl ClientSession {
         };
         let started = self.control.client.streams_started(&reply, &tracks.urls);
         let (started, starts) = started.map_err(fault)?;
-        stream.begin(&starts);
+        let from = started.range.and_then(|range| match range.start {
+            NptStart::At(from) => Some(from),
+            NptStart::Now => None,
+        });
+        stream.begin(&starts, at.or(from).or(start).unwrap_or_default());
         // Those of the transport stream: its time zero is the start of the range.
         let (sequence, timestamp) = (Some(stream.first_sequence), Some(0));
         Ok(PlayReply { sequence, timestamp, ..started })

@@ -37,7 +37,7 @@ pub struct DescribedTracks {
 
 impl DescribedTracks {
     /// Binds the ports of a description, joins its groups, and receives. Call it within a runtime
-    /// of tokio. `name` is that of the description, for messages.
+    /// of tokio. `name` is that of the description, for messages; the stream begins at time `at`.
     ///
     /// # Errors
     /// Caller: no description, or one without tracks that can be put together. Host: ports.
@@ -45,6 +45,7 @@ impl DescribedTracks {
         text: &[u8],
         name: &str,
         reports: bool,
+        at: Duration,
     ) -> Result<(DescribedTracks, FrameQueue), Error> {
         let wrong = |cure: String| Error::Setting {
             setting: ClientSetting::Description,
@@ -67,18 +68,18 @@ impl DescribedTracks {
         let mut inputs = Vec::with_capacity(streams.len());
         let mut first = None;
         for stream in streams {
-            let at = address(&stream).ok_or_else(|| {
+            let place = address(&stream).ok_or_else(|| {
                 wrong(format!(
                     "{} has no port or no address; write m=… PORT and c=IN IP4 ADDRESS",
                     stream.offer.format_name()
                 ))
             })?;
-            first.get_or_insert(at);
-            inputs.push(input(stream, at)?);
+            first.get_or_insert(place);
+            inputs.push(input(stream, place)?);
         }
         let (address, tracks) = (first.expect("there is one"), inputs.len());
         let (stream, frames) = TrackStream::start(inputs, address, reports)?;
-        stream.begin(&vec![StreamStart::default(); tracks]);
+        stream.begin(&vec![StreamStart::default(); tracks], at);
         Ok((DescribedTracks { stream, tracks, address, left_out }, frames))
     }
 

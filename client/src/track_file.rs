@@ -108,7 +108,7 @@ impl Writing {
     ) -> Result<WrittenTracks, Error> {
         // Packets are held until PLAY is answered, and the answer comes before them.
         if let Ok(origins) = origins.recv() {
-            self.muxer.begin_at(&origins);
+            self.muxer.begin_at(&origins, Duration::ZERO);
         }
         let mut out = Vec::new();
         loop {

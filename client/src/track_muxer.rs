@@ -38,6 +38,8 @@ pub struct TrackMuxer {
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
+    /// Time of the file at which it begins.
+    begins: Duration,
     /// Time of the latest unit, from the origin.
     reached: Duration,
     counts: MuxCounts,
@@ -77,13 +79,16 @@ impl TrackMuxer {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
+            begins: Duration::ZERO,
             reached: Duration::ZERO,
             counts: MuxCounts::default(),
         }
     }
 
-    /// Sets the origin of each track, before the first unit.
-    pub fn begin_at(&mut self, origins: &[Option<TrackOrigin>]) {
+    /// Sets the origin of each track, before the first unit, and where in its file that lies: not
+    /// at zero behind an earlier session.
+    pub fn begin_at(&mut self, origins: &[Option<TrackOrigin>], at: Duration) {
+        self.begins = at;
         for (track, origin) in self.tracks.iter_mut().zip(origins) {
             track.origin = *origin;
         }
@@ -172,7 +177,7 @@ impl TrackMuxer {
             track.number = Some(codecs.len());
             codecs.push(codec.clone());
         }
-        match MediaWriter::new(self.kind, &codecs) {
+        match MediaWriter::behind(self.begins, self.kind, &codecs) {
             Ok(writer) => self.writer = Some(writer),
             Err(refusal) => self.note(&refusal),
         }

@@ -52,7 +52,7 @@ pub(super) struct TrackInput {
 pub(super) struct TrackStream {
     tracks: Vec<TrackTasks>,
     rates: Vec<u32>,
-    origins: Sender<Vec<Option<TrackOrigin>>>,
+    origins: Sender<(Vec<Option<TrackOrigin>>, Duration)>,
     is_done: Arc<AtomicBool>,
     /// SSRC of the packets that are handed on.
     pub(super) ssrc: u32,
@@ -151,13 +151,13 @@ impl TrackStream {
         self.tracks.iter().for_each(|track| track.receiving.command(Command::Hold));
     }
 
-    /// PLAY was answered. Time zero of the transport stream is the start of the tracks, as far as
+    /// PLAY was answered. Time `at` of the transport stream is the start of the tracks, as far as
     /// the server has named it.
-    pub(super) fn begin(&self, starts: &[StreamStart]) {
+    pub(super) fn begin(&self, starts: &[StreamStart], at: Duration) {
         let origin = |(start, &clock_rate_hz): (&StreamStart, &u32)| {
             Some(TrackOrigin { timestamp: start.timestamp?, clock_rate_hz })
         };
-        let _ = self.origins.send(starts.iter().zip(&self.rates).map(origin).collect());
+        let _ = self.origins.send((starts.iter().zip(&self.rates).map(origin).collect(), at));
         for (track, start) in self.tracks.iter().zip(starts) {
             track.receiving.command(Command::Begin { sequence: start.sequence });
         }
@@ -243,10 +243,10 @@ struct Packetizer {
 }
 
 impl Packetizer {
-    fn run(mut self, queue: &TrackQueue, origins: &Receiver<Vec<Option<TrackOrigin>>>) {
+    fn run(mut self, queue: &TrackQueue, origins: &Receiver<(Vec<Option<TrackOrigin>>, Duration)>) {
         // The answer to PLAY comes before the packets, which are held until then.
-        if let Ok(origins) = origins.recv() {
-            self.muxer.begin_at(&origins);
+        if let Ok((origins, at)) = origins.recv() {
+            self.muxer.begin_at(&origins, at);
         }
         let mut out = Vec::new();
         loop {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::DescribedTracks;
 use tokio::sync::watch;
@@ -35,8 +35,11 @@ pub(crate) struct DescribedSource<'a> {
 impl DescribedSource<'_> {
     /// Receives until the recording is stopped, or the description is of no use.
     pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
+        let mut begun = None;
         loop {
-            let tracks = match self.start() {
+            // Its clock goes on with the recording's, over all senders.
+            let at = begun.get_or_insert_with(Instant::now).elapsed();
+            let tracks = match self.start(at) {
                 Ok(tracks) => tracks,
                 Err(why) => {
                     tracing::error!("{why}");
@@ -60,10 +63,10 @@ impl DescribedSource<'_> {
         }
     }
 
-    fn start(&self) -> Result<DescribedTracks, String> {
+    fn start(&self, at: Duration) -> Result<DescribedTracks, String> {
         let name = self.path.display().to_string();
         let text = read_bounded(self.path).map_err(|error| format!("{name}: {error}"))?;
-        let started = DescribedTracks::start(&text, &name, self.reports);
+        let started = DescribedTracks::start(&text, &name, self.reports, at);
         let (tracks, frames) = started.map_err(|error| error.to_string())?;
         for reason in &tracks.left_out {
             tracing::warn!("{name}: left out: {reason}");

@@ -351,7 +351,11 @@ impl RecordingSession<'_> {
         history: &mut SessionHistory,
         byes: u64,
     ) -> SessionEnd {
-        let started = match session.play(history.start).await {
+        // A live source's clock goes on with the recording's, over all sessions.
+        let now = self.clock.now();
+        let at = now.saturating_sub(*history.begun.get_or_insert(now));
+        let at = Some(at).filter(|_| !history.is_resumed());
+        let started = match session.play(history.start, at).await {
             Ok(started) => started,
             Err(error) => {
                 if history.is_title == Some(false) && matches!(error, client::Error::Refused { .. })

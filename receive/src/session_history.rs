@@ -29,6 +29,8 @@ pub(crate) struct SessionHistory {
     /// Sums of the ended sessions of the title, and the range of the playing one.
     pub(crate) earlier: EarlierSessions,
     pub(crate) span: Option<TitleRange>,
+    /// When the first session was played, by the recording's clock.
+    pub(crate) begun: Option<Duration>,
 }
 
 impl SessionHistory {

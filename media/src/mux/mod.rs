@@ -25,6 +25,8 @@ mod input;
 mod parameters;
 mod transport;
 
+use std::time::Duration;
+
 use std::path::Path;
 
 pub use fmp4::Fmp4Writer;
@@ -99,6 +101,23 @@ impl MediaWriter {
             WriterKind::FragmentedMp4 => MediaWriter::Fmp4(Box::new(Fmp4Writer::new(tracks)?)),
             WriterKind::TransportStream => MediaWriter::Ts(Box::new(TsWriter::new(tracks)?)),
         })
+    }
+
+    /// The same, of a part behind `at` of a transport stream that has been written: its clock goes
+    /// on from there, and announces that its counters do not. A fragmented file begins at zero.
+    ///
+    /// # Errors
+    /// As [`MediaWriter::new`].
+    pub fn behind(
+        at: Duration,
+        kind: WriterKind,
+        tracks: &[Codec],
+    ) -> Result<MediaWriter, MuxRefusal> {
+        let mut writer = MediaWriter::new(kind, tracks)?;
+        if let MediaWriter::Ts(writer) = &mut writer {
+            writer.begin_behind(at);
+        }
+        Ok(writer)
     }
 
     /// Takes the next unit of a track, in decoding order, and appends to `out` what is ready. Units

@@ -16,6 +16,7 @@
 //! Does not keep a constant rate, and writes no service information (SDT).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::elementary::Elementary;
 use super::input::{TimedUnit, TrackInput};
@@ -50,6 +51,9 @@ const PROGRAMME: u16 = 1;
 
 const BYTES_OF_HEADER: usize = 4;
 
+/// Flag of an adaptation field.
+const DISCONTINUITY: u8 = 0x80;
+
 /// A track of the stream.
 #[derive(Debug)]
 struct Track {
@@ -80,6 +84,8 @@ pub struct TsWriter {
     clock: usize,
     /// What is added to DTS and PTS; known from the first unit written on.
     shift: Option<i64>,
+    /// Where the clock begins.
+    begins: i64,
     /// The last clock reference, before the shift.
     pcr: Option<i64>,
     /// The last tables' time, before the shift.
@@ -116,11 +122,17 @@ impl TsWriter {
             tracks: tracks.iter().enumerate().map(track).collect::<Result<_, _>>()?,
             clock,
             shift: None,
+            begins: 0,
             pcr: None,
             tables_at: i64::MIN / 2,
             counters: [0; 2],
             newest: None,
         })
+    }
+
+    /// Lets the stream begin at a time behind another one.
+    pub(super) fn begin_behind(&mut self, at: Duration) {
+        self.begins = (at.as_millis() as i64).saturating_mul(PER_MS);
     }
 
     /// Takes the next unit of a track; see [`super::MediaWriter::push`].
@@ -233,7 +245,10 @@ impl TsWriter {
         out: &mut Vec<u8>,
     ) {
         let now = decode - LEAD;
-        let shift = *self.shift.get_or_insert(-now);
+        if self.shift.is_none() && self.begins > 0 {
+            self.announce_anew(out);
+        }
+        let shift = *self.shift.get_or_insert(self.begins - now);
         let is_key = unit.is_start && self.tracks[index].is_video;
         self.run_clock(now, out);
         if is_key && self.tables_at < now {
@@ -263,6 +278,20 @@ impl TsWriter {
         write_packets(&start, &head, &unit.bytes, &mut track.continuity, out);
     }
 
+    /// Announces for each PID that its counter begins anew (§2.4.3.5), as it does behind another
+    /// stream. The clock's own is announced with its first reference.
+    fn announce_anew(&self, out: &mut Vec<u8>) {
+        let others = (FIRST_PID..).take(self.tracks.len());
+        for pid in [PAT_PID, MAP_PID].into_iter().chain(others) {
+            let mut packet = [0xff; TS_PACKET_BYTES];
+            let [high, low] = pid.to_be_bytes();
+            let field = (TS_PACKET_BYTES - BYTES_OF_HEADER - 1) as u8;
+            // No payload: the counter is that of a packet before the first.
+            packet[..6].copy_from_slice(&[0x47, high, low, 0x20 | 0x0f, field, DISCONTINUITY]);
+            out.extend(packet);
+        }
+    }
+
     /// Lets the clock run to `now`, with references and tables as often as they are due.
     fn run_clock(&mut self, now: i64, out: &mut Vec<u8>) {
         match self.pcr {
@@ -290,7 +319,6 @@ impl TsWriter {
     }
 
     fn write_clock(&mut self, now: i64, is_discontinuous: bool, out: &mut Vec<u8>) {
-        const DISCONTINUITY: u8 = 0x80;
         let pcr = wrapped(now + self.shift.expect("it is known")) * 300;
         let pid = FIRST_PID + self.clock as u16;
         // A packet without payload has the counter of the one before it (§2.4.3.3).
