@@ -8,11 +8,15 @@
 //!
 //! Does not wait until the bytes are on the disk (fsync).
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 use crate::error::Error;
 
@@ -39,8 +43,7 @@ pub(super) struct WrittenFile {
 impl FileWriter {
     /// Creates the file, or empties an existing one.
     pub(super) fn create(path: &Path) -> Result<FileWriter, Error> {
-        let file = File::create(path).map_err(|source| failed("open", path, source))?;
-        FileWriter::to(path, file)
+        FileWriter::to(path, create(path)?)
     }
 
     fn to(path: &Path, file: impl Write + Send + 'static) -> Result<FileWriter, Error> {
@@ -103,6 +106,22 @@ impl FileWriter {
     }
 }
 
+/// Creates a file, or empties an existing one. Never waits for the reader of a pipe.
+pub(super) fn create(path: &Path) -> Result<File, Error> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let opened = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    let blocking = |file: File| {
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file)
+    };
+    opened.and_then(blocking).map_err(|source| {
+        let has_no_reader = source.raw_os_error() == Some(Errno::NXIO.raw_os_error());
+        let words = "nobody reads this pipe; start its reader first";
+        failed("open", path, if has_no_reader { io::Error::other(words) } else { source })
+    })
+}
+
 fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>) -> io::Result<()> {
     for block in queue {
         file.write_all(&block)?;
@@ -135,6 +154,24 @@ mod tests {
         let written = output.finish().unwrap();
         assert_eq!(written, WrittenFile { bytes: bytes.len() as u64, left_out_bytes: 0 });
         assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
+        let refusal = FileWriter::create(&path).err().expect("nobody reads").to_string();
+        assert!(refusal.contains("start its reader first"), "{refusal}");
+        let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let file = create(&path).unwrap();
+        assert!(!fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK));
+        drop(reader);
     }
 
     /// A disk that stands still until the test lets it go.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use media::mux::WriterKind;
 use tokio::sync::oneshot;
 
-use super::file_writer::failed;
+use super::file_writer::{create, failed};
 use super::track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
 use super::track_queue::{Ended, TrackQueue};
 use crate::error::Error;
@@ -47,7 +47,7 @@ impl TrackFile {
         queue: TrackQueue,
         rates: Vec<u32>,
     ) -> Result<TrackFile, Error> {
-        let file = File::create(path).map_err(|source| failed("open", path, source))?;
+        let file = create(path)?;
         let (origins, inbox) = channel();
         let (done, result) = oneshot::channel();
         let is_broken = Arc::new(AtomicBool::new(false));

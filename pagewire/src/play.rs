@@ -91,12 +91,16 @@ async fn stream(options: &Options) -> Result<ExitCode, Error> {
     wanted.length = options.length;
     wanted.pause = options.pause;
     wanted.transport = options.transport;
-    let stop = crate::serve::stop_signal().map_err(|source| Error::Host {
-        call: "sigaction",
-        object: "SIGINT".to_owned(),
-        source,
-    })?;
-    wanted.stop = Some(Box::pin(stop));
+    let (ask, mut asked) = tokio::sync::watch::channel(false);
+    crate::interrupt::on_interrupt("the verdict follows", move || {
+        ask.send_replace(true);
+    });
+    wanted.stop = Some(Box::pin(async move {
+        // An error means that there are no signals to wait for.
+        if asked.wait_for(|is_asked| *is_asked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }));
     let bar = bar("{elapsed_precise} {wide_bar} {msg}");
     let verdict = play(wanted, |seen| {
         if let Some(total) = seen.media_total {
