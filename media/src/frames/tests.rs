@@ -85,6 +85,20 @@ fn frames_are_found_again_behind_a_hole() {
 }
 
 #[test]
+fn sound_that_ends_at_a_long_hole_has_a_warning() {
+    let sound = mp3_frame(1).repeat(4);
+    let hole = vec![0; SEARCH_BYTES + 1];
+    let file = [&sound[..], &hole, &sound].concat();
+    let presentation = demux(&file).unwrap().unwrap();
+    assert_eq!(places(&presentation).len(), 4);
+    let [warning] = presentation.warnings() else { panic!("{:?}", presentation.warnings()) };
+    assert!(warning.starts_with("sound ends at byte 1668: "), "{warning}");
+    let whole = [&sound[..], &hole[..1000], &sound, &hole[..1000]].concat();
+    let presentation = demux(&whole).unwrap().unwrap();
+    assert_eq!((places(&presentation).len(), presentation.warnings()), (8, &[][..]));
+}
+
+#[test]
 fn what_is_no_sound_is_not_taken() {
     assert!(demux(b"").is_none() && demux(b"short").is_none());
     assert!(demux(&[0xff; 5000]).is_none());
