@@ -27,6 +27,7 @@ use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
 use super::stream_setup::set_up_streams;
 use super::track_file::TrackFile;
+use super::track_muxer::TrackMuxer;
 use super::track_queue::TrackQueue;
 use super::track_receiver::TrackReceiver;
 use super::transport::{StreamTransport, TransportChoice};
@@ -168,7 +169,11 @@ async fn prepare(
     let (mut plain_file, mut track_file) = (None, None);
     if let Some(path) = options.output.as_deref() {
         match kind {
-            Some(kind) => track_file = Some(TrackFile::create(path, kind, queue, rates)?),
+            Some(kind) => {
+                let mut muxer = TrackMuxer::new(kind, chosen.len());
+                muxer.name_languages(chosen.iter().map(|stream| stream.offer.language.as_deref()));
+                track_file = Some(TrackFile::create(path, muxer, queue, rates)?);
+            }
             None => plain_file = Some(FileWriter::create(path)?),
         }
     }

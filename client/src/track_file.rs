@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use media::mux::WriterKind;
 use tokio::sync::oneshot;
 
 use super::file_writer::{create, failed};
@@ -40,10 +39,10 @@ pub(super) struct WrittenTracks {
 }
 
 impl TrackFile {
-    /// Creates the file, or empties an existing one. `rates` are the RTP clock rates of the tracks.
+    /// Creates the file of a muxer, or empties an existing one. `rates` are the RTP clock rates of the tracks.
     pub(super) fn create(
         path: &Path,
-        kind: WriterKind,
+        muxer: TrackMuxer,
         queue: TrackQueue,
         rates: Vec<u32>,
     ) -> Result<TrackFile, Error> {
@@ -51,12 +50,7 @@ impl TrackFile {
         let (origins, inbox) = channel();
         let (done, result) = oneshot::channel();
         let is_broken = Arc::new(AtomicBool::new(false));
-        let writing = Writing {
-            path: path.to_owned(),
-            file,
-            muxer: TrackMuxer::new(kind, rates.len()),
-            bytes: 0,
-        };
+        let writing = Writing { path: path.to_owned(), file, muxer, bytes: 0 };
         let told = is_broken.clone();
         std::thread::Builder::new()
             .name("output".to_owned())

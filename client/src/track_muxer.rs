@@ -62,6 +62,8 @@ pub struct MuxCounts {
 #[derive(Debug, Default)]
 struct MuxedTrack {
     codec: Option<Codec>,
+    /// ISO 639-2.
+    language: Option<[u8; 3]>,
     origin: Option<TrackOrigin>,
     /// Its timeline, from the first unit on.
     clock: Option<UnitClock>,
@@ -91,6 +93,15 @@ impl TrackMuxer {
         self.begins = at;
         for (track, origin) in self.tracks.iter_mut().zip(origins) {
             track.origin = *origin;
+        }
+    }
+
+    /// Names the languages of the tracks, as far as they are those of files (ISO 639-2), before the
+    /// first unit.
+    pub fn name_languages<'a>(&mut self, languages: impl Iterator<Item = Option<&'a str>>) {
+        for (track, language) in self.tracks.iter_mut().zip(languages) {
+            let code = language.and_then(|language| language.as_bytes().try_into().ok());
+            track.language = code.filter(|code: &[u8; 3]| code.iter().all(u8::is_ascii_lowercase));
         }
     }
 
@@ -162,7 +173,7 @@ impl TrackMuxer {
 
     /// Begins the file with the tracks whose codecs are known.
     fn begin(&mut self, out: &mut Vec<u8>) {
-        let mut codecs = Vec::new();
+        let (mut codecs, mut languages) = (Vec::new(), Vec::new());
         for (index, track) in self.tracks.iter_mut().enumerate() {
             let Some(codec) = &track.codec else {
                 let fault = format!("track {index}: left out, no parameters of its codec came");
@@ -176,9 +187,13 @@ impl TrackMuxer {
             }
             track.number = Some(codecs.len());
             codecs.push(codec.clone());
+            languages.push(track.language);
         }
         match MediaWriter::behind(self.begins, self.kind, &codecs) {
-            Ok(writer) => self.writer = Some(writer),
+            Ok(mut writer) => {
+                writer.set_languages(&languages);
+                self.writer = Some(writer);
+            }
             Err(refusal) => self.note(&refusal),
         }
         self.waiting_bytes = 0;

@@ -93,6 +93,8 @@ impl TrackStream {
     ) -> Result<(TrackStream, FrameQueue), Error> {
         let (sinks, queue) = TrackQueue::new(inputs.len());
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
+        let mut muxer = TrackMuxer::new(WriterKind::TransportStream, inputs.len());
+        muxer.name_languages(inputs.iter().map(|input| input.stream.offer.language.as_deref()));
         let mut tracks = Vec::with_capacity(inputs.len());
         for (TrackInput { stream, input, rtcp, host, ssrc }, sink) in inputs.into_iter().zip(sinks)
         {
@@ -118,7 +120,7 @@ impl TrackStream {
         let is_done = Arc::new(AtomicBool::new(false));
         let (ssrc, first_sequence) = (random_u32(), random_u32() as u16);
         let packetizer = Packetizer {
-            muxer: TrackMuxer::new(WriterKind::TransportStream, tracks.len()),
+            muxer,
             stats: tracks.iter().map(|track| track.receiving.shared()).collect(),
             sink,
             header: Header {

@@ -63,6 +63,7 @@ struct Track {
     base: i64,
     /// False if the file was begun without it.
     is_written: bool,
+    language: Option<[u8; 3]>,
 }
 
 impl Track {
@@ -124,6 +125,12 @@ pub struct Fmp4Writer {
 }
 
 impl Fmp4Writer {
+    pub(super) fn set_languages(&mut self, languages: &[Option<[u8; 3]>]) {
+        for (track, language) in self.tracks.iter_mut().zip(languages) {
+            track.language = *language;
+        }
+    }
+
     /// A writer of a file with these tracks.
     ///
     /// # Errors
@@ -143,6 +150,7 @@ impl Fmp4Writer {
             duration: 0,
             base: i64::MIN,
             is_written: true,
+            language: None,
         };
         Ok(Fmp4Writer {
             tracks: tracks.iter().enumerate().map(track).collect(),
@@ -342,7 +350,7 @@ fn trak(id: u32, track: &Track, entry: mp4_atom::Codec) -> Trak {
     };
     let mdhd = Mdhd {
         timescale: track.codec.clock_rate_hz().max(1),
-        language: "und".to_owned(),
+        language: String::from_utf8_lossy(&track.language.unwrap_or(*b"und")).into_owned(),
         ..Mdhd::default()
     };
     let (handler, name) =

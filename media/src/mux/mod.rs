@@ -25,9 +25,8 @@ mod input;
 mod parameters;
 mod transport;
 
-use std::time::Duration;
-
 use std::path::Path;
+use std::time::Duration;
 
 pub use fmp4::Fmp4Writer;
 pub use transport::TsWriter;
@@ -118,6 +117,14 @@ impl MediaWriter {
             writer.begin_behind(at);
         }
         Ok(writer)
+    }
+
+    /// Names the languages of the tracks (ISO 639-2), before the first unit.
+    pub fn set_languages(&mut self, languages: &[Option<[u8; 3]>]) {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.set_languages(languages),
+            MediaWriter::Ts(writer) => writer.set_languages(languages),
+        }
     }
 
     /// Takes the next unit of a track, in decoding order, and appends to `out` what is ready. Units
@@ -221,5 +228,61 @@ mod tests {
             assert!(refusal.starts_with("track 0 (PCMA) in "), "{refusal}");
             assert!(refusal.contains("ffmpeg -i URL OUT.wav"), "{refusal}");
         }
+    }
+
+    /// A second of Opus by a writer.
+    fn second(mut writer: MediaWriter) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in 0..50 {
+            let (time, bytes) = (960 * number, vec![0xfc; 80]);
+            writer
+                .push(0, AccessUnit { time, bytes, is_start: true, is_after_loss: false }, &mut out)
+                .unwrap();
+        }
+        writer.finish(&mut out);
+        out
+    }
+
+    #[test]
+    fn languages_are_in_both_kinds_of_file() {
+        let tracks = [Codec::Opus { channels: 2 }];
+        // 15 bits of letters from 0x60 on; a descriptor of ISO 639.
+        let kinds = [
+            (WriterKind::FragmentedMp4, &[0x10, 0xb5, 0, 0][..]),
+            (WriterKind::TransportStream, &[0x0a, 4, b'd', b'e', b'u', 0]),
+        ];
+        for (kind, expected) in kinds {
+            let has = |out: &[u8]| out.windows(expected.len()).any(|bytes| bytes == expected);
+            let mut writer = MediaWriter::new(kind, &tracks).unwrap();
+            assert!(!has(&second(writer)), "{}", kind.name());
+            writer = MediaWriter::new(kind, &tracks).unwrap();
+            writer.set_languages(&[Some(*b"deu")]);
+            assert!(has(&second(writer)), "{}", kind.name());
+        }
+    }
+
+    /// What a camera sends after a break goes on in the same file.
+    #[test]
+    fn a_part_behind_another_goes_on_with_its_clock() {
+        let kind = WriterKind::TransportStream;
+        let tracks = [Codec::Opus { channels: 2 }];
+        let first = second(MediaWriter::new(kind, &tracks).unwrap());
+        let at = Duration::from_secs(5);
+        let behind = second(MediaWriter::behind(at, kind, &tracks).unwrap());
+        let errors = |bytes: &[u8]| {
+            let mut monitor = crate::ts::Monitor::new();
+            monitor.feed(bytes, Duration::ZERO);
+            monitor.counts().continuity_errors
+        };
+        assert_eq!(errors(&[&first[..], &behind].concat()), 0);
+        assert!(errors(&[&first[..], &first].concat()) > 0);
+        // The base of the first clock reference, in units of 90 kHz.
+        let clock = |bytes: &[u8]| {
+            let has_clock = |packet: &&[u8]| packet[3] & 0x20 != 0 && packet[5] & 0x10 != 0;
+            let packet = bytes.chunks(crate::TS_PACKET_BYTES).find(has_clock).expect("a clock");
+            let base = u64::from_be_bytes(packet[4..12].try_into().expect("eight bytes"));
+            base >> 15 & ((1 << 33) - 1)
+        };
+        assert_eq!(clock(&behind) - clock(&first), 5 * 90_000);
     }
 }

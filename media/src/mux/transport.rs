@@ -130,6 +130,15 @@ impl TsWriter {
         })
     }
 
+    pub(super) fn set_languages(&mut self, languages: &[Option<[u8; 3]>]) {
+        for (track, language) in self.tracks.iter_mut().zip(languages) {
+            if let Some([a, b, c]) = *language {
+                // ISO_639_language_descriptor (§2.6.18), without a type of audio.
+                track.elementary.descriptors.extend([0x0a, 4, a, b, c, 0]);
+            }
+        }
+    }
+
     /// Lets the stream begin at a time behind another one.
     pub(super) fn begin_behind(&mut self, at: Duration) {
         self.begins = (at.as_millis() as i64).saturating_mul(PER_MS);
