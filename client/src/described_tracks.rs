@@ -2,9 +2,9 @@
 //! Tracks that a description alone tells of: they are received at its ports, and nobody is asked.
 //!
 //! Such descriptions come from encoders (`ffmpeg -f rtp -sdp_file`) and studios. Groups are joined.
-//! A sender is the one whose packet comes first on each port; where it has been silent for
-//! [`REPLACED_AFTER`] and another sends, as an encoder that was started anew, or where another sends
-//! ten times as much as its few packets, the caller begins again.
+//! A sender is the one whose packet comes first on each port. The caller begins again where it has
+//! been silent for [`REPLACED_AFTER`] and another sends, as an encoder that was started anew, or
+//! where another sends ten times as much as its few packets.
 //!
 //! Sources: RFC 8866 §5.7, §5.14; RFC 3550 §11 (ports).
 //! Does not read `a=rtcp` or `a=source-filter`.

@@ -39,7 +39,8 @@ pub(super) struct WrittenTracks {
 }
 
 impl TrackFile {
-    /// Creates the file of a muxer, or empties an existing one. `rates` are the RTP clock rates of the tracks.
+    /// Creates the file of a muxer, or empties an existing one. `rates` are the RTP clock rates of
+    /// the tracks.
     pub(super) fn create(
         path: &Path,
         muxer: TrackMuxer,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cures in reasons and warnings, tried out: the command is run by ffmpeg as it is written, and what
-//! it was for is gone from the file that it makes.
+//! Cures in reasons and warnings, tried out: the command is run by ffmpeg as it is written, and
+//! what it was for is gone from the file that it makes.
 //!
 //! Skipped, with the reason printed, where ffmpeg or an encoder is missing.
 

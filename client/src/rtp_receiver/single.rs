@@ -6,7 +6,7 @@
 //! [`MOVED_AFTER`] of silence, as a standby does. A pause is taken out of the times that the jitter
 //! is computed from, since the network did not cause it.
 //!
-//! Sources: RFC 3550 §8.2, A.1, A.8; RFC 2326 §12.33 (RTP-Info), Appendix B (a pause leaves no gap).
+//! Sources: RFC 3550 §8.2, A.1, A.8; RFC 2326 §12.33, Appendix B (a pause leaves no gap).
 //! Does not follow another source: packets of one are foreign.
 
 use std::net::SocketAddr;

@@ -53,9 +53,9 @@ impl TimedSample {
 }
 
 /// Number of the first samples of sound that share a packet: as many as fit behind `head_bytes`,
-/// each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one. A receiver takes
-/// each to begin where the one before ends by its usual duration, `usual_ticks`, so one of another
-/// duration is the last.
+/// each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one. A receiver
+/// takes each to begin where the one before ends by its usual duration, `usual_ticks`, so one of
+/// another duration is the last.
 fn shared(
     samples: &[TimedSample],
     (head_bytes, each_bytes): (usize, usize),
