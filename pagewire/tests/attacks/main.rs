@@ -36,6 +36,7 @@ mod promises;
 mod publisher;
 mod random;
 mod recording;
+mod tracks;
 
 use std::process::Command;
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attacks on recordings of tracks that a session description tells of: strangers who copy the
+//! SSRC, and trickles that were there first.
+//!
+//! Sources: RFC 3550 §8.2 (collisions); RFC 7587 (Opus).
+//! Does not forge addresses; strangers here are other ports of this machine.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use crate::harness::Place;
+use crate::harness::recorder::{Recorder, free_port};
+
+/// A frame of Opus: its first byte, then what it is known by.
+const GOOD: &[u8] = b"\xfcGOODGOODGOODGOOD";
+const EVIL: &[u8] = b"\xfcEVILEVILEVILEVIL";
+const SSRC: u32 = 7;
+const STRANGER: u32 = 8;
+const FRAME: Duration = Duration::from_millis(20);
+
+/// A recorder of one track of Opus on this port.
+fn recorder(place: &Place, port: u16) -> Recorder {
+    let text = format!(
+        "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=encoder\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+         m=audio {port} RTP/AVP 97\r\na=rtpmap:97 opus/48000/2\r\n"
+    );
+    let path = place.top().join("encoder.sdp");
+    fs::write(&path, text).expect("room for a file");
+    Recorder::start(place, &[], &["--sdp", path.to_str().expect("UTF-8")])
+}
+
+fn socket() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").expect("a free port")
+}
+
+fn packet(number: u16, ssrc: u32, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x80, 97];
+    packet.extend(number.to_be_bytes());
+    packet.extend((960 * u32::from(number)).to_be_bytes());
+    packet.extend(ssrc.to_be_bytes());
+    packet.extend(payload);
+    packet
+}
+
+/// Calls `send` for each of so many frames, at its time.
+fn in_real_time(frames: u16, mut send: impl FnMut(u16)) {
+    let begun = Instant::now();
+    for number in 0..frames {
+        let due = begun + FRAME * number.into();
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        send(number);
+    }
+}
+
+/// Frames of the encoder and of the stranger in the recording.
+fn recorded(place: &Place) -> (usize, usize) {
+    let written = fs::read(place.folder().join("0.ts")).unwrap_or_default();
+    let count = |frame: &[u8]| written.windows(frame.len()).filter(|bytes| *bytes == frame).count();
+    (count(GOOD), count(EVIL))
+}
+
+#[test]
+fn a_stranger_with_the_ssrc_of_a_track_fills_no_recording() {
+    let (place, port) = (Place::new(), free_port() & !1);
+    let (recorder, to) = (recorder(&place, port), ("127.0.0.1", port));
+    let (sender, stranger) = (socket(), socket());
+    in_real_time(150, |number| {
+        sender.send_to(&packet(number, SSRC, GOOD), to).expect("room");
+        // Ahead of the stream, with the number that is due.
+        stranger.send_to(&packet(number + 1, SSRC, EVIL), to).expect("room");
+    });
+    let recorded_log = recorder.stop().well().log;
+    assert_eq!(recorded(&place), (150, 0), "{recorded_log}");
+    assert!(recorded_log.contains("150 datagrams of other senders were refused"), "{recorded_log}");
+}
+
+#[test]
+fn a_trickle_does_not_hold_the_port_of_a_track() {
+    let (place, port) = (Place::new(), free_port() & !1);
+    let (recorder, to) = (recorder(&place, port), ("127.0.0.1", port));
+    let (sender, trickle) = (socket(), socket());
+    // It is there first, and never silent for a second.
+    trickle.send_to(&packet(0, STRANGER, EVIL), to).expect("room");
+    in_real_time(400, |number| {
+        if number % 20 == 0 {
+            let packet = packet(number / 20 + 1, STRANGER, EVIL);
+            trickle.send_to(&packet, to).expect("room");
+        }
+        sender.send_to(&packet(number, SSRC, GOOD), to).expect("room");
+    });
+    let log = recorder.stop().well().log;
+    // The place is won after a second or two of measuring.
+    let (good, evil) = recorded(&place);
+    assert!(good > 200 && evil < 20, "{good} frames, and {evil} of the trickle: {log}");
+}
