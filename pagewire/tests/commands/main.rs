@@ -23,6 +23,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use blocks::Shown;
 use harness::clip::Clip;
@@ -217,10 +218,17 @@ fn follow(document: &str) {
     shell.stop();
 }
 
+/// Runs a test in a network of its own, and not beside the other one: both measure paths, whose
+/// buffers of io_uring are locked memory, of which the kernel allows a user only so much.
+fn alone(test: &str) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    network::run(Owner::UserWithMounts, NETWORK, test);
+}
+
 #[test]
 fn readme() {
-    let test = "the_commands_of_readme_run_as_they_stand";
-    network::run(Owner::UserWithMounts, NETWORK, test);
+    alone("the_commands_of_readme_run_as_they_stand");
 }
 
 #[test]
@@ -231,8 +239,7 @@ fn the_commands_of_readme_run_as_they_stand() {
 
 #[test]
 fn docs() {
-    let test = "the_commands_of_docs_run_as_they_stand";
-    network::run(Owner::UserWithMounts, NETWORK, test);
+    alone("the_commands_of_docs_run_as_they_stand");
 }
 
 #[test]
