@@ -60,7 +60,7 @@ pub(super) struct TrackStream {
     pub(super) first_sequence: u16,
 }
 
-/// What has come of a track.
+/// Arrivals of a track.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HeardTrack {
     /// Arrival of the last packet.
@@ -165,7 +165,7 @@ impl TrackStream {
         }
     }
 
-    /// What has come of each track so far.
+    /// Arrivals of each track so far.
     pub(super) fn heard(&self) -> impl Iterator<Item = HeardTrack> {
         self.tracks.iter().map(|track| {
             let stats = track.receiving.stats();

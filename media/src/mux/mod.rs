@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// What a camera sends after a break goes on in the same file.
+    /// A camera that comes back goes on in the same file.
     #[test]
     fn a_part_behind_another_goes_on_with_its_clock() {
         let kind = WriterKind::TransportStream;

@@ -288,7 +288,7 @@ impl TsWriter {
     }
 
     /// Announces for each PID that its counter begins anew (§2.4.3.5), as it does behind another
-    /// stream. The clock's own is announced with its first reference.
+    /// stream.
     fn announce_anew(&self, out: &mut Vec<u8>) {
         let others = (FIRST_PID..).take(self.tracks.len());
         for pid in [PAT_PID, MAP_PID].into_iter().chain(others) {

@@ -2,8 +2,8 @@
 //! paced_track: a track of a session on a pacer thread: goes from chapter to chapter and sends the
 //! packets that are due.
 //!
-//! Costs per burst: two binary searches in the layout of a second and one send call per row; a lock
-//! and a look-up once a second.
+//! Costs per burst: some binary searches in the layout of a second, which has tens to hundreds of
+//! units, and one send call per row; a lock and a look-up once a second.
 //!
 //! Sources: RFC 3550 §5.1; `media::payload::Layout`.
 //! Does not have a clock ([`super::paced_tracks`] does, one for all tracks of a session).

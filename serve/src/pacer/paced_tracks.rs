@@ -7,9 +7,9 @@
 //! every packet of every track that becomes due before the session's next wake, in as few calls as
 //! rows of equal packets allow. The clock starts when the first chapters of all tracks are there,
 //! so they stay in step. A packet leaves at most three bursts early: one as everywhere, and two
-//! where that saves cutting a row. Costs per step and track: two binary searches in the layout of a
-//! second and one send call per row; a lock and a look-up once a second. No allocation but that of
-//! the request for a chapter that is not in memory.
+//! where that saves cutting a row. Costs per step and track: some binary searches in the layout of
+//! a second and one send call per row; a lock and a look-up once a second. No allocation but that
+//! of the request for a chapter that is not in memory.
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey"; RFC 3550 §5.1; RFC 2326 Appendix B
 //! (sequence numbers and timestamps continue over jumps).

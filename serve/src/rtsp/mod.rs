@@ -437,14 +437,16 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
     };
     tracing::info!("rtsp {}: {error}", request.path);
     let mut response = Response::new(status, request);
-    let mut text = format!("{error}\n");
-    if let NoAsset::Refused(reason) = error {
-        let name = wire::rtsp::asset_path(&request.path);
-        let (phrase, whole) = formats::refused_in_words(name, reason);
-        response = response.reason(phrase);
-        text = format!("{whole}\n");
-    }
-    let response = response.body("text/plain", text);
+    let text = match error {
+        NoAsset::Refused(reason) => {
+            let name = wire::rtsp::asset_path(&request.path);
+            let (phrase, whole) = formats::refused_in_words(name, reason);
+            response = response.reason(phrase);
+            whole
+        }
+        error => error.to_string(),
+    };
+    let response = response.body("text/plain", format!("{text}\n"));
     match error.again_in_s() {
         Some(seconds) => response.header("Retry-After", seconds.to_string()),
         None => response,
