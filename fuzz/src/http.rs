@@ -87,7 +87,7 @@ fn check_path(request: &Request) {
 fn check_file(request: &Request, bytes: u64, now: SystemTime) {
     let modified = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let entity = Entity { bytes, modified, etag: "\"abc\"", content_type: "video/mp2t" };
-    let response = respond(request, &entity, now, "boundary");
+    let response = respond(request, &entity, now, || "boundary".to_owned());
     assert!(request.keep_alive || !response.keep_alive, "the client wanted the connection closed");
     check_head(&response, &request.method);
 

@@ -75,8 +75,14 @@ impl MappedFile {
         if !facts.is_file() {
             return Err(Error::NotFile { object: name });
         }
+        Ok(Self::from_regular(file, name, facts.len()))
+    }
+
+    /// Does the same as [`MappedFile::open`] for a caller that knows from the file's metadata that
+    /// it is a regular file of `bytes`: saves the query, a system call.
+    pub fn from_regular(file: File, name: impl Into<Arc<str>>, bytes: u64) -> Self {
         let (map, uncountable) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(Self { file, name, bytes: facts.len(), map, uncountable })
+        Self { file, name: name.into(), bytes, map, uncountable }
     }
 
     /// Returns the file.

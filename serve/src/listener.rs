@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -40,12 +41,13 @@ pub(crate) async fn open(setting: Setting, address: SocketAddr) -> Result<TcpLis
     TcpListener::bind(address).await.map_err(listen)
 }
 
-/// Serves connections until it is aborted, which aborts them, too.
+/// Serves connections until it is aborted, which aborts them, too. `connection` makes the task of
+/// one, and names the runtime that the task runs on.
 pub(crate) async fn serve<F>(
     listener: TcpListener,
     server: Arc<ServerState>,
     refusal: fn(Refused) -> Vec<u8>,
-    connection: impl Fn(TcpStream, SocketAddr, Arc<ServerState>) -> F,
+    connection: impl Fn(TcpStream, SocketAddr, Arc<ServerState>) -> (Handle, F),
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -60,11 +62,12 @@ pub(crate) async fn serve<F>(
                     reserve.fill();
                     match server.limits.connect(peer.ip(), &stream) {
                         Ok(permit) => {
-                            let task = connection(stream, peer, server.clone());
-                            served.spawn(async move {
+                            let (runtime, task) = connection(stream, peer, server.clone());
+                            let counted = async move {
                                 task.await;
                                 drop(permit);
-                            });
+                            };
+                            served.spawn_on(counted, &runtime);
                         }
                         Err(refused) => {
                             server.limits.refusals.note(refused, peer.ip());
@@ -194,23 +197,6 @@ async fn turn_away(stream: &mut TcpStream, refusal: &[u8]) {
     // Unread bytes would turn the close into a reset, and the answer would be lost.
     let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
 }
-
-/// Reads available bytes into `buffer`; `None` when the peer has closed, failed, or sent nothing
-/// for `wait`.
-pub(crate) async fn read(
-    stream: &mut TcpStream,
-    buffer: &mut [u8],
-    wait: Duration,
-) -> Result<Option<usize>, TimedOut> {
-    match timeout(wait, stream.read(buffer)).await {
-        Ok(Ok(0) | Err(_)) => Ok(None),
-        Ok(Ok(read)) => Ok(Some(read)),
-        Err(_) => Err(TimedOut),
-    }
-}
-
-/// Error: the peer sent nothing within the time-out.
-pub(crate) struct TimedOut;
 
 /// Writes an answer; false when the peer does not accept it.
 pub(crate) async fn write(stream: &TcpStream, bytes: &[u8], wait: Duration) -> bool {

@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! server: starts all parts in order and stops them in reverse.
 //!
-//! Threads: one pacer a core, four readers, one each for images and names, five for plans; a tokio
-//! runtime of its own for HTTP; tasks on the caller's runtime for everything else. Ports are opened
-//! before any other part starts.
+//! Threads: one pacer a core, one event loop a core for HTTP, four readers, one each for images and
+//! names, five for plans; tasks on the caller's runtime for everything else. Ports are opened before
+//! any other part starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::channel::playout::Channels;
 use crate::config::Config;
 use crate::error::{Error, Setting};
 use crate::http::download_paths::Downloads;
+use crate::http::event_loops::{EventLoop, EventLoops};
 use crate::http::film_keys::FilmKeys;
 use crate::http::index::Index;
-use crate::http::runtime::HttpRuntime;
+use crate::http::open_files::OpenFiles;
 use crate::key_tokens::Admission;
 use crate::library::served_folder::Folder;
 use crate::library::{FolderWatch, Library};
@@ -42,7 +45,7 @@ pub struct Server {
     tasks: Vec<JoinHandle<()>>,
     watch: FolderWatch,
     readers: Readers,
-    http_runtime: HttpRuntime,
+    event_loops: EventLoops,
 }
 
 impl Server {
@@ -58,15 +61,17 @@ impl Server {
         config.check()?;
         let chosen = choose(&config)?;
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
-        let limits = Arc::new(Limiter::new(config.limits.clone(), raise_descriptor_limit()));
+        let descriptors = raise_descriptor_limit();
+        let limits = Arc::new(Limiter::new(config.limits.clone(), descriptors));
         let folder = Arc::new(Folder::open(&config.folder)?);
         let keys = config.keys.as_ref().map(|source| FilmKeys::open(source, folder.path()));
         let keys = keys.transpose()?.map(Arc::new);
         let rtsp_listener = listener::open(Setting::Rtsp, config.rtsp).await?;
-        let http_runtime = HttpRuntime::start()?;
-        let opened = http_runtime.spawn(listener::open(Setting::Http, config.http)).await;
+        let files = |loops| OpenFiles::new(loops, descriptors);
+        let event_loops = EventLoops::start(allowed_cores().len(), files)?;
+        let opened = event_loops.first().spawn(listener::open(Setting::Http, config.http)).await;
         let http_listener = opened.expect("opening a listener does not panic")?;
-        let local = |l: &tokio::net::TcpListener| {
+        let local = |l: &TcpListener| {
             l.local_addr().map_err(|source| Error::Host {
                 call: "getsockname",
                 object: "listener".to_owned(),
@@ -117,13 +122,12 @@ impl Server {
                 rtsp_listener,
                 state.clone(),
                 rtsp::connection_refusal,
-                rtsp::connection,
+                |stream, peer, server| (Handle::current(), rtsp::connection(stream, peer, server)),
             )),
-            http_runtime.spawn(listener::serve(
+            event_loops.first().spawn(serve_http(
                 http_listener,
                 state.clone(),
-                http::connection_refusal,
-                http::connection,
+                event_loops.loops(),
             )),
             tokio::spawn(control::housekeeping(state.clone(), events)),
         ];
@@ -131,7 +135,7 @@ impl Server {
             let weak = Arc::downgrade(&state);
             tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
         }
-        let server = Server { state, http, tasks, watch, readers, http_runtime };
+        let server = Server { state, http, tasks, watch, readers, event_loops };
         match server.state.limits.check_room() {
             Ok(()) => Ok(server),
             Err(error) => {
@@ -207,7 +211,7 @@ impl Server {
                 Err(_) => break None,
             }
         };
-        drop(self.http_runtime);
+        drop(self.event_loops);
         let (watch, readers) = (self.watch, self.readers);
         let stopping = tokio::task::spawn_blocking(move || {
             watch.stop();
@@ -223,6 +227,28 @@ impl Server {
         // The pacers have published their final counters.
         meters.report((0, 0), connections, refusals)
     }
+}
+
+/// Accepts connections of HTTP and hands each to a loop.
+async fn serve_http(listener: TcpListener, server: Arc<ServerState>, loops: Vec<Arc<EventLoop>>) {
+    let connection = |stream: TcpStream, peer, server| {
+        let place = EventLoop::least_busy(&loops);
+        let runtime = place.handle().clone();
+        let is_here = runtime.id() == Handle::current().id();
+        let task = async move {
+            // A socket wakes the loop that it is registered with.
+            let moved = match is_here {
+                true => Ok(stream),
+                false => stream.into_std().and_then(TcpStream::from_std),
+            };
+            match moved {
+                Ok(stream) => http::connection(stream, peer, server, place).await,
+                Err(error) => tracing::warn!("http {peer}: handing it to a loop: {error}"),
+            }
+        };
+        (runtime, task)
+    };
+    listener::serve(listener, server, http::connection_refusal, connection).await;
 }
 
 /// Raises the soft limit of descriptors to the hard one, since every session and connection takes

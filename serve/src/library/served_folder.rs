@@ -81,25 +81,28 @@ impl Folder {
     /// # Errors
     /// See [`Denied`]; nothing is opened on error.
     pub(crate) fn file(&self, name: &str) -> Result<(File, Metadata), Denied> {
-        let name = name.trim_start_matches('/');
-        if name.is_empty() || name.ends_with('/') || name.contains('\0') {
-            return Err(Denied::Missing);
-        }
-        for component in name.split('/') {
-            if component == ".." {
-                return Err(Denied::Outside);
-            }
-            if is_hidden(component) {
-                return Err(Denied::Missing);
-            }
-        }
+        let name = checked(name)?;
         let opened = if self.beneath { self.open_at_once(name) } else { self.walk(name) };
-        let file = File::from(opened?);
-        let metadata = file.metadata().map_err(Denied::Host)?;
-        if !metadata.is_file() {
-            return Err(Denied::NotAFile);
+        regular(opened?)
+    }
+
+    /// Does the same as [`Folder::file`] if the kernel can do it from its caches, without waiting
+    /// for a disk; `None` if it cannot, and for a name with symbolic links.
+    pub(crate) fn file_in_place(&self, name: &str) -> Option<Result<(File, Metadata), Denied>> {
+        let name = match checked(name) {
+            Ok(name) => name,
+            Err(denied) => return Some(Err(denied)),
+        };
+        if !self.beneath {
+            return None;
         }
-        Ok((file, metadata))
+        let resolve = BENEATH_WITHOUT_LINKS | ResolveFlags::CACHED;
+        match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), resolve) {
+            Ok(opened) => Some(regular(opened)),
+            // INVAL: Linux before 5.12.
+            Err(Errno::AGAIN | Errno::LOOP | Errno::INVAL) => None,
+            Err(errno) => Some(Err(denied(errno))),
+        }
     }
 
     /// Opens the folder `name` below the served one, or that one for the empty name. Follows no
@@ -120,9 +123,7 @@ impl Folder {
     }
 
     fn open_at_once(&self, name: &str) -> Result<OwnedFd, Denied> {
-        let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let resolve = ResolveFlags::BENEATH | links;
-        match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), resolve) {
+        match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), BENEATH_WITHOUT_LINKS) {
             Err(Errno::LOOP) => self.walk(name),
             other => other.map_err(denied),
         }
@@ -167,6 +168,33 @@ impl Folder {
     }
 }
 
+/// Returns the name without leading slashes if it may be opened.
+fn checked(name: &str) -> Result<&str, Denied> {
+    let name = name.trim_start_matches('/');
+    if name.is_empty() || name.ends_with('/') || name.contains('\0') {
+        return Err(Denied::Missing);
+    }
+    for component in name.split('/') {
+        if component == ".." {
+            return Err(Denied::Outside);
+        }
+        if is_hidden(component) {
+            return Err(Denied::Missing);
+        }
+    }
+    Ok(name)
+}
+
+/// Returns an opened file with its metadata if it is a regular one.
+fn regular(opened: OwnedFd) -> Result<(File, Metadata), Denied> {
+    let file = File::from(opened);
+    let metadata = file.metadata().map_err(Denied::Host)?;
+    if !metadata.is_file() {
+        return Err(Denied::NotAFile);
+    }
+    Ok((file, metadata))
+}
+
 /// Splits a path into components, the last one first, without empty ones and `.`.
 fn components(path: &OsStr) -> Vec<OsString> {
     let parts = path.as_bytes().split(|&byte| byte == b'/').rev();
@@ -190,6 +218,8 @@ fn denied(errno: Errno) -> Denied {
     }
 }
 
+const BENEATH_WITHOUT_LINKS: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 /// Folders on the way are traversed and never read.
 const FOLDER_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// NONBLOCK: opening a named pipe must not wait for its other end.

@@ -115,18 +115,17 @@ impl Response {
     }
 }
 
-/// The answer for a file that exists. Boundary: random, not to be found in the file; it
-/// is used when several ranges are asked for.
+/// The answer for a file that exists. `boundary` is called when several ranges are asked for; it
+/// returns random text that is not to be found in the file.
 ///
 /// # Panics
-/// If `boundary` is not 1 to 70 letters, digits or `'+_-.`.
+/// If a boundary is not 1 to 70 letters, digits or `'+_-.`.
 pub fn respond(
     request: &Request,
     entity: &Entity<'_>,
     now: SystemTime,
-    boundary: &str,
+    boundary: impl FnOnce() -> String,
 ) -> Response {
-    assert!(multipart::is_boundary(boundary), "boundary {boundary:?}: not a token of 1 to 70");
     if let Some(answer) = answer_method(request, now) {
         return answer;
     }
@@ -278,7 +277,7 @@ fn partial(
     validators: &Validators<'_>,
     spans: &[ByteRange],
     now: SystemTime,
-    boundary: &str,
+    boundary: impl FnOnce() -> String,
 ) -> Response {
     let mut head = HeadWriter::new(206, request, now);
     head.field("Accept-Ranges", "bytes");
@@ -289,8 +288,11 @@ fn partial(
         head.field("Content-Range", format_args!("bytes {first}-{last}/{}", entity.bytes));
         vec![Part::File { offset: first, bytes: span.bytes() }]
     } else {
+        let boundary = boundary();
+        let is_boundary = multipart::is_boundary(&boundary);
+        assert!(is_boundary, "boundary {boundary:?}: not a token of 1 to 70");
         head.field("Content-Type", format_args!("multipart/byteranges; boundary={boundary}"));
-        multipart::parts(spans, entity.bytes, entity.content_type, boundary)
+        multipart::parts(spans, entity.bytes, entity.content_type, &boundary)
     };
     // Ranges do not overlap and part headers are few: this is far from 64 bits for any real file.
     let bytes = parts.iter().map(Part::bytes).fold(0, u64::saturating_add);

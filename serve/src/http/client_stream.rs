@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! client_stream: the receiving side of an HTTP connection, with its time-out.
+//!
+//! Bytes are read into the loop's buffer and parsed from there, so that a silent connection holds
+//! none. A read that does not fill the buffer has drained the socket, so it is not repeated (tokio
+//! clears the readiness). One timer a connection is kept and moved only when it fires early: a
+//! request costs no change of the timer wheel.
+//!
+//! Does not parse.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+use wire::http::RequestReader;
+
+use crate::http::event_loops::with_scratch;
+
+/// Timer of a connection.
+pub(super) struct Deadline(Option<Pin<Box<Sleep>>>);
+
+/// Result of waiting for bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// The reader has more.
+    Bytes,
+    /// The peer has closed or failed.
+    Closed,
+    /// Nothing came in time.
+    TimedOut,
+}
+
+impl Deadline {
+    pub(super) fn new() -> Deadline {
+        Deadline(None)
+    }
+
+    /// Ready once `until` has passed.
+    fn poll(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if timer.deadline() > until {
+            timer.as_mut().reset(until);
+        }
+        while timer.as_mut().poll(context).is_ready() {
+            if timer.deadline() >= until {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(until);
+        }
+        Poll::Pending
+    }
+}
+
+/// Feeds `reader` with bytes of the peer, or waits for some `until`.
+pub(super) async fn receive(
+    stream: &mut TcpStream,
+    reader: &mut RequestReader,
+    deadline: &mut Deadline,
+    until: Instant,
+) -> Received {
+    poll_fn(|context| {
+        let read = with_scratch(|scratch| {
+            let mut buffer = ReadBuf::new(&mut scratch[..READ_BYTES]);
+            let read = Pin::new(&mut *stream).poll_read(context, &mut buffer);
+            read.map_ok(|()| {
+                reader.feed(buffer.filled());
+                buffer.filled().len()
+            })
+        });
+        match read {
+            Poll::Ready(Ok(1..)) => Poll::Ready(Received::Bytes),
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Received::Closed),
+            Poll::Pending => deadline.poll(until, context).map(|()| Received::TimedOut),
+        }
+    })
+    .await
+}
+
+/// A head of usual length, many times over: pipelined requests are parsed before more are read.
+const READ_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use wire::http::Limits;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deadline_that_moves_later_and_earlier_is_kept() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (mut client, mut stream) = (client.unwrap(), accepted.unwrap().0);
+        let (mut reader, mut deadline) = (RequestReader::new(Limits::default()), Deadline::new());
+        let after = |ms| Instant::now() + Duration::from_millis(ms);
+        client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        let received = receive(&mut stream, &mut reader, &mut deadline, after(50)).await;
+        assert_eq!(received, Received::Bytes);
+        // The later deadline holds although the timer fires at the first.
+        let first = receive(&mut stream, &mut reader, &mut deadline, after(20)).await;
+        assert_eq!(first, Received::TimedOut);
+        let began = Instant::now();
+        let second = receive(&mut stream, &mut reader, &mut deadline, after(150)).await;
+        assert_eq!(second, Received::TimedOut);
+        assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
+        // An earlier one, too.
+        let hour = Instant::now() + Duration::from_secs(3600);
+        deadline.0 = Some(Box::pin(sleep_until(hour)));
+        let third = receive(&mut stream, &mut reader, &mut deadline, after(20)).await;
+        assert_eq!(third, Received::TimedOut);
+        client.write_all(b"Host: a\r\n\r\n").await.unwrap();
+        let last = receive(&mut stream, &mut reader, &mut deadline, after(500)).await;
+        assert_eq!(last, Received::Bytes);
+        assert_eq!(reader.next().unwrap().unwrap().path, "/");
+        drop(client);
+        let closed = receive(&mut stream, &mut reader, &mut deadline, after(500)).await;
+        assert_eq!(closed, Received::Closed);
+    }
+}

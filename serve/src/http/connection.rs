@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! connection: the requests of one HTTP/1 connection, answered one after the other.
+//!
+//! Sources: RFC 9112 §9.3 (persistence), §9.3.2 (pipelining), §9.6 (closing).
+//! Does not resolve paths ([`crate::http::resource`]).
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::SystemTime;
+
+use tokio::net::TcpStream;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+use wire::http::{Limits, Request, RequestReader, Response, refusal};
+
+use crate::http::client_stream::{Deadline, Received, receive};
+use crate::http::event_loops::LoopPlace;
+use crate::http::resource::{Client, answer, retry_after};
+use crate::http::transmit::{text, transmit, transmit_text};
+use crate::limits::Refused;
+use crate::listener::close;
+use crate::meter::Meters;
+use crate::server_state::ServerState;
+
+/// Returns the answer to a client that is refused before its first request.
+pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
+    let status = match refused {
+        Refused::ConnectionsPerAddress => 429,
+        _ => 503,
+    };
+    let response = refusal(status, refused.reason(), SystemTime::now());
+    let response = retry_after(response, refused);
+    let mut bytes = response.head;
+    bytes.extend(response.parts.iter().flat_map(text));
+    bytes
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn connection(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    server: Arc<ServerState>,
+    place: LoopPlace,
+) {
+    // An answer's last segment must not wait for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    let local = stream.local_addr().unwrap_or(server.config.http);
+    let mut client = Client { peer, local, files: place.files().clone(), received: 0 };
+    if serve(&mut stream, &mut client, &server).await {
+        close(stream).await;
+    }
+}
+
+/// Serves requests; true when the connection is to be closed after its last answer, false when the
+/// peer has left.
+async fn serve(stream: &mut TcpStream, client: &mut Client, server: &Arc<ServerState>) -> bool {
+    let mut reader = RequestReader::new(Limits::default());
+    let mut deadline = Deadline::new();
+    let timeouts = server.config.timeouts;
+    let mut until = Instant::now() + timeouts.first_request;
+    let mut in_a_row = 0;
+    let mut pace = server.limits.pace(client.peer.ip());
+    loop {
+        match reader.next() {
+            Ok(Some(request)) => {
+                // A client that copies a folder of small files is slowed down, never disconnected
+                // for it.
+                let wait = pace.as_mut().map(|pace| pace.request(server.now()));
+                if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                    sleep(wait).await;
+                }
+                if !serve_request(stream, &request, client, server).await {
+                    return true;
+                }
+                in_a_row += 1;
+                if in_a_row == IN_A_ROW_MAX {
+                    in_a_row = 0;
+                    yield_now().await;
+                }
+                if reader.is_empty() {
+                    until = Instant::now() + timeouts.idle_http;
+                } else {
+                    until = Instant::now() + timeouts.request;
+                }
+            }
+            Ok(None) => {
+                let was_empty = reader.is_empty();
+                in_a_row = 0;
+                match receive(stream, &mut reader, &mut deadline, until).await {
+                    Received::Bytes => {
+                        client.received = client.files.tick();
+                        if was_empty {
+                            until = Instant::now() + timeouts.request;
+                        }
+                        // The others of this turn receive first: one read of events serves all.
+                        behind_others().await;
+                    }
+                    Received::Closed => return false,
+                    Received::TimedOut if was_empty => return false,
+                    Received::TimedOut => {
+                        Meters::count(&server.meters.requests_malformed);
+                        let what = "the request was not whole in time";
+                        let late = refusal(408, what, SystemTime::now());
+                        transmit_text(stream, &late, timeouts).await;
+                        return true;
+                    }
+                }
+            }
+            Err(malformed) => {
+                Meters::count(&server.meters.requests_malformed);
+                tracing::debug!("http {}: {malformed}", client.peer);
+                let answer = malformed.response(SystemTime::now());
+                transmit_text(stream, &answer, timeouts).await;
+                return true;
+            }
+        }
+    }
+}
+
+/// Answers one request; false when the connection is to be closed.
+async fn serve_request(
+    stream: &mut TcpStream,
+    request: &Request,
+    client: &Client,
+    server: &Arc<ServerState>,
+) -> bool {
+    let (response, content) = answer(request, client, server).await;
+    let Response { keep_alive, .. } = response;
+    transmit(stream, request, response, content, server).await && keep_alive
+}
+
+/// Puts the task behind the others that are ready. Unlike tokio's `yield_now` it does not wait for
+/// new events, which would cost a system call.
+async fn behind_others() {
+    let mut is_behind = false;
+    poll_fn(|context| match std::mem::replace(&mut is_behind, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// Pipelined requests that are answered before other connections have a turn.
+const IN_A_ROW_MAX: u32 = 16;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! open_file: an opened file with all that an answer needs of it.
+//!
+//! A body is read by one call without waiting, and by a thread where it is not in memory. Of a file
+//! that is sent from its descriptor the parts are remembered that were found in memory, so that the
+//! check (two system calls a mebibyte) is made once in [`FRESH_S`] seconds, however many clients
+//! download it.
+//!
+//! Sources: readv(2) (`RWF_NOWAIT`), statx(2).
+
+use std::fs::{File, Metadata};
+use std::io::{IoSliceMut, Read};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use paths::MappedFile;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use wire::http::{Entity, content_type, file_etag};
+
+use super::HELD_BYTES_MAX;
+
+/// An opened file.
+pub(crate) struct OpenFile {
+    pub(crate) content: FileContent,
+    pub(super) version: FileVersion,
+    bytes: u64,
+    modified: SystemTime,
+    etag: String,
+    content_type: &'static str,
+    residence: Residence,
+}
+
+/// Bytes of an opened file.
+pub(crate) enum FileContent {
+    /// All of them; the file is closed.
+    Held(Box<[u8]>),
+    /// The file.
+    Open(MappedFile),
+}
+
+/// Identity and content of a file, as far as its metadata tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileVersion {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileVersion {
+    pub(super) fn of(metadata: &Metadata) -> FileVersion {
+        FileVersion {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl OpenFile {
+    /// Makes one from an open file, or from its `body`; the file is closed then.
+    pub(super) fn new(
+        name: &str,
+        file: File,
+        metadata: &Metadata,
+        body: Option<Box<[u8]>>,
+    ) -> OpenFile {
+        let bytes = body.as_ref().map_or(metadata.len(), |body| body.len() as u64);
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let content = match body {
+            Some(body) => FileContent::Held(body),
+            None => FileContent::Open(MappedFile::from_regular(file, name, bytes)),
+        };
+        OpenFile {
+            content,
+            version: FileVersion::of(metadata),
+            bytes,
+            modified,
+            etag: file_etag(bytes, modified, metadata.ino()),
+            content_type: content_type(name),
+            residence: Residence::default(),
+        }
+    }
+
+    /// Returns it as answers describe it.
+    pub(crate) fn entity(&self) -> Entity<'_> {
+        Entity {
+            bytes: self.bytes,
+            modified: self.modified,
+            etag: &self.etag,
+            content_type: self.content_type,
+        }
+    }
+
+    /// Returns a range of a held body.
+    pub(crate) fn held(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        let FileContent::Held(body) = &self.content else { return None };
+        let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
+        body.get(offset..offset.checked_add(bytes)?)
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.content {
+            FileContent::Held(body) => body.len(),
+            FileContent::Open(_) => 0,
+        }
+    }
+
+    pub(super) fn descriptors(&self) -> usize {
+        usize::from(matches!(self.content, FileContent::Open(_)))
+    }
+
+    /// True when the part from `offset` on, of at most [`PART_BYTES`], is in memory or was lately.
+    pub(crate) fn is_in_memory(&self, media: &MappedFile, offset: u64, bytes: u64) -> bool {
+        let part = offset / PART_BYTES;
+        let now_s = clock_s();
+        if self.residence.is_fresh(part, now_s) {
+            return true;
+        }
+        let is_whole = offset.is_multiple_of(PART_BYTES)
+            && (bytes == PART_BYTES || offset + bytes == self.bytes);
+        let is_there = media.is_in_cache(offset..offset + bytes);
+        if is_there && is_whole {
+            self.residence.note(part, now_s, self.bytes.div_ceil(PART_BYTES));
+        }
+        is_there
+    }
+}
+
+/// Times at which parts of a file were found in memory: 4 bytes a mebibyte.
+#[derive(Default)]
+struct Residence(Mutex<Vec<u32>>);
+
+impl Residence {
+    fn is_fresh(&self, part: u64, now_s: u32) -> bool {
+        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = usize::try_from(part).ok().and_then(|part| parts.get(part));
+        seen.is_some_and(|&seen| seen != 0 && now_s.wrapping_sub(seen) < FRESH_S)
+    }
+
+    fn note(&self, part: u64, now_s: u32, of: u64) {
+        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Ok(part), Ok(of)) = (usize::try_from(part), usize::try_from(of)) else { return };
+        if of > PARTS_MAX {
+            return;
+        }
+        parts.resize(of, 0);
+        parts[part] = now_s;
+    }
+}
+
+/// Seconds since the first call, from 1 on.
+fn clock_s() -> u32 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed().as_secs() as u32 + 1
+}
+
+/// Reads a body of up to [`HELD_BYTES_MAX`] if all of it is in memory and has that length.
+pub(super) fn body_in_memory(file: &File, bytes: u64, scratch: &mut [u8]) -> Option<Box<[u8]>> {
+    let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes as u64 <= HELD_BYTES_MAX)?;
+    // One byte more: a file that has grown has another length.
+    let wanted = scratch.get_mut(..bytes + 1)?;
+    let read = preadv2(file, &mut [IoSliceMut::new(wanted)], 0, ReadWriteFlags::NOWAIT);
+    match read {
+        Ok(read) if read == bytes => Some(wanted[..bytes].into()),
+        Ok(_) | Err(Errno::AGAIN) => None,
+        Err(_) => None,
+    }
+}
+
+/// Reads a body from the disk; its metadata are those behind the read.
+pub(super) fn body_from_disk(file: &File) -> std::io::Result<(Box<[u8]>, Metadata)> {
+    let mut body = Vec::new();
+    file.take(HELD_BYTES_MAX).read_to_end(&mut body)?;
+    Ok((body.into(), file.metadata()?))
+}
+
+/// Length of a part whose residence is remembered, and of a step of a download.
+pub(crate) const PART_BYTES: u64 = 1 << 20;
+/// The kernel does not reclaim pages so soon that were sent a moment ago.
+const FRESH_S: u32 = 2;
+/// A tebibyte; of a longer file nothing is remembered.
+const PARTS_MAX: usize = 1 << 20;
