@@ -9,6 +9,8 @@
 //! Sources: RFC 9112 §3.2 (target forms), RFC 9110 §4.2.4 (userinfo), §7.2 (Host), RFC 3986 §2.1,
 //! §3.2.2 (reg-name, IP-literal).
 
+use std::net::Ipv6Addr;
+
 use super::malformed::Malformed;
 use super::request::Method;
 
@@ -73,15 +75,14 @@ fn split_absolute(target: &str) -> Result<(&str, usize), Malformed> {
     Ok((authority, scheme_bytes + authority.len()))
 }
 
-/// `uri-host [ ":" port ]`, with a host of at least one character.
+/// `uri-host [ ":" port ]`, with a host of at least one character. An IP-literal is an address of
+/// IPv6: no other version is known.
 pub(super) fn is_authority(text: &str) -> bool {
     let (host_is_valid, rest) = if let Some(literal) = text.strip_prefix('[') {
         let Some((address, rest)) = literal.split_once(']') else {
             return false;
         };
-        let is_literal_byte = |b: u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
-        let is_literal = (1..=HOST_BYTES_MAX).contains(&address.len());
-        (is_literal && address.bytes().all(is_literal_byte), rest)
+        (address.parse::<Ipv6Addr>().is_ok(), rest)
     } else {
         let host = &text[..text.find(':').unwrap_or(text.len())];
         let is_name = (1..=HOST_BYTES_MAX).contains(&host.len());
@@ -227,6 +228,16 @@ mod tests {
         }
         for bad in ["", ":80", "h:8a", "[::1", "[]", "[::1]x", "[g]", "a b", "a/b", "<h>", "ä"] {
             assert!(!is_authority(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ip_literal_is_an_address_of_ipv6() {
+        for bad in ["[1]", "[1.2.3.4]", "[a..b::c]", "[1::2::3]", "[1:2:3:4:5:6:7:8:9]", "[v1.a]"] {
+            assert!(!is_authority(bad), "{bad}");
+        }
+        for good in ["[::]", "[1:2:3:4:5:6:7:8]", "[::ffff:1.2.3.4]:80", "[ABCD::EF98]:"] {
+            assert!(is_authority(good), "{good}");
         }
     }
 }
