@@ -6,8 +6,8 @@
 //! differently. Dot segments and empty segments stay in the path: only the layer that opens files
 //! can refuse them with certainty, and it has to in any case.
 //!
-//! Sources: RFC 9112 §3.2 (target forms), RFC 9110 §4.2.4 (userinfo), §7.2 (Host), RFC 3986 §2.1,
-//! §3.2.2 (reg-name, IP-literal).
+//! Sources: RFC 9112 §3.2 (target forms), RFC 9110 §4.2.4 (userinfo), §7.2 (Host), §9.3.6
+//! (CONNECT), RFC 3986 §2.1, §3.2.2 (reg-name, IP-literal).
 
 use std::net::Ipv6Addr;
 
@@ -21,8 +21,8 @@ pub(super) struct RequestTarget {
     pub(super) path: String,
     /// As received, without the `?`.
     pub(super) query: Option<String>,
-    /// Authority of an absolute-form target, which takes precedence over the Host field (RFC 9112
-    /// §3.2.2).
+    /// Authority of an absolute-form or authority-form target, which takes precedence over the
+    /// Host field (RFC 9112 §3.2.2).
     pub(super) authority: Option<String>,
 }
 
@@ -31,7 +31,9 @@ pub(super) fn parse(method: &Method, target: &str) -> Result<RequestTarget, Malf
     if let Some(at) = target.find('#') {
         return Err(bad(at, "fragment in the request target", "RFC 9112 §3.2"));
     }
-    let (authority, local, local_at) = if target.starts_with('/') {
+    let (authority, local, local_at) = if is_connect(method) {
+        (Some(connect_authority(target)?.to_owned()), "/", 0)
+    } else if target.starts_with('/') {
         (None, target, 0)
     } else if target == "*" {
         if *method != Method::Options {
@@ -53,6 +55,19 @@ pub(super) fn parse(method: &Method, target: &str) -> Result<RequestTarget, Malf
         decode(raw_path).map_err(|fault| fault.shifted(local_at as u64))?
     };
     Ok(RequestTarget { path, query, authority })
+}
+
+fn is_connect(method: &Method) -> bool {
+    matches!(method, Method::Other(name) if name == "CONNECT")
+}
+
+/// Authority-form, which CONNECT alone has: a host and a port that can be connected to.
+fn connect_authority(target: &str) -> Result<&str, Malformed> {
+    let port = target.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    if is_authority(target) && port.is_some_and(|port| port != 0) {
+        return Ok(target);
+    }
+    Err(bad(0, "target of CONNECT that is not a host and port", "RFC 9112 §3.2.3"))
 }
 
 /// Authority of an absolute-form target, and where its path, query or end begins.
@@ -238,6 +253,20 @@ mod tests {
         }
         for good in ["[::]", "[1:2:3:4:5:6:7:8]", "[::ffff:1.2.3.4]:80", "[ABCD::EF98]:"] {
             assert!(is_authority(good), "{good}");
+        }
+    }
+
+    #[test]
+    fn target_of_connect_is_a_host_and_a_port() {
+        let connect = Method::Other("CONNECT".to_owned());
+        for good in ["h:1", "h:65535", "1.2.3.4:80", "[::1]:443"] {
+            let target = parse(&connect, good).expect(good);
+            assert_eq!((target.authority.as_deref(), target.path.as_str()), (Some(good), "/"));
+            assert_eq!(fault(good).status, 400, "{good}: no target of a GET");
+        }
+        for bad in ["/", "*", "h", "h:", "h:0", "h:65536", ":80", "[::1]", "http://h:80", "u@h:80"]
+        {
+            assert_eq!(parse(&connect, bad).expect_err(bad).status, 400, "{bad}");
         }
     }
 }
