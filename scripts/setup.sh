@@ -4,8 +4,8 @@
 #
 #   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links), OpenSSL and cargo
 #   scripts/setup.sh test    also rustfmt, clippy, a C++ compiler (fuzzing), cargo-deny and the
-#                            clients the interoperation tests talk to; packages of Python and npm
-#                            go to out/test-tools
+#                            clients the interoperation tests talk to; packages of Python, npm
+#                            and Go go to out/test-tools
 #
 # Debian and Ubuntu packages are installed as root or through sudo that asks no password;
 # elsewhere it prints what to install. It exits non-zero only when something is missing that
@@ -26,11 +26,19 @@ export PATH=$CARGO_BIN:$PATH:/usr/sbin:/sbin
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 CARGO_DENY_VERSION=0.20
 CARGO_DENY_SECONDS_MAX=900
-# Packages of Python and npm that tests use; they look for them there.
+# Packages of Python, npm and Go that tests use; they look for them there.
 TEST_TOOLS=out/test-tools
 TINK_VERSION=1.16.1
 PYAV_VERSION=18.1.0
 HLS_JS_VERSION=1.7.4
+# The newest version that the Go module proxy serves; newer ones are on GitHub alone. It has no
+# go.mod: the versions of what it needs are given here, and are old enough for Go 1.19.
+H2SPEC=(
+    github.com/summerwind/h2spec@v2.2.1+incompatible
+    github.com/fatih/color@v1.15.0
+    github.com/spf13/cobra@v1.7.0
+    golang.org/x/net@v0.10.0
+)
 TEST_TOOLS_SECONDS_MAX=300
 
 say() { echo "setup: $*"; }
@@ -97,6 +105,8 @@ have_hls_js() {
         "$TEST_TOOLS/node_modules/hls.js/package.json" 2>/dev/null
 }
 
+have_h2spec() { [[ -x $TEST_TOOLS/bin/h2spec ]]; }
+
 cargo_version() { cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p'; }
 
 is_at_least() { # NEEDED FOUND
@@ -131,6 +141,7 @@ have ip|iproute2|network namespaces with a sink device
 have ethtool|ethtool|a device that segments nothing
 have chromium|chromium|HLS in a browser
 have npm|npm|hls.js, for HLS in a browser
+have go|golang-go|h2spec, which tests servers of HTTP/2
 have_python_venv|python3-venv|Tink, which opens files sealed in the form gcm; PyAV, for AV1 over RTP
 have_faketime|libfaketime|a wall clock that is set while a channel plays
 have setpriv|util-linux|VLC as root; files that nobody may read
@@ -298,6 +309,20 @@ install_hls_js() {
         --no-save "hls.js@$HLS_JS_VERSION"
 }
 
+# A module of its own, as the versions above are not those of the newest.
+install_h2spec() {
+    local folder target=$PWD/$TEST_TOOLS/bin status=0
+    folder=$(mktemp -d)
+    (
+        cd "$folder" && go mod init test-tools &&
+            timeout "$TEST_TOOLS_SECONDS_MAX" go get "${H2SPEC[@]}" &&
+            GOBIN=$target timeout "$TEST_TOOLS_SECONDS_MAX" \
+                go install github.com/summerwind/h2spec/cmd/h2spec
+    ) || status=1
+    rm -rf "$folder"
+    return "$status"
+}
+
 lines=$(missing)
 if [[ -n $lines ]] && can_install; then
     say "missing:"
@@ -324,5 +349,6 @@ if [[ $level == test && $ready == yes ]]; then
     have_tink || want_test_tool "Tink for Python" install_tink
     have_pyav || want_test_tool "PyAV, with a newer FFmpeg" install_pyav
     have_hls_js || want_test_tool hls.js install_hls_js
+    have_h2spec || want_test_tool h2spec install_h2spec
 fi
 [[ $ready == yes ]]
