@@ -3,7 +3,8 @@
 //! byte by byte to the real program over loopback.
 //!
 //! One file a subject: [`ranges`], [`conditions`], [`keep_alive`], [`requests`] (methods, targets,
-//! hosts, fields, expectations), [`limits`]. A row is named for the file and the case that it follows; a row of ours
+//! hosts, fields, expectations), [`smuggling`] (framing in doubt: refused, and nothing behind it is
+//! answered), [`limits`]. A row is named for the file and the case that it follows; a row of ours
 //! is named for the section that it checks. Where pagewire answers otherwise than nginx, the row
 //! carries nginx's answer and the reason.
 //!
@@ -23,6 +24,7 @@ mod limits;
 mod ranges;
 mod requests;
 mod row;
+mod smuggling;
 
 use std::fs::File;
 use std::process::Command;
