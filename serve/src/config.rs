@@ -15,6 +15,7 @@ use crate::key_tokens::KeyTokens;
 use crate::limits::ClientLimits;
 use crate::path_choice::PathCost;
 use crate::rtsp::media_ports::MediaPorts;
+use crate::tls::TlsSource;
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -26,6 +27,12 @@ pub struct Config {
     pub rtsp: SocketAddr,
     /// Listening address of HTTP; port 0 picks one.
     pub http: SocketAddr,
+    /// Listening address of HTTPS; port 0 picks one.
+    pub https: Option<SocketAddr>,
+    /// Listening address of RTSPS (RTSP over TLS, RFC 7826 §19.2); port 0 picks one.
+    pub rtsps: Option<SocketAddr>,
+    /// Certificate of HTTPS and RTSPS.
+    pub tls: Option<TlsSource>,
     /// Cache folder; the XDG cache by default.
     pub cache: Option<PathBuf>,
     /// Disk space for wire images, bytes; 0 for none.
@@ -109,6 +116,9 @@ impl Config {
             folder: folder.into(),
             rtsp: (Ipv4Addr::LOCALHOST, 8554).into(),
             http: (Ipv4Addr::LOCALHOST, 8080).into(),
+            https: None,
+            rtsps: None,
+            tls: None,
             cache: None,
             cache_bytes_max: 10 << 30,
             burst: Duration::from_millis(20),
@@ -158,6 +168,7 @@ impl Config {
                 cure: "write 1 or more, or leave it out for one per core".to_owned(),
             });
         }
+        self.check_tls()?;
         if self.key_tokens.is_some() && self.keys.is_none() {
             return Err(Error::Setting {
                 setting: Setting::KeyTokens,
@@ -176,6 +187,31 @@ impl Config {
                 cure: "write * or an origin such as https://example.org".to_owned(),
             }),
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that listeners with TLS have a certificate, and the other way round.
+    fn check_tls(&self) -> Result<(), Error> {
+        let listener = match (self.https, self.rtsps) {
+            (Some(address), _) => Some((Setting::Https, address)),
+            (None, Some(address)) => Some((Setting::Rtsps, address)),
+            (None, None) => None,
+        };
+        match (listener, &self.tls) {
+            (Some((setting, address)), None) => Err(Error::Setting {
+                setting,
+                found: format!("{address} without a certificate"),
+                cure: "give a certificate with its key, or choose a self-signed one".to_owned(),
+            }),
+            (None, Some(source)) => Err(Error::Setting {
+                setting: match source {
+                    TlsSource::Files { .. } => Setting::TlsCert,
+                    TlsSource::SelfSigned => Setting::TlsSelfSigned,
+                },
+                found: "a certificate, and nothing listens with TLS".to_owned(),
+                cure: "write an address of HTTPS or RTSPS, or leave it out".to_owned(),
+            }),
+            (Some(_), Some(_)) | (None, None) => Ok(()),
         }
     }
 }

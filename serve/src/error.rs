@@ -32,6 +32,16 @@ pub enum Setting {
     Rtsp,
     /// [`crate::Config::http`].
     Http,
+    /// [`crate::Config::https`].
+    Https,
+    /// [`crate::Config::rtsps`].
+    Rtsps,
+    /// [`crate::Config::tls`]: the certificate of [`crate::TlsSource::Files`].
+    TlsCert,
+    /// [`crate::Config::tls`]: its key.
+    TlsKey,
+    /// [`crate::Config::tls`]: [`crate::TlsSource::SelfSigned`].
+    TlsSelfSigned,
     /// [`crate::Config::media_ports`].
     MediaPorts,
     /// [`crate::Config::burst`].
@@ -57,6 +67,11 @@ impl std::fmt::Display for Setting {
         out.write_str(match self {
             Setting::Rtsp => "RTSP address",
             Setting::Http => "HTTP address",
+            Setting::Https => "HTTPS address",
+            Setting::Rtsps => "RTSPS address",
+            Setting::TlsCert => "TLS certificate",
+            Setting::TlsKey => "TLS key",
+            Setting::TlsSelfSigned => "self-signed TLS certificate",
             Setting::MediaPorts => "media ports (RTP, and RTCP on the next)",
             Setting::Burst => "burst",
             Setting::Pacing => "pacing",

@@ -7,7 +7,7 @@
 //!
 //! Folders: `rtsp` (connections, sessions, RTCP), `http` (downloads, the index, keys of films),
 //! `channel` (playlists by the clock), `library` (files and their plans), `wire_image`, `pacer`
-//! (sending), `limits` (on clients).
+//! (sending), `limits` (on clients), `tls` (certificates, handshakes).
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 
@@ -28,6 +28,7 @@ mod prefetch;
 mod rtsp;
 mod server;
 mod server_state;
+mod tls;
 mod wire_image;
 
 pub use config::{Config, PacketPacing, Timeouts};
@@ -43,3 +44,4 @@ pub use meter::{SendLateness, ServerMetrics};
 pub use path_choice::PathCost;
 pub use rtsp::media_ports::MediaPorts;
 pub use server::Server;
+pub use tls::TlsSource;

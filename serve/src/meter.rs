@@ -17,6 +17,8 @@ use media::PlanStore;
 use paths::SendStats;
 use serde::Serialize;
 
+use crate::tls::TlsCounters;
+
 /// Counters of one pacer thread.
 pub(crate) struct PacerCounters {
     /// Statistics of the paths.
@@ -150,6 +152,8 @@ pub(crate) struct Meters {
     pub(crate) sessions_txtime: Arc<AtomicU64>,
     pub(crate) requests_malformed: AtomicU64,
     pub(crate) frames_unexpected: AtomicU64,
+    /// Counters shared with the terms of TLS.
+    pub(crate) tls: Arc<TlsCounters>,
     /// Counters shared with the store of images.
     pub(crate) images_dropped: Arc<AtomicU64>,
     pub(crate) images_invalid: Arc<AtomicU64>,
@@ -182,6 +186,16 @@ pub struct ServerMetrics {
     pub requests_malformed: u64,
     /// Interleaved frames of clients on channels that carry nothing from clients.
     pub frames_unexpected: u64,
+    /// TLS handshakes completed, resumed ones included.
+    pub tls_handshakes: u64,
+    /// Handshakes that resumed an earlier session.
+    pub tls_resumed: u64,
+    /// Handshakes that did not complete.
+    pub tls_failed: u64,
+    /// Certificates loaded while the server ran.
+    pub tls_reloads: u64,
+    /// Changes of the certificate's files that could not be loaded.
+    pub tls_reloads_failed: u64,
     /// RTP packets handed to the kernel.
     pub packets: u64,
     /// Bytes of RTP (header and payload) and of download bodies handed to the kernel.
@@ -251,6 +265,7 @@ impl Meters {
             sessions_txtime: Arc::default(),
             requests_malformed: AtomicU64::new(0),
             frames_unexpected: AtomicU64::new(0),
+            tls: Arc::default(),
             images_dropped: Arc::default(),
             images_invalid: Arc::default(),
             plans: OnceLock::new(),
@@ -285,6 +300,11 @@ impl Meters {
             refusals,
             requests_malformed: self.requests_malformed.load(Ordering::Relaxed),
             frames_unexpected: self.frames_unexpected.load(Ordering::Relaxed),
+            tls_handshakes: self.tls.handshakes.load(Ordering::Relaxed),
+            tls_resumed: self.tls.resumed.load(Ordering::Relaxed),
+            tls_failed: self.tls.failed.load(Ordering::Relaxed),
+            tls_reloads: self.tls.reloads.load(Ordering::Relaxed),
+            tls_reloads_failed: self.tls.reloads_failed.load(Ordering::Relaxed),
             packets,
             bytes,
             bytes_copied: all.tally.copied_bytes,

@@ -34,6 +34,7 @@ use crate::rtsp::control;
 use crate::rtsp::media_ports::MediaPortPool;
 use crate::rtsp::stream_session::StreamSessions;
 use crate::server_state::ServerState;
+use crate::tls::TlsTerms;
 use crate::wire_image::WireImages;
 use crate::{http, listener, rtsp};
 use media::{PlanStore, StoreUnavailable};
@@ -85,6 +86,8 @@ impl Server {
         let meters = Arc::new(Meters::new(pacer_count));
         let counts = (meters.images_dropped.clone(), meters.images_invalid.clone());
         let _ = meters.plans.set(cache.clone());
+        let terms = |source| TlsTerms::start(source, cache.folder(), meters.tls.clone());
+        let tls = config.tls.as_ref().map(terms).transpose()?.map(Arc::new);
         let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, counts)?;
         let library = Arc::new(Library::new(folder, cache));
         let readers = Readers::start(fetch)?;
@@ -116,6 +119,7 @@ impl Server {
             next_connection: AtomicU64::new(1),
             tunnels: Arc::default(),
             channels: Mutex::new(channels),
+            tls,
         });
         let mut tasks = vec![
             tokio::spawn(listener::serve(

@@ -19,6 +19,7 @@ use crate::pacer::Pacers;
 use crate::rtsp::media_ports::MediaPortPool;
 use crate::rtsp::stream_session::StreamSessions;
 use crate::rtsp::tunnels::Tunnels;
+use crate::tls::TlsTerms;
 use crate::wire_image::WireImages;
 
 /// The parts of a running server.
@@ -43,6 +44,9 @@ pub(crate) struct ServerState {
     pub(crate) next_connection: AtomicU64,
     pub(crate) tunnels: Arc<Tunnels>,
     pub(crate) channels: Mutex<Channels>,
+    /// Certificate and terms of HTTPS and RTSPS; `None` when neither listens.
+    #[expect(dead_code, reason = "the listeners of HTTPS and RTSPS are not wired yet")]
+    pub(crate) tls: Option<Arc<TlsTerms>>,
 }
 
 impl ServerState {

@@ -69,6 +69,11 @@ impl PlanStore {
         self.folder.as_ref().err().map(|unavailable| &**unavailable)
     }
 
+    /// The cache folder.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref().ok()
+    }
+
     /// The folder of wire images.
     pub fn images(&self) -> Option<PathBuf> {
         self.folder.as_ref().ok().map(|folder| folder.join(IMAGES))

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! tls: certificates, session terms and handshakes of HTTPS and RTSPS.
+//!
+//! One certificate serves both protocols and every server name: a client that asks for an unknown
+//! name (SNI) is shown the same certificate and decides itself, as with a default server elsewhere.
+//! TLS 1.3 and 1.2 are spoken; older versions, renegotiation and 0-RTT data are refused. 0-RTT data
+//! can be replayed (RFC 8446 §8), and a download gains one round trip from it.
+//!
+//! Files: `certificates` (PEM files), `self_signed`, `validity` (dates), `terms` (what a handshake
+//! needs), `reload` (changed files), `handshake`, `plain_request` (clients without TLS),
+//! `counters`.
+//!
+//! Sources: RFC 8446 (TLS 1.3), RFC 5246 (TLS 1.2), RFC 7301 (ALPN), RFC 6066 §3 (SNI).
+//! Does not move media: records of a connection are the business of its server.
+
+use std::path::PathBuf;
+
+mod certificates;
+mod counters;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the listeners of HTTPS and RTSPS are not wired yet")
+)]
+mod handshake;
+mod plain_request;
+mod reload;
+mod self_signed;
+mod terms;
+mod validity;
+
+pub(crate) use counters::TlsCounters;
+#[cfg_attr(
+    not(test),
+    expect(unused_imports, reason = "the listeners of HTTPS and RTSPS are not wired yet")
+)]
+pub(crate) use handshake::{HandshakeFailure, accept};
+pub(crate) use terms::{TlsTerms, TlsUse};
+
+/// Source of the certificate that HTTPS and RTSPS show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsSource {
+    /// PEM files, read again when they change. One file may hold both.
+    Files {
+        /// The certificate, followed by those of its issuers.
+        cert: PathBuf,
+        /// The private key: PKCS#8, PKCS#1 or SEC1, not encrypted.
+        key: PathBuf,
+    },
+    /// A certificate for this host's names and addresses, signed by itself and kept in the cache.
+    SelfSigned,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! terms: versions, protocols, tickets and the certificate of handshakes.
+//!
+//! A `rustls::ServerConfig` for each use lives as long as the server; a new certificate is swapped
+//! beneath both. So a handshake costs a read lock and two reference counts more than with a fixed
+//! certificate, connections keep the certificate of their handshake, and tickets stay valid over a
+//! reload. That is safe: a ticket is sealed with a key of its own that changes every six hours and
+//! has nothing to do with the certificate's, and a resumed session goes on with what the client
+//! verified at its first handshake (RFC 8446 §2.2). The uses have tickets of their own, so that a
+//! session of one protocol is not resumed by the other.
+//!
+//! Cipher suites: the client's order decides. Clients without AES instructions put
+//! ChaCha20-Poly1305 first and the others AES-GCM; the server has both at full speed, and the
+//! kernel, too.
+//!
+//! Sources: rustls 0.23 `ServerConfig`; RFC 5077 §4 (tickets); the IANA registry of ALPN names.
+//! Does not read files ([`super::certificates`]) or look for changed ones ([`super::reload`]).
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+
+use super::reload::Reloader;
+use super::{TlsCounters, TlsSource};
+use crate::error::Error;
+
+/// Use of TLS, which decides the protocols that ALPN offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TlsUse {
+    Https,
+    Rtsps,
+}
+
+impl TlsUse {
+    /// Scheme of URLs.
+    pub(super) fn scheme(self) -> &'static str {
+        match self {
+            TlsUse::Https => "https",
+            TlsUse::Rtsps => "rtsps",
+        }
+    }
+
+    /// Names for ALPN, preferred ones first; none switches ALPN off. IANA has no name for RTSP.
+    /// HTTP/1.0 is in the list for old clients that name nothing else: without it they are refused.
+    fn protocols(self) -> &'static [&'static [u8]] {
+        match self {
+            TlsUse::Https => &[b"h2", b"http/1.1", b"http/1.0"],
+            TlsUse::Rtsps => &[],
+        }
+    }
+}
+
+/// Terms of handshakes of a server.
+pub(crate) struct TlsTerms {
+    https: Arc<ServerConfig>,
+    rtsps: Arc<ServerConfig>,
+    pub(super) counters: Arc<TlsCounters>,
+    /// Ends the thread that looks for changed files when it is dropped.
+    _stop: Sender<Infallible>,
+}
+
+impl TlsTerms {
+    /// Loads the certificate and starts the thread that loads changed ones. `cache` is the folder
+    /// in which a self-signed certificate is kept.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]: the files cannot be used; [`Error::Host`]: no random numbers, no thread.
+    pub(crate) fn start(
+        source: &TlsSource,
+        cache: Option<&Path>,
+        counters: Arc<TlsCounters>,
+    ) -> Result<TlsTerms, Error> {
+        let reloader = Reloader::load(source, cache, counters.clone(), SystemTime::now())?;
+        let slot = reloader.slot();
+        let https = server_config(TlsUse::Https, slot.clone())?;
+        let rtsps = server_config(TlsUse::Rtsps, slot)?;
+        let stop = reloader.start()?;
+        Ok(TlsTerms { https, rtsps, counters, _stop: stop })
+    }
+
+    /// Returns the terms of a use; valid as long as the server, also over reloads.
+    pub(crate) fn config(&self, usage: TlsUse) -> &Arc<ServerConfig> {
+        match usage {
+            TlsUse::Https => &self.https,
+            TlsUse::Rtsps => &self.rtsps,
+        }
+    }
+}
+
+/// Makes the terms of a use.
+pub(super) fn server_config(
+    usage: TlsUse,
+    slot: Arc<CertificateSlot>,
+) -> Result<Arc<ServerConfig>, Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .expect("the provider has suites of both versions")
+        .with_no_client_auth()
+        .with_cert_resolver(slot);
+    config.alpn_protocols = usage.protocols().iter().map(|name| name.to_vec()).collect();
+    config.ticketer = Ticketer::new().map_err(|error| Error::Host {
+        call: "getrandom",
+        object: "keys of TLS tickets".to_owned(),
+        source: std::io::Error::other(error),
+    })?;
+    // For clients of TLS 1.2 without tickets; the oldest session is forgotten.
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+    // The kernel can encrypt a connection (kernel TLS) if it gets the keys after the handshake.
+    config.enable_secret_extraction = true;
+    config.ignore_client_order = false;
+    config.max_early_data_size = 0;
+    Ok(Arc::new(config))
+}
+
+/// The certificate in use, shown to every client whatever name it asks for.
+#[derive(Debug)]
+pub(super) struct CertificateSlot(RwLock<Arc<CertifiedKey>>);
+
+impl CertificateSlot {
+    pub(super) fn new(key: Arc<CertifiedKey>) -> CertificateSlot {
+        CertificateSlot(RwLock::new(key))
+    }
+
+    pub(super) fn current(&self) -> Arc<CertifiedKey> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn swap(&self, key: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+}
+
+impl ResolvesServerCert for CertificateSlot {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+/// Most sessions kept by number, of some hundred bytes each.
+const SESSIONS_MAX: usize = 4096;
