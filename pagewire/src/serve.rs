@@ -16,6 +16,7 @@ use seal::hls::{Compatibility, KeyFolder};
 use serve::channel::ChannelConfig;
 use serve::{
     Config, Error, KeySource, KeyTokens, MediaPorts, PacketPacing, PathCost, Server, Setting,
+    TlsSource,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,6 +39,23 @@ pub(crate) struct Options {
     /// Address on which HTTP listens; port 0 picks one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     http: SocketAddr,
+    /// Address on which HTTPS listens; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
+    https: Option<SocketAddr>,
+    /// Address on which RTSP over TLS (rtsps://) listens; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
+    rtsps: Option<SocketAddr>,
+    /// Certificate of HTTPS and RTSPS, followed by those of its issuers (PEM). Loaded again when
+    /// it changes.
+    #[arg(long, value_name = "FILE", group = "certificate", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM, not encrypted).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Makes a certificate that is signed by itself and keeps it in the cache folder; the log shows
+    /// its fingerprint.
+    #[arg(long, group = "certificate")]
+    tls_self_signed: bool,
     /// Folder of plans and wire images [default: pagewire in the XDG cache folder].
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -89,6 +107,12 @@ impl Options {
         config.channels = channels;
         config.rtsp = self.rtsp;
         config.http = self.http;
+        config.https = self.https;
+        config.rtsps = self.rtsps;
+        config.tls = match (self.tls_cert, self.tls_key) {
+            (Some(cert), Some(key)) => Some(TlsSource::Files { cert, key }),
+            _ => self.tls_self_signed.then_some(TlsSource::SelfSigned),
+        };
         config.cache = self.cache;
         config.cache_bytes_max = self.cache_size;
         config.burst = Duration::from_millis(self.burst);
@@ -243,6 +267,11 @@ fn flag(setting: Setting) -> &'static str {
     match setting {
         Setting::Rtsp => "--rtsp",
         Setting::Http => "--http",
+        Setting::Https => "--https",
+        Setting::Rtsps => "--rtsps",
+        Setting::TlsCert => "--tls-cert",
+        Setting::TlsKey => "--tls-key",
+        Setting::TlsSelfSigned => "--tls-self-signed",
         Setting::MediaPorts => "--rtp-port",
         Setting::Burst => "--burst",
         Setting::Pacing => "--pacing",
