@@ -3,8 +3,8 @@
 //!
 //! Memory of a handshake is bounded: rustls refuses a handshake message over 64 KiB and any message
 //! out of order, and without client certificates and 0-RTT data a client sends two messages at
-//! most (three after a retry). The time-out bounds a client that sends them a byte at a time. rustls
-//! refuses renegotiation and TLS 1.1 and older with an alert.
+//! most (three after a retry). The time-out bounds a client that sends them a byte at a time.
+//! rustls refuses renegotiation and TLS 1.1 and older with an alert.
 //!
 //! The first byte tells clients without TLS (RFC 8446 §5.1: a record of a handshake begins with
 //! 22); it is peeked at, one system call a connection, and they are answered in their own protocol.

@@ -203,8 +203,8 @@ impl WatchedFiles {
     }
 
     /// Reads the files if they may have changed; also returns true for a result that is news: the
-    /// files differ from the last ones read, or those had no fault. The state is taken before the contents, so that a change in between is seen next
-    /// time.
+    /// files differ from the last ones read, or those had no fault. The state is taken before the
+    /// contents, so that a change in between is seen next time.
     fn read_changed(
         &mut self,
         provider: &CryptoProvider,
