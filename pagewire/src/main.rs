@@ -45,7 +45,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Serves every file below a folder over HTTP and every playable one as a paced RTSP stream.
-    Serve(serve::Options),
+    Serve(Box<serve::Options>),
     /// Plays a stream and verifies it: loss, order, lateness against its clock.
     Play(play::Options),
     /// Records streams that come in: to files that can be served at once, with figures.
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     match arguments.verb {
-        Verb::Serve(options) => serve::run(options),
+        Verb::Serve(options) => serve::run(*options),
         Verb::Play(options) => play::run(options),
         Verb::Receive(options) => receive::run(options),
         Verb::Inspect(options) => inspect::run(&options),
