@@ -353,14 +353,20 @@ const AUTO: &str = "auto";
 /// Prints the ready line; when only this machine can connect, also how to open the server.
 fn announce(server: &Server) {
     let (rtsp, http) = (server.rtsp(), server.http());
-    let (rtsp_addresses, http_addresses) = server.addresses();
+    let found = server.addresses();
     let mut out = std::io::stdout().lock();
-    for line in 0..rtsp_addresses.len().max(http_addresses.len()).min(ADDRESSES_MAX) {
-        let words = if line == 0 { "pagewire ready:" } else { "           also:" };
-        let rtsp = rtsp_addresses.get(line).map(|address| format!(" rtsp://{address}"));
-        let http = http_addresses.get(line).map(|address| format!(" http://{address}"));
-        // Ignores a closed standard output.
-        let _ = writeln!(out, "{words}{}{}", rtsp.unwrap_or_default(), http.unwrap_or_default());
+    let plain = (("rtsp", &found.rtsp), ("http", &found.http));
+    let encrypted = (("rtsps", &found.rtsps), ("https", &found.https));
+    let mut words = "pagewire ready:";
+    for ((first, firsts), (second, seconds)) in [plain, encrypted] {
+        for line in 0..firsts.len().max(seconds.len()).min(ADDRESSES_MAX) {
+            let text = |scheme: &str, list: &Vec<SocketAddr>| {
+                list.get(line).map_or(String::new(), |address| format!(" {scheme}://{address}"))
+            };
+            // Ignores a closed standard output.
+            let _ = writeln!(out, "{words}{}{}", text(first, firsts), text(second, seconds));
+            words = "           also:";
+        }
     }
     if rtsp.ip().is_loopback() && http.ip().is_loopback() {
         let _ = writeln!(

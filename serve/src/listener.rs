@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -204,8 +204,9 @@ pub(crate) async fn write(stream: &TcpStream, bytes: &[u8], wait: Duration) -> b
 }
 
 /// Shuts down the sending side and lets the peer read the answer for a limited time.
-pub(crate) async fn close(mut stream: TcpStream) {
-    if stream.shutdown().await.is_ok() {
+pub(crate) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    // Of TLS the shutdown sends an alert, which a peer that reads nothing does not accept.
+    if let Ok(Ok(())) = timeout(LINGER, stream.shutdown()).await {
         let mut sink = [0; 4096];
         let drain = async {
             let mut drained = 0;

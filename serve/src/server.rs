@@ -10,15 +10,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::channel::playout::Channels;
 use crate::config::Config;
-use crate::error::{Error, Setting};
+use crate::error::Error;
 use crate::http::download_paths::Downloads;
-use crate::http::event_loops::{EventLoop, EventLoops};
+use crate::http::event_loops::EventLoops;
 use crate::http::film_keys::FilmKeys;
 use crate::http::index::Index;
 use crate::http::open_files::OpenFiles;
@@ -26,6 +24,7 @@ use crate::key_tokens::Admission;
 use crate::library::served_folder::Folder;
 use crate::library::{FolderWatch, Library};
 use crate::limits::Limiter;
+use crate::listeners::{BoundAddresses, Listeners};
 use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::{Pacers, PacingChoice, allowed_cores};
 use crate::path_choice::choose;
@@ -36,17 +35,30 @@ use crate::rtsp::stream_session::StreamSessions;
 use crate::server_state::ServerState;
 use crate::tls::TlsTerms;
 use crate::wire_image::WireImages;
-use crate::{http, listener, rtsp};
 use media::{PlanStore, StoreUnavailable};
 
 /// A running server.
 pub struct Server {
     state: Arc<ServerState>,
-    http: SocketAddr,
+    bound: BoundAddresses,
     tasks: Vec<JoinHandle<()>>,
     watch: FolderWatch,
     readers: Readers,
     event_loops: EventLoops,
+}
+
+/// Addresses of a server that clients can open, by protocol; none where it has no listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Addresses {
+    /// Addresses of RTSP.
+    pub rtsp: Vec<SocketAddr>,
+    /// Addresses of HTTP.
+    pub http: Vec<SocketAddr>,
+    /// Addresses of RTSP over TLS.
+    pub rtsps: Vec<SocketAddr>,
+    /// Addresses of HTTP over TLS.
+    pub https: Vec<SocketAddr>,
 }
 
 impl Server {
@@ -67,19 +79,11 @@ impl Server {
         let folder = Arc::new(Folder::open(&config.folder)?);
         let keys = config.keys.as_ref().map(|source| FilmKeys::open(source, folder.path()));
         let keys = keys.transpose()?.map(Arc::new);
-        let rtsp_listener = listener::open(Setting::Rtsp, config.rtsp).await?;
         let files = |loops| OpenFiles::new(loops, descriptors);
         let event_loops = EventLoops::start(allowed_cores().len(), files)?;
-        let opened = event_loops.first().spawn(listener::open(Setting::Http, config.http)).await;
-        let http_listener = opened.expect("opening a listener does not panic")?;
-        let local = |l: &TcpListener| {
-            l.local_addr().map_err(|source| Error::Host {
-                call: "getsockname",
-                object: "listener".to_owned(),
-                source,
-            })
-        };
-        let (rtsp, http) = (local(&rtsp_listener)?, local(&http_listener)?);
+        let listeners = Listeners::open(&config, &event_loops).await?;
+        let bound = listeners.addresses()?;
+        let rtsp = bound.rtsp;
         let ports = MediaPortPool::open(config.media_ports, rtsp.ip())?;
         let cache = PlanStore::open(config.cache.clone());
         let pacer_count = config.pacers.unwrap_or_else(|| allowed_cores().len());
@@ -121,25 +125,13 @@ impl Server {
             channels: Mutex::new(channels),
             tls,
         });
-        let mut tasks = vec![
-            tokio::spawn(listener::serve(
-                rtsp_listener,
-                state.clone(),
-                rtsp::connection_refusal,
-                |stream, peer, server| (Handle::current(), rtsp::connection(stream, peer, server)),
-            )),
-            event_loops.first().spawn(serve_http(
-                http_listener,
-                state.clone(),
-                event_loops.loops(),
-            )),
-            tokio::spawn(control::housekeeping(state.clone(), events)),
-        ];
+        let mut tasks = listeners.serve(&state, &event_loops);
+        tasks.push(tokio::spawn(control::housekeeping(state.clone(), events)));
         if let MediaPortPool::Shared { rtcp, .. } = &state.ports {
             let weak = Arc::downgrade(&state);
             tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
         }
-        let server = Server { state, http, tasks, watch, readers, event_loops };
+        let server = Server { state, bound, tasks, watch, readers, event_loops };
         match server.state.limits.check_room() {
             Ok(()) => Ok(server),
             Err(error) => {
@@ -151,19 +143,36 @@ impl Server {
 
     /// Returns the address of the RTSP listener.
     pub fn rtsp(&self) -> SocketAddr {
-        self.state.rtsp
+        self.bound.rtsp
     }
 
     /// Returns the address of the HTTP listener.
     pub fn http(&self) -> SocketAddr {
-        self.http
+        self.bound.http
     }
 
-    /// Returns addresses of RTSP and HTTP that clients can open: for a listener on all addresses
-    /// those of this host, with IPv4 and global ones first.
-    pub fn addresses(&self) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+    /// Returns the address of the HTTPS listener, if there is one.
+    pub fn https(&self) -> Option<SocketAddr> {
+        self.bound.https
+    }
+
+    /// Returns the address of the RTSPS listener, if there is one.
+    pub fn rtsps(&self) -> Option<SocketAddr> {
+        self.bound.rtsps
+    }
+
+    /// Returns addresses that clients can open: for a listener on all addresses those of this host,
+    /// with IPv4 and global ones first.
+    pub fn addresses(&self) -> Addresses {
         let host = paths::host_addresses();
-        (openable(self.rtsp(), &host), openable(self.http(), &host))
+        let open =
+            |bound: Option<SocketAddr>| bound.map_or(Vec::new(), |bound| openable(bound, &host));
+        Addresses {
+            rtsp: openable(self.bound.rtsp, &host),
+            http: openable(self.bound.http, &host),
+            rtsps: open(self.bound.rtsps),
+            https: open(self.bound.https),
+        }
     }
 
     /// Returns the server's statistics so far.
@@ -231,28 +240,6 @@ impl Server {
         // The pacers have published their final counters.
         meters.report((0, 0), connections, refusals)
     }
-}
-
-/// Accepts connections of HTTP and hands each to a loop.
-async fn serve_http(listener: TcpListener, server: Arc<ServerState>, loops: Vec<Arc<EventLoop>>) {
-    let connection = |stream: TcpStream, peer, server| {
-        let place = EventLoop::least_busy(&loops);
-        let runtime = place.handle().clone();
-        let is_here = runtime.id() == Handle::current().id();
-        let task = async move {
-            // A socket wakes the loop that it is registered with.
-            let moved = match is_here {
-                true => Ok(stream),
-                false => stream.into_std().and_then(TcpStream::from_std),
-            };
-            match moved {
-                Ok(stream) => http::connection(stream, peer, server, place).await,
-                Err(error) => tracing::warn!("http {peer}: handing it to a loop: {error}"),
-            }
-        };
-        (runtime, task)
-    };
-    listener::serve(listener, server, http::connection_refusal, connection).await;
 }
 
 /// Raises the soft limit of descriptors to the hard one, since every session and connection takes

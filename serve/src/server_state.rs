@@ -45,7 +45,6 @@ pub(crate) struct ServerState {
     pub(crate) tunnels: Arc<Tunnels>,
     pub(crate) channels: Mutex<Channels>,
     /// Certificate and terms of HTTPS and RTSPS; `None` when neither listens.
-    #[expect(dead_code, reason = "the listeners of HTTPS and RTSPS are not wired yet")]
     pub(crate) tls: Option<Arc<TlsTerms>>,
 }
 

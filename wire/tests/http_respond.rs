@@ -569,3 +569,24 @@ proptest! {
         prop_assert!(sent <= u128::from(bytes) + 20 * 200);
     }
 }
+
+#[test]
+fn fields_are_those_of_the_head_without_the_connection() {
+    let request = request("GET", "Range: bytes=0-3\r\nConnection: close\r\n");
+    let response = respond(&request, &entity(10), now(), || BOUNDARY.to_owned());
+    let response = response.with_field("Location", "http://h:1/a\r\nb");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let fields: Vec<String> =
+        response.fields().map(|(name, value)| text(name) + "=" + &text(value)).collect();
+    let head = text(&response.head);
+    assert!(head.contains("Connection: close\r\n"));
+    let expected: Vec<String> = head
+        .lines()
+        .skip(1)
+        .filter(|line| !line.is_empty() && !line.starts_with("Connection"))
+        .map(|line| line.replacen(": ", "=", 1))
+        .collect();
+    assert_eq!(fields, expected);
+    assert!(fields.contains(&"Content-Range=bytes 0-3/10".to_owned()));
+    assert!(fields.contains(&"Location=http://h:1/a  b".to_owned()));
+}

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::channel::{M3uLinks, Timeline, m3u, session_description, xmltv};
+use crate::http::resource::Client;
 use crate::server_state::ServerState;
 
 /// A document about channels.
@@ -47,14 +48,14 @@ impl ChannelExport<'_> {
     pub(super) fn answer(
         self,
         server: &Arc<ServerState>,
-        local: SocketAddr,
+        client: &Client,
     ) -> Result<(&'static str, Vec<u8>), String> {
-        let configs = &server.config.channels;
+        let (configs, local) = (&server.config.channels, client.local);
         let lock = || server.channels.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
             ChannelExport::List(links) => {
                 let rtsp = SocketAddr::new(local.ip().to_canonical(), server.rtsp.port());
-                let guide = format!("http://{local}/channels.xml");
+                let guide = format!("{}://{local}/channels.xml", client.scheme());
                 let list = m3u(configs, links, &rtsp.to_string(), Some(&guide));
                 let list = list.ok_or("this server has no address for a list")?;
                 Ok(("audio/x-mpegurl", list.into_bytes()))

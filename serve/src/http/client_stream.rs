@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! client_stream: the receiving side of an HTTP connection, with its time-out.
+//! client_stream: the connection of an HTTP client, plain or TLS, and its receiving side.
 //!
 //! Bytes are read into the loop's buffer and parsed from there, so that a silent connection holds
 //! none. A read that does not fill the buffer has drained the socket, so it is not repeated (tokio
@@ -9,15 +9,45 @@
 //! Does not parse.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_rustls::server::TlsStream;
 use wire::http::RequestReader;
 
 use crate::http::event_loops::with_scratch;
+use crate::listener::close;
+
+/// Connection of a client.
+pub(super) enum ClientStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl ClientStream {
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            ClientStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            ClientStream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+
+    /// Closes the connection behind its last answer.
+    pub(super) async fn close(self) {
+        match self {
+            ClientStream::Plain(stream) => close(stream).await,
+            ClientStream::Tls(stream) => close(*stream).await,
+        }
+    }
+}
 
 /// Timer of a connection.
 pub(super) struct Deadline(Option<Pin<Box<Sleep>>>);
@@ -56,7 +86,7 @@ impl Deadline {
 
 /// Feeds `reader` with bytes of the peer, or waits for some `until`.
 pub(super) async fn receive(
-    stream: &mut TcpStream,
+    stream: &mut ClientStream,
     reader: &mut RequestReader,
     deadline: &mut Deadline,
     until: Instant,
@@ -64,7 +94,7 @@ pub(super) async fn receive(
     poll_fn(|context| {
         let read = with_scratch(|scratch| {
             let mut buffer = ReadBuf::new(&mut scratch[..READ_BYTES]);
-            let read = Pin::new(&mut *stream).poll_read(context, &mut buffer);
+            let read = stream.poll_read(context, &mut buffer);
             read.map_ok(|()| {
                 reader.feed(buffer.filled());
                 buffer.filled().len()
@@ -97,7 +127,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
-        let (mut client, mut stream) = (client.unwrap(), accepted.unwrap().0);
+        let (mut client, stream) = (client.unwrap(), accepted.unwrap().0);
+        let mut stream = ClientStream::Plain(stream);
         let (mut reader, mut deadline) = (RequestReader::new(Limits::default()), Deadline::new());
         let after = |ms| Instant::now() + Duration::from_millis(ms);
         client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! connection: the requests of one HTTP/1 connection, answered one after the other.
+//! connection: the requests of one HTTP/1 connection, plain or TLS, answered one after the other.
 //!
 //! Sources: RFC 9112 §9.3 (persistence), §9.3.2 (pipelining), §9.6 (closing).
 //! Does not resolve paths ([`crate::http::resource`]).
@@ -15,14 +15,16 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use wire::http::{Limits, Request, RequestReader, Response, refusal};
 
-use crate::http::client_stream::{Deadline, Received, receive};
+use crate::http::client_stream::{ClientStream, Deadline, Received, receive};
 use crate::http::event_loops::LoopPlace;
-use crate::http::resource::{Client, answer, retry_after};
+use crate::http::http2::serve_http2;
+use crate::http::resource::{Client, Content, answer, retry_after};
 use crate::http::transmit::{text, transmit, transmit_text};
+use crate::http::transmit_encrypted::transmit_encrypted;
 use crate::limits::Refused;
-use crate::listener::close;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
+use crate::tls::{self, TlsUse};
 
 /// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
@@ -39,23 +41,60 @@ pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
 
 /// Serves one connection to its end.
 pub(crate) async fn connection(
-    mut stream: TcpStream,
+    stream: TcpStream,
     peer: SocketAddr,
     server: Arc<ServerState>,
     place: LoopPlace,
 ) {
+    let client = client(&stream, peer, &server, &place, false);
+    serve_http1(ClientStream::Plain(stream), client, &server).await;
+}
+
+/// Serves one TLS connection to its end: HTTP/2 if the client has chosen it, else HTTP/1.
+pub(crate) async fn tls_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    server: Arc<ServerState>,
+    place: LoopPlace,
+) {
+    let client = client(&stream, peer, &server, &place, true);
+    let terms = server.tls.as_ref().expect("a listener of HTTPS has terms");
+    let wait = server.config.timeouts.first_request;
+    // On the heap: a handshake takes more memory than the connection afterwards.
+    let shaken = Box::pin(tls::accept(stream, terms, TlsUse::Https, wait)).await;
+    let stream = match shaken {
+        Ok(stream) => stream,
+        Err(failure) => return tracing::debug!("https {peer}: {failure}"),
+    };
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        Box::pin(serve_http2(stream, client, &server)).await;
+    } else {
+        serve_http1(ClientStream::Tls(Box::new(stream)), client, &server).await;
+    }
+}
+
+fn client(
+    stream: &TcpStream,
+    peer: SocketAddr,
+    server: &ServerState,
+    place: &LoopPlace,
+    is_tls: bool,
+) -> Client {
     // An answer's last segment must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().unwrap_or(server.config.http);
-    let mut client = Client { peer, local, files: place.files().clone(), received: 0 };
-    if serve(&mut stream, &mut client, &server).await {
-        close(stream).await;
+    Client { peer, local, files: place.files().clone(), received: 0, is_tls }
+}
+
+async fn serve_http1(mut stream: ClientStream, mut client: Client, server: &Arc<ServerState>) {
+    if serve(&mut stream, &mut client, server).await {
+        stream.close().await;
     }
 }
 
 /// Serves requests; true when the connection is to be closed after its last answer, false when the
 /// peer has left.
-async fn serve(stream: &mut TcpStream, client: &mut Client, server: &Arc<ServerState>) -> bool {
+async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<ServerState>) -> bool {
     let mut reader = RequestReader::new(Limits::default());
     let mut deadline = Deadline::new();
     let timeouts = server.config.timeouts;
@@ -103,7 +142,7 @@ async fn serve(stream: &mut TcpStream, client: &mut Client, server: &Arc<ServerS
                         Meters::count(&server.meters.requests_malformed);
                         let what = "the request was not whole in time";
                         let late = refusal(408, what, SystemTime::now());
-                        transmit_text(stream, &late, timeouts).await;
+                        transmit_refusal(stream, late, server).await;
                         return true;
                     }
                 }
@@ -112,7 +151,7 @@ async fn serve(stream: &mut TcpStream, client: &mut Client, server: &Arc<ServerS
                 Meters::count(&server.meters.requests_malformed);
                 tracing::debug!("http {}: {malformed}", client.peer);
                 let answer = malformed.response(SystemTime::now());
-                transmit_text(stream, &answer, timeouts).await;
+                transmit_refusal(stream, answer, server).await;
                 return true;
             }
         }
@@ -121,14 +160,30 @@ async fn serve(stream: &mut TcpStream, client: &mut Client, server: &Arc<ServerS
 
 /// Answers one request; false when the connection is to be closed.
 async fn serve_request(
-    stream: &mut TcpStream,
+    stream: &mut ClientStream,
     request: &Request,
     client: &Client,
     server: &Arc<ServerState>,
 ) -> bool {
     let (response, content) = answer(request, client, server).await;
-    let Response { keep_alive, .. } = response;
-    transmit(stream, request, response, content, server).await && keep_alive
+    let keep_alive = response.keep_alive;
+    let sent = match stream {
+        ClientStream::Plain(stream) => transmit(stream, request, response, content, server).await,
+        ClientStream::Tls(stream) => transmit_encrypted(stream, response, content, server).await,
+    };
+    sent && keep_alive
+}
+
+/// Sends an answer to a request that could not be read.
+async fn transmit_refusal(stream: &mut ClientStream, refusal: Response, server: &ServerState) {
+    match stream {
+        ClientStream::Plain(stream) => {
+            transmit_text(stream, &refusal, server.config.timeouts).await;
+        }
+        ClientStream::Tls(stream) => {
+            transmit_encrypted(stream, refusal, Content::Text, server).await;
+        }
+    }
 }
 
 /// Puts the task behind the others that are ready. Unlike tokio's `yield_now` it does not wait for

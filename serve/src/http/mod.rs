@@ -9,22 +9,28 @@
 //! `epoll_wait`. For a mebibyte of a large one: a `sendfile`, and two calls that check that it is in
 //! memory. An idle connection holds a task of about 2 KiB, and no buffer.
 //!
+//! Over TLS ([`crate::tls`]) a connection speaks HTTP/1 ([`transmit_encrypted`]) or HTTP/2
+//! ([`http2`]); bodies are read and encrypted piece by piece ([`body_reader`]).
+//!
 //! epoll, not io_uring: see [`event_loops`].
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
 //! standard §3.2 (CORS), for players in pages of other servers.
 //! Does not do compression of files, or uploads.
 
+mod body_reader;
 mod channel_exports;
 mod client_stream;
 mod connection;
 pub(crate) mod download_paths;
 pub(crate) mod event_loops;
 pub(crate) mod film_keys;
+mod http2;
 pub(crate) mod index;
 pub(crate) mod open_files;
 mod resource;
 mod transmit;
+mod transmit_encrypted;
 pub(crate) mod write_deadline;
 
-pub(crate) use connection::{connection, connection_refusal};
+pub(crate) use connection::{connection, connection_refusal, tls_connection};

@@ -24,7 +24,8 @@ use crate::limits::Refused;
 use crate::server_state::ServerState;
 
 /// Client of a connection.
-pub(super) struct Client {
+#[derive(Clone)]
+pub(crate) struct Client {
     pub(super) peer: SocketAddr,
     /// Address of this server that the client has connected to.
     pub(super) local: SocketAddr,
@@ -32,6 +33,14 @@ pub(super) struct Client {
     pub(super) files: Arc<OpenFiles>,
     /// Tick of the last receipt of bytes.
     pub(super) received: u64,
+    pub(super) is_tls: bool,
+}
+
+impl Client {
+    /// Returns the scheme of the addresses by which the client knows this server.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
 }
 
 /// Source of those parts of an answer that are not text.
@@ -94,7 +103,7 @@ async fn resource(
     }
     if let Some(export) = ChannelExport::named(path).filter(|_| !server.config.channels.is_empty())
     {
-        let answer = match export.answer(server, client.local) {
+        let answer = match export.answer(server, client) {
             Ok((kind, text)) => unstored(request, 200, kind, text, now),
             Err(missing) => error(request, 404, &missing, now),
         };
@@ -102,7 +111,7 @@ async fn resource(
     }
     match subject {
         Subject::Index => {
-            let at = (client.local, now);
+            let at = (client, now);
             let (response, body) = server.index.answer(request, None, server, at).await;
             (response, body.map_or(Content::Text, Content::Rows))
         }
@@ -143,7 +152,7 @@ async fn without_file(
                 && (server.library.has_below(&name)
                     || tokio::task::spawn_blocking(open).await.unwrap_or(false));
             if is_folder {
-                let at = (client.local, now);
+                let at = (client, now);
                 let answer = server.index.answer(request, Some(name), server, at).await;
                 return (answer.0, answer.1.map_or(Content::Text, Content::Rows));
             }

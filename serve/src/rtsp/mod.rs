@@ -31,6 +31,7 @@ mod setup;
 mod standing;
 mod starting;
 pub(crate) mod stream_session;
+pub(crate) mod tls_relay;
 pub(crate) mod tunnels;
 
 use std::collections::HashMap;
@@ -77,8 +78,21 @@ fn with_reason(response: Response, refused: Refused) -> Response {
     response.body("text/plain", format!("{}\n", refused.reason()))
 }
 
+/// Addresses of a connection.
+#[derive(Clone, Copy)]
+struct Endpoints {
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
 /// Serves one connection to its end.
 pub(crate) async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
+    let Ok(local) = stream.local_addr() else { return };
+    serve_stream(stream, Endpoints { local, peer }, server).await;
+}
+
+/// Serves a connection whose client may have other addresses than the stream.
+async fn serve_stream(stream: TcpStream, endpoints: Endpoints, server: Arc<ServerState>) {
     // Answers are small and the client waits for them: none may wait for a full segment.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
@@ -86,11 +100,11 @@ pub(crate) async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<
         return;
     };
     match begins_tunnel(&first) {
-        Some(true) => tunnel_half(&stream, first, peer, server).await,
+        Some(true) => tunnel_half(&stream, first, endpoints, server).await,
         _ => {
-            let output = RtspOutput::new(stream.clone(), peer);
+            let output = RtspOutput::new(stream.clone(), endpoints.peer);
             let input = RtspInput::Direct { stream: stream.clone(), first };
-            converse(input, output, peer, server).await;
+            converse(input, output, endpoints, server).await;
         }
     }
     close_shared(&stream).await;
@@ -115,12 +129,13 @@ async fn first_bytes(stream: &TcpStream, wait: Duration) -> Option<Vec<u8>> {
 }
 
 /// Serves a GET or POST to the end of its tunnel; `first` are its first bytes.
-pub(crate) async fn tunnel_half(
+async fn tunnel_half(
     stream: &Arc<TcpStream>,
     first: Vec<u8>,
-    peer: SocketAddr,
+    endpoints: Endpoints,
     server: Arc<ServerState>,
 ) {
+    let peer = endpoints.peer;
     let timeouts = server.config.timeouts;
     let (request, rest) = match read_head(stream, first, timeouts.request).await {
         Some(Ok(read)) => read,
@@ -146,7 +161,7 @@ pub(crate) async fn tunnel_half(
                     if let Ok(Some(upload)) = upload {
                         let input = TunnelInput::new(stream.clone(), place, upload);
                         let input = RtspInput::Tunnel(Box::new(input));
-                        converse(input, output, peer, server).await;
+                        converse(input, output, endpoints, server).await;
                     }
                 }
                 false
@@ -179,10 +194,9 @@ struct RtspConnection {
 async fn converse(
     input: RtspInput,
     output: Arc<RtspOutput>,
-    peer: SocketAddr,
+    Endpoints { local, peer }: Endpoints,
     server: Arc<ServerState>,
 ) {
-    let Ok(local) = output.stream().local_addr() else { return };
     let number = server.next_connection.fetch_add(1, Ordering::Relaxed);
     let connection = RtspConnection {
         number,

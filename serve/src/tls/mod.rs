@@ -17,10 +17,6 @@ use std::path::PathBuf;
 
 mod certificates;
 mod counters;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the listeners of HTTPS and RTSPS are not wired yet")
-)]
 mod handshake;
 mod plain_request;
 mod reload;
@@ -29,11 +25,9 @@ mod terms;
 mod validity;
 
 pub(crate) use counters::TlsCounters;
-#[cfg_attr(
-    not(test),
-    expect(unused_imports, reason = "the listeners of HTTPS and RTSPS are not wired yet")
-)]
-pub(crate) use handshake::{HandshakeFailure, accept};
+#[cfg(test)]
+pub(crate) use handshake::HandshakeFailure;
+pub(crate) use handshake::accept;
 pub(crate) use terms::{TlsTerms, TlsUse};
 
 /// Source of the certificate that HTTPS and RTSPS show.

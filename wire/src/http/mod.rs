@@ -37,7 +37,7 @@ pub use credentials::{Credentials, query_token};
 pub use escape::{escape_html, escape_path};
 pub use malformed::Malformed;
 pub use reader::{Limits, RequestReader};
-pub use request::{Method, Request, Version};
+pub use request::{Method, Request, Version, http2_request};
 pub use response::{
     Entity, Listing, Part, Response, answer_method, error, file_etag, listing, page, refusal,
     respond, unstored,

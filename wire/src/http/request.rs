@@ -14,7 +14,7 @@
 use super::conditions::Conditions;
 use super::credentials::Credentials;
 use super::malformed::Malformed;
-use super::target;
+use super::target::{self, RequestTarget};
 
 /// Parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,19 +111,48 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<RequestHead, Mal
     let keep_alive = !fields.close && (version == Version::Http11 || fields.keep_alive);
     let awaits_answer =
         fields.expects && version == Version::Http11 && framing != ContentFraming::Empty;
-    let request = Request {
-        method,
-        path: target.path,
-        query: target.query,
-        host: target.authority.or(fields.host),
-        version,
-        // Content that may never come leaves no way to find the next request (RFC 9110 §10.1.1).
-        keep_alive: keep_alive && !awaits_answer,
-        conditions: fields.conditions,
-        credentials: fields.credentials,
-        accepts_gzip: fields.gzip.or(fields.any_coding).unwrap_or(false),
-    };
+    // Content that may never come leaves no way to find the next request (RFC 9110 §10.1.1).
+    let keep_alive = keep_alive && !awaits_answer;
+    let request = fields.request(method, target, version, keep_alive);
     Ok(RequestHead { request, framing, awaits_answer })
+}
+
+/// Makes a request of an HTTP/2 stream's pseudo-header fields and fields, whose syntax the caller
+/// has checked (RFC 9113 §8.2.1). Offsets in faults count from the faulty value. The request has
+/// [`Version::Http11`] and stays open: its answer has no field of a connection.
+///
+/// # Errors
+/// A target that is no path, a Host that differs from the authority (RFC 9113 §8.3.1), and the
+/// faults of fields that HTTP/1.1 has.
+pub fn http2_request<'a>(
+    method: &str,
+    path: &str,
+    authority: Option<&str>,
+    fields: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Request, Malformed> {
+    let method = Method::named(method);
+    if !path.starts_with('/') && path != "*" {
+        return Err(bad(0, ":path that does not begin with /", "RFC 9113 §8.3.1"));
+    }
+    let target = target::parse(&method, path)?;
+    let mut read = HeadFields::default();
+    for (name, value) in fields {
+        read.note(name, value, 0)?;
+    }
+    match (authority, &read.host) {
+        (Some(authority), _) if !target::is_authority(authority) => {
+            return Err(bad(0, ":authority that is not a host and port", "RFC 9113 §8.3.1"));
+        }
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+            return Err(bad(0, "Host that differs from :authority", "RFC 9113 §8.3.1"));
+        }
+        (Some(authority), _) => read.host = Some(authority.to_owned()),
+        (None, Some(_)) => {}
+        (None, None) => {
+            return Err(bad(0, "neither :authority nor Host", "RFC 9113 §8.3.1"));
+        }
+    }
+    Ok(read.request(method, target, Version::Http11, true))
 }
 
 impl Method {
@@ -165,6 +194,26 @@ struct TransferCodings {
 }
 
 impl HeadFields {
+    fn request(
+        self,
+        method: Method,
+        target: RequestTarget,
+        version: Version,
+        keep_alive: bool,
+    ) -> Request {
+        Request {
+            method,
+            path: target.path,
+            query: target.query,
+            host: target.authority.or(self.host),
+            version,
+            keep_alive,
+            conditions: self.conditions,
+            credentials: self.credentials,
+            accepts_gzip: self.gzip.or(self.any_coding).unwrap_or(false),
+        }
+    }
+
     fn note(&mut self, name: &str, value: &[u8], at: usize) -> Result<(), Malformed> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is("host") {
@@ -337,4 +386,47 @@ fn is_other_version(version: &[u8]) -> bool {
 
 fn bad(offset: usize, what: &'static str, section: &'static str) -> Malformed {
     Malformed::new(400, offset, what, section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str, authority: Option<&str>, fields: &[(&str, &str)]) -> Result<Request, u16> {
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+        http2_request("GET", path, authority, fields).map_err(|fault| fault.status)
+    }
+
+    #[test]
+    fn requests_of_http2_are_read_like_those_of_http1() {
+        let fields = [("range", "bytes=0-1"), ("accept-encoding", "gzip")];
+        let request = of("/a%20b?c", Some("h:1"), &fields).unwrap();
+        assert_eq!((request.path.as_str(), request.query.as_deref()), ("/a b", Some("c")));
+        assert_eq!(request.host.as_deref(), Some("h:1"));
+        assert!(request.keep_alive && request.accepts_gzip);
+        let mut same = Conditions::default();
+        same.note("Range", b"bytes=0-1");
+        assert_eq!(request.conditions, same);
+        assert_eq!(of("/", None, &[("host", "h")]).unwrap().host.as_deref(), Some("h"));
+        assert!(of("/", Some("H"), &[("host", "h")]).is_ok());
+    }
+
+    #[test]
+    fn requests_of_http2_in_doubt_are_refused() {
+        for (path, authority, host) in [
+            ("/", None, None),
+            ("/", Some("a"), Some("b")),
+            ("/", Some("a b"), None),
+            ("/", Some(""), None),
+            ("a", Some("h"), None),
+            ("", Some("h"), None),
+            ("http://h/", Some("h"), None),
+            ("*", Some("h"), None),
+            ("/%zz", Some("h"), None),
+            ("/a#b", Some("h"), None),
+        ] {
+            let host: Vec<_> = host.into_iter().map(|host| ("host", host)).collect();
+            assert_eq!(of(path, authority, &host), Err(400), "{path} {authority:?} {host:?}");
+        }
+    }
 }

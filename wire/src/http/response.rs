@@ -104,6 +104,18 @@ impl Response {
         self.parts.iter().map(Part::bytes).fold(self.head.len() as u64, u64::saturating_add)
     }
 
+    /// Names and values of the fields, for HTTP/2, which frames them otherwise: without Connection,
+    /// which it does not have (RFC 9113 §8.2.2).
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.head.split(|&byte| byte == b'\n').skip(1);
+        let fields = lines.filter_map(|line| {
+            let line = line.strip_suffix(b"\r")?;
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            Some((&line[..colon], line[colon + 1..].trim_ascii_start()))
+        });
+        fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"Connection"))
+    }
+
     /// The same answer with one more field (Retry-After, Location). Control characters in `value`
     /// become spaces.
     pub fn with_field(mut self, name: &'static str, value: &str) -> Response {

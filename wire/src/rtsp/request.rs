@@ -165,7 +165,7 @@ fn request_uri(message: &Message) -> Option<RequestUri> {
         return Some(RequestUri { path, query: None, url, authority: None });
     };
     let host = url.host_str().filter(|host| !host.is_empty())?;
-    if !matches!(url.scheme(), "rtsp" | "rtspu") {
+    if !matches!(url.scheme(), "rtsp" | "rtsps" | "rtspu") {
         return None;
     }
     let authority = match url.port() {

@@ -28,7 +28,6 @@ mod rows;
 mod text;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -42,6 +41,7 @@ use self::gzip::Packed;
 use self::pages::{PAGE_ROWS, Page, PageWriter, Row};
 use self::rows::{LiveCounters, RowFormat, Scanned};
 use self::text::{Authorities, Slice, Text};
+use crate::http::resource::Client;
 use crate::library::{Library, Listed, State};
 use crate::server_state::ServerState;
 
@@ -139,7 +139,7 @@ impl Index {
         request: &Request,
         folder: Option<String>,
         server: &ServerState,
-        (local, now): (SocketAddr, SystemTime),
+        (client, now): (&Client, SystemTime),
     ) -> (Response, Option<Body>) {
         let form = if request.path == "/index.json" { RowFormat::Json } else { RowFormat::Html };
         let mut query = match Query::parse(request.query.as_deref().unwrap_or_default()) {
@@ -150,7 +150,7 @@ impl Index {
         let Some(view) = self.view(&query, form, &server.library).await else {
             return (error(request, 500, "internal error", now), None);
         };
-        let authorities = authorities(request, server, local, form);
+        let authorities = authorities(request, server, client, form);
         let slice = Slice { text: view.text, rows: view.rows, authorities };
         let report = server.report();
         let scans = server.library.scans().into_iter().map(|(scan, bytes_read)| Scanned {
@@ -402,14 +402,15 @@ impl Listing {
 fn authorities(
     request: &Request,
     server: &ServerState,
-    local: SocketAddr,
+    client: &Client,
     form: RowFormat,
 ) -> Authorities {
     // `wire::http` accepts only a host and a port.
-    let http = request.host.clone().unwrap_or_else(|| local.to_string());
-    let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
-        if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
+    let known = request.host.clone().unwrap_or_else(|| client.local.to_string());
+    let host = known.rsplit_once(':').map_or(known.as_str(), |(host, port)| {
+        if port.bytes().all(|b| b.is_ascii_digit()) { host } else { known.as_str() }
     });
+    let http = format!("{}://{known}", client.scheme());
     let rtsp = format!("{host}:{}", server.rtsp.port());
     match form {
         RowFormat::Json => Authorities { http, rtsp },

@@ -163,7 +163,7 @@ fn push_json(text: &mut Text, row: &Row) {
     let modified = row.entry.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (name, bytes) = (json(&row.name), row.entry.bytes);
     text.push(&format!("    {{\"name\":{name},\"bytes\":{bytes},\"modified\":{modified}"));
-    text.push(",\"download\":\"http://");
+    text.push(",\"download\":\"");
     text.push_hole(Authority::Http);
     text.push(&format!("/{path}\""));
     match (&row.entry.state, &row.title) {
@@ -174,7 +174,7 @@ fn push_json(text: &mut Text, row: &Row) {
             text.push(&format!("/{path}\"}}"));
         }
         (State::Download, Some(title)) => {
-            text.push(",\"playlist\":{\"address\":\"http://");
+            text.push(",\"playlist\":{\"address\":\"");
             text.push_hole(Authority::Http);
             let LibraryTitle { bytes, parts, is_sealed } = title;
             text.push(&format!(
@@ -233,20 +233,20 @@ fn push_html(text: &mut Text, row: &Row) {
     let size = readable_bytes(row.title.map_or(row.entry.bytes, |title| title.bytes));
     text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
     let push_link = |text: &mut Text, scheme: &str, authority: Authority| {
-        text.push(&format!("<td><a href=\"{scheme}://"));
+        text.push(&format!("<td><a href=\"{scheme}"));
         text.push_hole(authority);
-        text.push(&format!("/{path}\"><code>{scheme}://"));
+        text.push(&format!("/{path}\"><code>{scheme}"));
         text.push_hole(authority);
         text.push(&format!("/{path}</code></a>"));
     };
     let reason = match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
             text.push("<td class=\"number live\">live<td>");
-            return push_link(text, "rtsp", Authority::Rtsp);
+            return push_link(text, "rtsp://", Authority::Rtsp);
         }
         (State::Download, Some(_)) => {
             text.push("<td><td>");
-            return push_link(text, "http", Authority::Http);
+            return push_link(text, "", Authority::Http);
         }
         (State::Download, None) => match download_only(&row.name) {
             Some(reason) => reason,
@@ -261,7 +261,7 @@ fn push_html(text: &mut Text, row: &Row) {
             text.push(&format!(
                 "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number rate\">{rate:.2}"
             ));
-            push_link(text, "rtsp", Authority::Rtsp);
+            push_link(text, "rtsp://", Authority::Rtsp);
             let not_sent = Some(summary.left_out.join("; ")).filter(|reasons| !reasons.is_empty());
             let not_sent = not_sent.map(|reasons| format!("not sent: {reasons}"));
             for note in not_sent.iter().chain(&summary.warnings) {

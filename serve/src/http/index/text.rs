@@ -41,10 +41,12 @@ pub(super) enum Authority {
     Rtsp,
 }
 
-/// Host and port for both protocols, escaped for the form of the text.
+/// Address of this server for both protocols, escaped for the form of the text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Authorities {
+    /// Scheme, host and port: `http` or `https`, whichever the client uses.
     pub(super) http: String,
+    /// Host and port.
     pub(super) rtsp: String,
 }
 

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! body_reader: reads the content of an answer into memory, piece by piece, for TLS and HTTP/2.
+//!
+//! A piece is read in place, without waiting for a disk (`RWF_NOWAIT`); what is not in memory is
+//! fetched by a thread that may wait. Costs a copy of every byte and a system call a piece: TLS has
+//! to touch every byte in any case.
+//!
+//! Sources: readv(2) (`RWF_NOWAIT`).
+//! Does not hold pieces: reading and advancing are two steps, so that a writer may take a part.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+
+use paths::MappedFile;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use tokio::task::spawn_blocking;
+use wire::http::Part;
+
+use crate::http::open_files::{FileContent, OpenFile};
+use crate::http::resource::Content;
+
+/// Content of an answer and the place up to which it is sent.
+pub(super) struct BodyReader {
+    parts: Vec<Part>,
+    content: Content,
+    index: usize,
+    /// Bytes sent of the part at `index`.
+    done: u64,
+    /// Range of the file that a thread has fetched.
+    fetched: Range<u64>,
+}
+
+/// Reason why no piece can be read now.
+#[derive(Debug)]
+pub(super) enum NotRead {
+    /// It has to be fetched from the disk.
+    NotInMemory,
+    /// The file is shorter than promised, or its disk fails.
+    Failed(io::Error),
+}
+
+impl BodyReader {
+    pub(super) fn new(parts: Vec<Part>, content: Content) -> BodyReader {
+        BodyReader { parts, content, index: 0, done: 0, fetched: 0..0 }
+    }
+
+    /// Returns the bytes that are not sent yet.
+    pub(super) fn left(&self) -> u64 {
+        let parts = self.parts.get(self.index..).unwrap_or_default();
+        parts.iter().map(Part::bytes).sum::<u64>() - self.done
+    }
+
+    /// Fills `target` with the next bytes; fewer only at the end, and before a place that is not in
+    /// memory.
+    pub(super) fn fill(&self, target: &mut [u8]) -> Result<usize, NotRead> {
+        let (mut index, mut done, mut filled) = (self.index, self.done, 0);
+        while let Some(part) = self.parts.get(index).filter(|_| filled < target.len()) {
+            match self.read(part, done, &mut target[filled..]) {
+                Ok(read) => {
+                    filled += read;
+                    done += read as u64;
+                }
+                Err(NotRead::NotInMemory) if filled > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if done == part.bytes() {
+                (index, done) = (index + 1, 0);
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Marks bytes as sent.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.done += bytes as u64;
+        while let Some(part) = self.parts.get(self.index)
+            && self.done >= part.bytes()
+        {
+            self.done -= part.bytes();
+            self.index += 1;
+        }
+    }
+
+    fn read(&self, part: &Part, done: u64, target: &mut [u8]) -> Result<usize, NotRead> {
+        let left = usize::try_from(part.bytes() - done).unwrap_or(usize::MAX);
+        let length = target.len().min(left);
+        let target = &mut target[..length];
+        match (part, &self.content) {
+            (Part::Bytes(bytes), _) => {
+                let from = done as usize;
+                target.copy_from_slice(&bytes[from..from + length]);
+                Ok(length)
+            }
+            (Part::Held { .. }, Content::Rows(rows)) => {
+                Ok(copy_pieces(rows.pieces(), done, target))
+            }
+            (Part::File { offset, .. }, Content::File(file)) => {
+                self.read_file(file, offset + done, target)
+            }
+            (Part::Held { .. } | Part::File { .. }, _) => {
+                unreachable!("rows come with the index, and ranges with a file")
+            }
+        }
+    }
+
+    fn read_file(&self, file: &OpenFile, at: u64, target: &mut [u8]) -> Result<usize, NotRead> {
+        let media = match &file.content {
+            FileContent::Held(_) => {
+                let bytes = target.len() as u64;
+                let held = file.held(at, bytes).expect("ranges lie in the file");
+                target.copy_from_slice(held);
+                return Ok(target.len());
+            }
+            FileContent::Open(media) => media,
+        };
+        // What was fetched a moment ago is read on file systems without RWF_NOWAIT, too.
+        let flags = match self.fetched.contains(&at) {
+            true => ReadWriteFlags::empty(),
+            false => ReadWriteFlags::NOWAIT,
+        };
+        let end = if flags.is_empty() { self.fetched.end - at } else { u64::MAX };
+        let length = usize::try_from(end).map_or(target.len(), |end| end.min(target.len()));
+        loop {
+            let slices = &mut [IoSliceMut::new(&mut target[..length])];
+            return match preadv2(media.file(), slices, at, flags) {
+                Ok(0) => Err(NotRead::Failed(ErrorKind::UnexpectedEof.into())),
+                Ok(read) => Ok(read),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN | Errno::OPNOTSUPP) if !flags.is_empty() => {
+                    Err(NotRead::NotInMemory)
+                }
+                Err(errno) => Err(NotRead::Failed(errno.into())),
+            };
+        }
+    }
+
+    /// Fetches the next bytes from the disk by a thread.
+    pub(super) async fn fetch(&mut self) {
+        let (Some(Part::File { offset, bytes }), Content::File(file)) =
+            (self.parts.get(self.index), &self.content)
+        else {
+            return;
+        };
+        let at = offset + self.done;
+        let range = at..(at + FETCHED_BYTES).min(offset + bytes);
+        self.fetched = range.clone();
+        let file: Arc<OpenFile> = file.clone();
+        let fetch = move || match &file.content {
+            FileContent::Open(media) => MappedFile::prefetch_unless(media, range, false),
+            FileContent::Held(_) => Ok(()),
+        };
+        if let Ok(Err(error)) = spawn_blocking(fetch).await {
+            // The following read reports the error with its consequences.
+            tracing::debug!("http download: {error}");
+        }
+    }
+}
+
+/// Copies from `pieces`, behind `skip` bytes of them; returns the number copied.
+fn copy_pieces<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    mut skip: u64,
+    target: &mut [u8],
+) -> usize {
+    let mut copied = 0;
+    for piece in pieces {
+        if skip >= piece.len() as u64 {
+            skip -= piece.len() as u64;
+            continue;
+        }
+        let piece = &piece[skip as usize..];
+        skip = 0;
+        let length = piece.len().min(target.len() - copied);
+        target[copied..copied + length].copy_from_slice(&piece[..length]);
+        copied += length;
+        if copied == target.len() {
+            break;
+        }
+    }
+    copied
+}
+
+/// Bytes of one visit to the disk.
+const FETCHED_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_read_in_pieces_of_any_size() {
+        let parts = || {
+            vec![
+                Part::Bytes(b"head".into()),
+                Part::Bytes(b"".into()),
+                Part::Bytes(b"and tail".into()),
+            ]
+        };
+        for step in 1..14 {
+            for taken in 1..=step {
+                let mut reader = BodyReader::new(parts(), Content::Text);
+                let mut read = Vec::new();
+                while reader.left() > 0 {
+                    let mut piece = vec![0; step];
+                    let filled = reader.fill(&mut piece).unwrap();
+                    let taken = taken.min(filled);
+                    read.extend_from_slice(&piece[..taken]);
+                    reader.advance(taken);
+                }
+                assert_eq!(read, b"headand tail", "{step} {taken}");
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_copied_from_any_place() {
+        let pieces: [&[u8]; 4] = [b"ab", b"", b"cde", b"f"];
+        for skip in 0..=6 {
+            for length in 0..=7 {
+                let mut target = vec![0; length];
+                let copied = copy_pieces(pieces.into_iter(), skip as u64, &mut target);
+                let expected = &b"abcdef"[skip..];
+                let expected = &expected[..expected.len().min(length)];
+                assert_eq!(&target[..copied], expected, "{skip} {length}");
+            }
+        }
+    }
+}

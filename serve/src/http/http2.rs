@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! http2: serves the streams of one HTTP/2 connection, behind TLS.
+//!
+//! The `h2` crate has the protocol: frames, HPACK, flow control, and limits against floods of
+//! resets, pings and settings. Each stream is a task of the connection's loop, which finds its answer
+//! as HTTP/1 does and sends the body in pieces, each read when the client's windows and the
+//! connection's buffer have room for it. So a connection holds [`PIECE_BYTES`] a stream at most, for
+//! [`STREAMS_MAX`] streams, and none for a stream that waits. A stream that takes nothing in time is
+//! reset; a connection without streams is closed as an idle one of HTTP/1 is.
+//!
+//! Costs, beside those of TLS, a frame header of 9 bytes and a task switch a piece.
+//!
+//! Sources: RFC 9113; §5.1.2 (concurrency), §6.9 (flow control), §8.3 (fields), §10.5 (floods).
+//! Does not push (RFC 9113 §8.4, which browsers have removed), nor order streams by priority, nor
+//! speak HTTP/2 without TLS (browsers do not).
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use paths::SendStats;
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_rustls::server::TlsStream;
+use wire::http::{Response, http2_request};
+
+use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::resource::{Client, Content, answer};
+use crate::http::write_deadline::RATE_MIN;
+use crate::meter::Meters;
+use crate::server_state::ServerState;
+
+/// Serves one connection to its end.
+pub(super) async fn serve_http2(
+    stream: TlsStream<TcpStream>,
+    client: Client,
+    server: &Arc<ServerState>,
+) {
+    let timeouts = server.config.timeouts;
+    let shaken = timeout(timeouts.first_request, settings().handshake::<_, Bytes>(stream)).await;
+    let mut connection = match shaken {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return tracing::debug!("http2 {}: {error}", client.peer),
+        Err(_) => return,
+    };
+    let mut streams = JoinSet::new();
+    let mut pace = server.limits.pace(client.peer.ip());
+    let mut idle_until = Instant::now() + timeouts.first_request;
+    loop {
+        tokio::select! {
+            accepted = connection.accept() => match accepted {
+                Some(Ok((request, respond))) => {
+                    let wait = pace.as_mut().map_or(Duration::ZERO, |p| p.request(server.now()));
+                    let mut client = client.clone();
+                    client.received = client.files.tick();
+                    let server = server.clone();
+                    streams.spawn(async move {
+                        if !wait.is_zero() {
+                            sleep(wait).await;
+                        }
+                        serve_stream(request, respond, &client, &server).await;
+                    });
+                }
+                Some(Err(error)) => {
+                    tracing::debug!("http2 {}: {error}", client.peer);
+                    if error.is_library() {
+                        Meters::count(&server.meters.requests_malformed);
+                    }
+                    return;
+                }
+                None => return,
+            },
+            Some(ended) = streams.join_next() => {
+                idle_until = Instant::now() + timeouts.idle_http;
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    tracing::error!("a stream's task panicked: {error}");
+                }
+            }
+            () = sleep_until(idle_until), if streams.is_empty() => break,
+        }
+    }
+    // A request that is on its way is told that it was not served (GOAWAY).
+    connection.graceful_shutdown();
+    let _ = timeout(LINGER, poll_fn(|context| connection.poll_closed(context))).await;
+}
+
+fn settings() -> h2::server::Builder {
+    let mut settings = h2::server::Builder::new();
+    settings
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_send_buffer_size(PIECE_BYTES)
+        // Content of requests is dropped unread: no resource takes any.
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    settings
+}
+
+/// Answers the request of a stream.
+async fn serve_stream(
+    request: http::Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    client: &Client,
+    server: &Arc<ServerState>,
+) {
+    let (request, content) = request.into_parts();
+    let drained = timeout(server.config.timeouts.request, drain(content)).await;
+    match drained.unwrap_or(Err(Reason::CANCEL)) {
+        Ok(()) => {}
+        Err(reason) => {
+            Meters::count(&server.meters.requests_malformed);
+            return respond.send_reset(reason);
+        }
+    }
+    let fields = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let uri = &request.uri;
+    let path = uri.path_and_query().map_or("", |path| path.as_str());
+    let authority = uri.authority().map(|authority| authority.as_str());
+    let read = http2_request(request.method.as_str(), path, authority, fields);
+    let (response, content) = match read {
+        Ok(request) => answer(&request, client, server).await,
+        Err(malformed) => {
+            Meters::count(&server.meters.requests_malformed);
+            tracing::debug!("http2 {}: {malformed}", client.peer);
+            (malformed.response(SystemTime::now()), Content::Text)
+        }
+    };
+    let Some(head) = head(&response) else {
+        tracing::error!("http2: an answer that HTTP/2 cannot express");
+        return respond.send_reset(Reason::INTERNAL_ERROR);
+    };
+    let body = BodyReader::new(response.parts, content);
+    match respond.send_response(head, body.left() == 0) {
+        Ok(send) if body.left() > 0 => send_body(send, body, server).await,
+        Ok(_) => {}
+        Err(error) => tracing::debug!("http2 {}: {error}", client.peer),
+    }
+}
+
+/// Reads the content of a request to its end and drops it, as no resource takes any: only then it is
+/// known that the request is well formed (RFC 9113 §8.1.1).
+async fn drain(mut content: RecvStream) -> Result<(), Reason> {
+    let mut bytes = 0;
+    while let Some(data) = content.data().await {
+        let data = data.map_err(|error| error.reason().unwrap_or(Reason::PROTOCOL_ERROR))?;
+        bytes += data.len();
+        if bytes > CONTENT_BYTES_MAX {
+            return Err(Reason::CANCEL);
+        }
+        let _ = content.flow_control().release_capacity(data.len());
+    }
+    let trailers = content.trailers().await;
+    trailers.map_err(|error| error.reason().unwrap_or(Reason::PROTOCOL_ERROR))?;
+    Ok(())
+}
+
+/// Returns status and fields of an answer.
+fn head(response: &Response) -> Option<http::Response<()>> {
+    let mut head = http::Response::builder().status(response.status);
+    for (name, value) in response.fields() {
+        head = head.header(name, value);
+    }
+    head.body(()).ok()
+}
+
+/// Sends a body as fast as the client takes it; resets the stream of one that is gone or too slow.
+async fn send_body(mut send: SendStream<Bytes>, mut body: BodyReader, server: &ServerState) {
+    let mut stats = SendStats::default();
+    let wait = server.config.timeouts.write;
+    let mut until = Instant::now() + wait;
+    let mut in_turn = 0;
+    while body.left() > 0 {
+        let wanted = body.left().min(PIECE_BYTES as u64) as usize;
+        send.reserve_capacity(wanted);
+        let Some(granted) = capacity(&mut send, until).await else {
+            send.send_reset(Reason::CANCEL);
+            break;
+        };
+        let mut piece = vec![0; granted.min(wanted)];
+        let filled = match body.fill(&mut piece) {
+            Ok(filled) => filled,
+            Err(NotRead::NotInMemory) => {
+                body.fetch().await;
+                continue;
+            }
+            Err(NotRead::Failed(error)) => {
+                tracing::debug!("http2 download: {error}");
+                send.send_reset(Reason::INTERNAL_ERROR);
+                break;
+            }
+        };
+        piece.truncate(filled);
+        body.advance(filled);
+        if send.send_data(piece.into(), body.left() == 0).is_err() {
+            break;
+        }
+        stats.bytes += filled as u64;
+        stats.calls += 1;
+        // As for HTTP/1 ([`crate::http::write_deadline`]): progress earns time, up to twice the wait.
+        let earned = Duration::from_millis(filled as u64 * 1000 / RATE_MIN);
+        until = (until + earned).min(Instant::now() + 2 * wait);
+        in_turn += filled;
+        if in_turn >= TURN_BYTES {
+            in_turn = 0;
+            yield_now().await;
+        }
+    }
+    stats.copied_bytes = 3 * stats.bytes;
+    *server.meters.downloads.lock().unwrap() += stats;
+}
+
+/// Waits for room to send; `None` when the peer has closed the stream, the connection has ended, or
+/// time has run out.
+async fn capacity(send: &mut SendStream<Bytes>, until: Instant) -> Option<usize> {
+    loop {
+        // Only what is granted from now on is reported below.
+        if send.capacity() > 0 {
+            return Some(send.capacity());
+        }
+        tokio::select! {
+            biased;
+            granted = poll_fn(|context| send.poll_capacity(context)) => granted?.ok()?,
+            () = sleep_until(until) => return None,
+        };
+    }
+}
+
+/// Streams of a connection, as many as RFC 9113 §6.5.2 advises at least.
+const STREAMS_MAX: u32 = 100;
+/// As much of a head as HTTP/1 takes.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// As much content of a request as HTTP/1 reads.
+const CONTENT_BYTES_MAX: usize = 64 << 10;
+/// A frame that fits one TLS record with its header.
+const PIECE_BYTES: usize = (16 << 10) - 9;
+/// Content of requests on its way; the least that a client may assume (RFC 9113 §6.9.2).
+const WINDOW_BYTES: u32 = 65_535;
+/// Bytes of a stream after which others have their turn.
+const TURN_BYTES: usize = 256 << 10;
+/// Time for a client to see the end.
+const LINGER: Duration = Duration::from_millis(500);
