@@ -3,9 +3,11 @@
 //! ids.
 //!
 //! `setpriv --pdeathsig` has the kernel end them when this program ends in any way. Metering reads
-//! /proc once before and once after the measured time.
+//! /proc and each process's CPU clock once before and once after the measured time. The clock
+//! counts nanoseconds and includes threads that have ended, which /proc/PID/task no longer lists.
 //!
-//! Sources: proc_pid_stat(5), Documentation/filesystems/proc.rst (smaps_rollup), setpriv(1).
+//! Sources: proc_pid_stat(5), clock_getcpuclockid(3), Documentation/filesystems/proc.rst
+//! (smaps_rollup), setpriv(1).
 //! Does not meter the kernel's memory: socket buffers and the page cache are in no figure.
 
 use std::ffi::OsStr;
@@ -15,13 +17,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::time::ClockId;
 use rustix::process::{Pid, Signal, kill_process};
 
 use measure::Error;
 use measure::meter::Cores;
 
 /// Processes of one peer, ended when this is dropped.
-pub(super) struct Processes {
+pub(crate) struct Processes {
     name: &'static str,
     children: Vec<Child>,
     /// Standard output and standard error of all processes.
@@ -29,19 +32,19 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn new(name: &'static str, folder: &Path) -> Processes {
+    pub(crate) fn new(name: &'static str, folder: &Path) -> Processes {
         Processes { name, children: Vec::new(), log: folder.join(format!("{name}.log")) }
     }
 
     /// Makes a command that ends with this program.
-    pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
         command
     }
 
     /// Starts a command of [`Processes::command`] on these cores.
-    pub(super) fn start(&mut self, command: &mut Command, cores: &Cores) -> Result<(), Error> {
+    pub(crate) fn start(&mut self, command: &mut Command, cores: &Cores) -> Result<(), Error> {
         let log = || {
             let file = File::options().append(true).create(true).open(&self.log);
             file.map(Stdio::from).map_err(Error::host("the log of a peer"))
@@ -53,7 +56,7 @@ impl Processes {
     }
 
     /// Waits until one of these ports of loopback accepts connections; returns that port.
-    pub(super) fn await_port(&mut self, ports: &[u16]) -> Result<u16, Error> {
+    pub(crate) fn await_port(&mut self, ports: &[u16]) -> Result<u16, Error> {
         let deadline = Instant::now() + START_WAIT;
         while Instant::now() < deadline && self.are_running() {
             for &port in ports {
@@ -67,12 +70,12 @@ impl Processes {
         Err(self.failed(format!("no connection to port {ports:?} of loopback")))
     }
 
-    pub(super) fn are_running(&mut self) -> bool {
+    pub(crate) fn are_running(&mut self) -> bool {
         self.children.iter_mut().all(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// Makes an error with the last lines of the log.
-    pub(super) fn failed(&self, found: String) -> Error {
+    pub(crate) fn failed(&self, found: String) -> Error {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         let last: Vec<&str> = text.lines().rev().take(3).collect();
@@ -82,13 +85,13 @@ impl Processes {
     }
 
     /// Returns user and system time so far, with that of live and waited-for children.
-    pub(super) fn processor_time(&self) -> Duration {
-        let ticks = self.tree().iter().map(|&process| ticks(process)).sum::<u64>();
-        Duration::from_millis(ticks * 1000 / USER_HZ)
+    pub(crate) fn processor_time(&self) -> Duration {
+        let of = |&process: &u32| clock(process) + ticks_of_children(process);
+        self.tree().iter().map(of).sum()
     }
 
     /// Returns the processes' anonymous memory: memory not shared with a file.
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         self.tree().iter().map(|&process| anonymous_bytes(process)).sum()
     }
 
@@ -147,9 +150,17 @@ fn stat(process: u32) -> Vec<String> {
     fields.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the sum of utime, stime, cutime and cstime: fields 14 to 17.
-fn ticks(process: u32) -> u64 {
-    stat(process).iter().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
+/// Returns user and system time of a process, with that of its ended threads; zero once it is gone.
+fn clock(process: u32) -> Duration {
+    let id = nix::unistd::Pid::from_raw(process as i32);
+    ClockId::pid_cpu_clock_id(id).and_then(ClockId::now).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Returns the sum of cutime and cstime, fields 16 and 17: children that were waited for.
+fn ticks_of_children(process: u32) -> Duration {
+    let fields = stat(process);
+    let ticks = fields.iter().skip(13).take(2).filter_map(|word| word.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * 1000 / USER_HZ)
 }
 
 fn anonymous_bytes(process: u32) -> u64 {
