@@ -12,7 +12,7 @@ use std::fmt;
 
 use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, Transport};
 
-use crate::experiments::{pacing, peers, planning, tracks};
+use crate::experiments::{http, pacing, peers, planning, tracks};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
@@ -224,6 +224,24 @@ pub(crate) static PEERS: Explanation = Explanation {
                --sessions is given",
     example: &["pagewire lab peers --quick", "pagewire lab peers --member pagewire --member nginx"],
     options: &["transport", "member", "sessions", "seconds", "folder"],
+};
+
+pub(crate) static HTTP: Explanation = Explanation {
+    measures: "the installed server beside nginx with one worker, one at a time on one core, with \
+               the same client: files of 1 KB to 1 GB on 1, 64 and 1,000 connections that stay \
+               open, 1 GB over TLS 1.3, and 1,000 downloads paced to 5 Mb/s each",
+    members: || format!("{}\nparts: {}", http::member_names().join(", "), http::PARTS.join(", ")),
+    sinks: "loopback in a network of its own; it charges receiving to the sender",
+    units: "requests of a core: per processor second of the server, more is better; CPU cost: \
+            s/GB, of the server, and with the client's; latency: ms, median and 99 %; CPU cost and \
+            requests of a core, of nginx: times; within 5 % of the rate: % of paced connections",
+    duration: "--quick some 15 seconds; in full some 10 minutes. Less: --part small --size 1000 \
+               --sessions 64 (connections)",
+    example: &[
+        "pagewire lab http --quick",
+        "pagewire lab http --part small --size 1000 --sessions 64 --rounds 9",
+    ],
+    options: &["member", "part", "size", "sessions", "seconds", "folder"],
 };
 
 pub(crate) static PLANNING: Explanation = Explanation {

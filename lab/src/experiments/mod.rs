@@ -9,6 +9,7 @@ mod cipher;
 mod cold;
 mod copy;
 mod descriptors;
+pub(crate) mod http;
 mod kernel;
 pub(crate) mod pacing;
 mod paths;
@@ -102,6 +103,13 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: peers::run,
         explanation: &explain::PEERS,
+    },
+    Experiment {
+        name: "http",
+        summary: "files over HTTP and HTTPS beside nginx: requests of a core, CPU cost, latency",
+        sends: true,
+        run: http::run,
+        explanation: &explain::HTTP,
     },
     Experiment {
         name: "planning",

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod http;
 mod kernel;
 mod namespace;
 mod pacing;

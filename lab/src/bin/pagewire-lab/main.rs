@@ -77,10 +77,11 @@ struct Options {
     /// [default: 20 within 21 minutes, or --rounds where that is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds_max: Option<u16>,
-    /// Sessions, for `sessions`, where it may be given several times, and for `pacing`.
+    /// Sessions, for `sessions`, where it may be given several times, and for `pacing`; connections
+    /// for `http`, several times, too.
     #[arg(long, value_name = "N")]
     sessions: Vec<usize>,
-    /// Seconds of steady streaming, for `sessions` and `pacing`.
+    /// Seconds of steady streaming, for `sessions` and `pacing`; of a turn, for `http`.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
     /// Threads, for `seal`; may be given several times, the first for its libraries.
@@ -89,8 +90,8 @@ struct Options {
     /// Folder in which `seal` makes and removes its own [default: a file system in memory].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Only this part of `kernel`: memcpy, vectorise, paths, fpu or check; may be given several
-    /// times.
+    /// Only this part of `kernel`: memcpy, vectorise, paths, fpu or check; of `http`: small, large,
+    /// https or paced; may be given several times.
     #[arg(long, value_name = "NAME")]
     part: Vec<String>,
     /// The checkout whose kernel/ is built and booted [default: that of the working folder].

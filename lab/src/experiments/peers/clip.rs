@@ -14,7 +14,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// Writes a clip of `seconds` at [`BITS_PER_SECOND`].
-pub(super) fn write(path: &Path, seconds: u64) -> io::Result<()> {
+pub(crate) fn write(path: &Path, seconds: u64) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let packets = seconds * BITS_PER_SECOND / 8 / PACKET_BYTES;
     let (mut media_counter, mut table_counter, mut clock_due) = (0, 0, 0);
@@ -93,7 +93,7 @@ fn table(pid: [u8; 2], counter: u8, section: &[u8]) -> [u8; PACKET_BYTES as usiz
 
 /// Returns the elementary stream of whole transport packets, from the first PES packet on: equal
 /// for any multiplexing. `None` when a packet is damaged or missing.
-pub(super) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(stream.len());
     let mut counter = None;
     for packet in stream.chunks(PACKET_BYTES as usize) {
@@ -128,10 +128,10 @@ fn crc(bytes: &[u8]) -> u32 {
     })
 }
 
-pub(super) const BITS_PER_SECOND: u64 = 5_000_000;
-pub(super) const PACKET_BYTES: u64 = 188;
+pub(crate) const BITS_PER_SECOND: u64 = 5_000_000;
+pub(crate) const PACKET_BYTES: u64 = 188;
 /// PID of the elementary stream, which carries the PCR.
-pub(super) const PCR_PID: u16 = 0x100;
+pub(crate) const PCR_PID: u16 = 0x100;
 const MEDIA_PID: [u8; 2] = PCR_PID.to_be_bytes();
 const PAT_PID: [u8; 2] = [0, 0];
 const PMT_PID: [u8; 2] = [0x10, 0];

@@ -4,14 +4,19 @@
 //! One thread on the client's core sends requests on all connections, then reads all responses. A
 //! file is compared byte by byte before the measured time, and by its length within it.
 //!
+//! A file's bytes follow from their place, so that none has to be held for the comparison.
+//!
 //! Sources: RFC 9112 §6.3 (length of a message).
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::peer::Running;
 use super::point::Instruments;
+use crate::experiments::http::response::{Wanted, read};
 use measure::Error;
 use measure::meter::{Cores, pin, thread_time};
 
@@ -39,14 +44,16 @@ pub(super) fn measure(
             connections.push(connect(running.http_port)?);
         }
         let mut buffer = vec![0; BUFFER_BYTES];
+        let (request, wanted) = (request(bytes), Wanted::file(bytes));
         let work = || {
             let (began, before, mut requests) = (Instant::now(), thread_time(), 0_u64);
             while requests == 0 || began.elapsed().as_secs_f64() < seconds {
                 for connection in &mut connections {
-                    ask(connection, bytes)?;
+                    ask(connection, &request)?;
                 }
                 for connection in &mut connections {
-                    read(connection, bytes, &mut buffer, |_, _| true)?;
+                    read(connection, wanted, &mut buffer, |_, _| true)
+                        .map_err(|found| wrong(bytes, found))?;
                     requests += 1;
                 }
             }
@@ -66,18 +73,40 @@ pub(super) fn measure(
     })
 }
 
-/// Compares a download with the file.
-pub(super) fn verify(port: u16, file: &[u8]) -> Result<(), Error> {
+/// Compares a download of the file of `bytes` with its content.
+pub(super) fn verify(port: u16, bytes: u64) -> Result<(), Error> {
+    let (request, wanted) = (request(bytes), Wanted::file(bytes));
     let mut connection = connect(port)?;
-    ask(&mut connection, file.len() as u64)?;
-    let mut buffer = vec![0; BUFFER_BYTES];
-    read(&mut connection, file.len() as u64, &mut buffer, |place, bytes| {
-        file.get(place..place + bytes.len()) == Some(bytes)
-    })
+    ask(&mut connection, &request)?;
+    read(&mut connection, wanted, &mut vec![0; BUFFER_BYTES], is_content)
+        .map_err(|found| wrong(bytes, found))
+}
+
+/// Writes a file to download, whose bytes follow from their place.
+pub(crate) fn write(path: &Path, bytes: u64) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+    (0..bytes / 8).try_for_each(|index| out.write_all(&word(index)))?;
+    out.write_all(&word(bytes / 8)[..(bytes % 8) as usize])?;
+    out.flush()
+}
+
+/// True when these bytes stand at that place of such a file.
+pub(crate) fn is_content(place: u64, bytes: &[u8]) -> bool {
+    let within = (place % 8) as usize;
+    let first = bytes.len().min((8 - within) % 8);
+    let (first, rest) = bytes.split_at(first);
+    let from = (place + first.len() as u64) / 8;
+    word(place / 8)[within..].starts_with(first)
+        && rest.chunks(8).zip(from..).all(|(eight, index)| word(index).starts_with(eight))
+}
+
+/// Returns eight bytes of a file: no two words of one are equal.
+fn word(index: u64) -> [u8; 8] {
+    index.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
 /// Returns the name of the file of that size.
-pub(super) fn name(bytes: u64) -> String {
+pub(crate) fn name(bytes: u64) -> String {
     format!("{bytes}.bin")
 }
 
@@ -86,7 +115,7 @@ fn connections_for(bytes: u64) -> usize {
     if bytes < 10_000_000 { 8 } else { 1 }
 }
 
-fn connect(port: u16) -> Result<TcpStream, Error> {
+pub(crate) fn connect(port: u16) -> Result<TcpStream, Error> {
     let failed = || Error::host(format!("connecting to port {port} of loopback"));
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(failed())?;
     stream.set_nodelay(true).map_err(failed())?;
@@ -94,51 +123,16 @@ fn connect(port: u16) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-fn ask(connection: &mut TcpStream, bytes: u64) -> Result<(), Error> {
-    let request = format!("GET /{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", name(bytes));
+fn request(bytes: u64) -> String {
+    format!("GET /{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", name(bytes))
+}
+
+fn ask(connection: &mut TcpStream, request: &str) -> Result<(), Error> {
     connection.write_all(request.as_bytes()).map_err(Error::host("sending a request"))
 }
 
-/// Reads one response with a body of that length; calls `is_right` for each part and its offset.
-fn read(
-    connection: &mut TcpStream,
-    bytes: u64,
-    buffer: &mut [u8],
-    mut is_right: impl FnMut(usize, &[u8]) -> bool,
-) -> Result<(), Error> {
-    let wrong = |found: String| Error::Wrong { member: name(bytes), found };
-    let mut filled = 0;
-    let body = loop {
-        let came = connection.read(&mut buffer[filled..]).map_err(Error::host("an answer"))?;
-        filled += came;
-        let end = buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n");
-        match end {
-            Some(end) => break end + 4,
-            None if came == 0 => return Err(wrong("the connection was closed".to_owned())),
-            None => {}
-        }
-    };
-    let head = String::from_utf8_lossy(&buffer[..body]).to_ascii_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    let length = length.and_then(|value| value.trim().parse::<u64>().ok());
-    if !head.starts_with("http/1.1 200") || length != Some(bytes) {
-        let status = head.lines().next().unwrap_or_default().to_owned();
-        return Err(wrong(format!("{status}, length {length:?}")));
-    }
-    let mut place = filled - body;
-    let mut right = is_right(0, &buffer[body..filled]);
-    while (place as u64) < bytes && right {
-        let came = connection.read(buffer).map_err(Error::host("an answer"))?;
-        if came == 0 {
-            return Err(wrong(format!("ended after {place} bytes")));
-        }
-        right = is_right(place, &buffer[..came]);
-        place += came;
-    }
-    if right && place as u64 == bytes {
-        return Ok(());
-    }
-    Err(wrong(format!("not the file's bytes, at {place} of them")))
+fn wrong(bytes: u64, found: String) -> Error {
+    Error::Wrong { member: name(bytes), found }
 }
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -146,30 +140,26 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
     use super::*;
 
-    fn answered(answer: &'static [u8], file: &[u8]) -> Result<(), Error> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.read(&mut [0; 1024]);
-            stream.write_all(answer).unwrap();
-        });
-        let verified = verify(port, file);
-        server.join().unwrap();
-        verified
-    }
-
     #[test]
-    fn download_is_the_file_or_an_error() {
-        let right = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbytes";
-        assert!(answered(right, b"bytes").is_ok());
-        assert!(answered(right, b"bites").is_err());
-        assert!(answered(right, b"byte").is_err());
-        assert!(answered(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbyt", b"bytes").is_err());
-        assert!(answered(b"HTTP/1.1 404 no\r\nContent-Length: 5\r\n\r\nbytes", b"bytes").is_err());
+    fn content_is_known_at_every_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name(1_003));
+        write(&path, 1_003).unwrap();
+        let file = std::fs::read(&path).unwrap();
+        assert_eq!(file.len(), 1_003);
+        assert_ne!(file[..8], file[8..16]);
+        for from in 0..40 {
+            for until in from..=file.len() {
+                assert!(is_content(from as u64, &file[from..until]), "{from}..{until}");
+            }
+        }
+        for place in 1..file.len() {
+            assert!(!is_content(place as u64, &file[..9]), "{place}");
+            let mut damaged = file.clone();
+            damaged[place] ^= 1;
+            assert!(!is_content(0, &damaged), "{place}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::process::Processes;
 use measure::Error;
 use paths::Transport;
 
-pub(super) static PEER: Peer = Peer {
+pub(crate) static PEER: Peer = Peer {
     name: "pagewire",
     differs: "RTSP and HTTP; each client plays the file from its own position; wire images \
               are made once, before the measured time; one thread sends for all clients of a core",
@@ -15,17 +15,19 @@ pub(super) static PEER: Peer = Peer {
     downloads: true,
     probe: || Ok(format!("pagewire {}", env!("CARGO_PKG_VERSION"))),
     install: "this program",
-    start,
+    start: |setting| start(setting, &[]),
     is_prepared: has_image,
 };
 
-fn start(setting: &Setting<'_>) -> Result<Running, Error> {
+/// Starts the server with more options.
+pub(crate) fn start(setting: &Setting<'_>, more: &[String]) -> Result<Running, Error> {
     let program = crate::installed::pagewire()?;
     let mut processes = Processes::new(PEER.name, setting.folder);
     let mut command = Processes::command(program);
     command.args(["serve", "--path", "wire_sendfile", "--pacers", "1"]);
     command.args(["--rtsp", &format!("127.0.0.1:{RTSP_PORT}")]);
     command.args(["--http", &format!("127.0.0.1:{HTTP_PORT}")]);
+    command.args(more);
     // All sessions come from one address.
     command.args(["--exempt-from-limits", "0.0.0.0/0"]);
     command.arg("--cache").arg(setting.folder.join("pagewire-cache")).arg(setting.served);

@@ -11,41 +11,41 @@ use measure::Error;
 use measure::meter::Cores;
 
 /// One server or sender of the comparison.
-pub(super) struct Peer {
-    pub(super) name: &'static str,
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
     /// Differences from the other members that a reader must know to compare them.
-    pub(super) differs: &'static str,
-    pub(super) streams: Streams,
+    pub(crate) differs: &'static str,
+    pub(crate) streams: Streams,
     /// True when a session of RTSP may have its packets on the RTSP connection.
-    pub(super) interleaves: bool,
+    pub(crate) interleaves: bool,
     /// True when it serves files over HTTP.
-    pub(super) downloads: bool,
+    pub(crate) downloads: bool,
     /// Version, or the missing part.
-    pub(super) probe: fn() -> Result<String, String>,
+    pub(crate) probe: fn() -> Result<String, String>,
     /// Command or page that installs it.
-    pub(super) install: &'static str,
-    pub(super) start: fn(&Setting<'_>) -> Result<Running, Error>,
+    pub(crate) install: &'static str,
+    pub(crate) start: fn(&Setting<'_>) -> Result<Running, Error>,
     /// True when files that the first session over a transport makes for later ones are complete.
-    pub(super) is_prepared: fn(&Setting<'_>, Transport) -> bool,
+    pub(crate) is_prepared: fn(&Setting<'_>, Transport) -> bool,
 }
 
 /// A peer over one transport.
 #[derive(Clone, Copy)]
-pub(super) struct Contender {
-    pub(super) peer: &'static Peer,
-    pub(super) transport: Transport,
+pub(crate) struct Contender {
+    pub(crate) peer: &'static Peer,
+    pub(crate) transport: Transport,
 }
 
 impl Contender {
     /// Returns the name for notes and progress.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("{}, {}", self.peer.name, self.transport)
     }
 }
 
 /// The way a peer delivers a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Streams {
+pub(crate) enum Streams {
     No,
     /// A session of RTSP for each client, which plays the file from its beginning.
     OnDemand,
@@ -56,44 +56,44 @@ pub(super) enum Streams {
 }
 
 /// Files, cores and ports for a peer.
-pub(super) struct Setting<'a> {
+pub(crate) struct Setting<'a> {
     /// Scratch folder of the peer.
-    pub(super) folder: &'a Path,
+    pub(crate) folder: &'a Path,
     /// Folder of the clip and of the files for download.
-    pub(super) served: &'a Path,
-    pub(super) cores: &'a Cores,
+    pub(crate) served: &'a Path,
+    pub(crate) cores: &'a Cores,
     /// Cores of the client, for a helper that does not belong to the server.
-    pub(super) other_cores: &'a Cores,
+    pub(crate) other_cores: &'a Cores,
     /// Destinations on loopback of a peer that pushes.
-    pub(super) ports: &'a [u16],
+    pub(crate) ports: &'a [u16],
 }
 
 impl Setting<'_> {
-    pub(super) fn clip(&self) -> PathBuf {
+    pub(crate) fn clip(&self) -> PathBuf {
         self.served.join(CLIP)
     }
 }
 
 /// A peer that is ready.
-pub(super) struct Running {
-    pub(super) processes: Processes,
+pub(crate) struct Running {
+    pub(crate) processes: Processes,
     /// Programs beside the server, such as the source of a relay; in no figure.
-    pub(super) _helpers: Option<Processes>,
+    pub(crate) _helpers: Option<Processes>,
     /// RTSP URL of the clip.
-    pub(super) stream_url: String,
+    pub(crate) stream_url: String,
     /// Port of HTTP, 0 for none.
-    pub(super) http_port: u16,
+    pub(crate) http_port: u16,
 }
 
 impl Running {
-    pub(super) fn new(processes: Processes) -> Running {
+    pub(crate) fn new(processes: Processes) -> Running {
         Running { processes, _helpers: None, stream_url: String::new(), http_port: 0 }
     }
 }
 
 /// Returns the first line of a program's output with `word`, or else the program's name; an error
 /// when the program cannot be started.
-pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
+pub(crate) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| match error.kind() {
         // The experiment's set-up does not include peers: a missing one is not a fault of the
@@ -108,7 +108,7 @@ pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<S
 }
 
 /// Name of the clip below the served folder.
-pub(super) const CLIP: &str = "clip.ts";
+pub(crate) const CLIP: &str = "clip.ts";
 /// Fixed ports are free, as the experiment has loopback to itself.
-pub(super) const RTSP_PORT: u16 = 8554;
-pub(super) const HTTP_PORT: u16 = 8080;
+pub(crate) const RTSP_PORT: u16 = 8554;
+pub(crate) const HTTP_PORT: u16 = 8080;

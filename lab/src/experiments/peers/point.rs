@@ -21,8 +21,8 @@ use measure::Error;
 use measure::meter::{Cores, Meter};
 
 /// Instruments and times of all measurements of a run.
-pub(super) struct Instruments {
-    pub(super) meter: Meter,
+pub(crate) struct Instruments {
+    pub(crate) meter: Meter,
     /// Processor time of kernel threads a second while nothing is measured.
     pub(super) idle_kernel: f64,
     pub(super) ramp_s: Option<f64>,
@@ -50,7 +50,7 @@ struct Moment {
 }
 
 impl Instruments {
-    pub(super) fn new(quick: bool) -> Instruments {
+    pub(crate) fn new(quick: bool) -> Instruments {
         let (meter, began) = (Meter::of_this_process(), Instant::now());
         let before = meter.of_kernel_threads();
         std::thread::sleep(IDLE);
@@ -73,7 +73,7 @@ impl Instruments {
     }
 
     /// Returns CPU seconds of a peer while `work` runs, and its duration in seconds.
-    pub(super) fn around<T>(
+    pub(crate) fn around<T>(
         &self,
         processes: &Processes,
         work: impl FnOnce() -> Result<T, Error>,
