@@ -139,6 +139,7 @@ have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have_python_rtsp_server|python3-gi gir1.2-gst-rtsp-server-1.0|GStreamer's RTSP server, for lab peers
 have ip|iproute2|network namespaces with a sink device
 have ethtool|ethtool|a device that segments nothing
+have nginx|nginx-light|a web server beside this one, for lab http and lab peers
 have chromium|chromium|HLS in a browser
 have npm|npm|hls.js, for HLS in a browser
 have go|golang-go|h2spec, which tests servers of HTTP/2

@@ -3,8 +3,8 @@
 //! measurement files.
 //!
 //! Between markers, docs/measuring.md has the warnings; docs/measurements.md has tables of
-//! docs/measurements/*.json, docs/kernel.md those of kernel.json, docs/peers.md those of
-//! peers.json, and README.md the picture of paths.json and the headline of peers.json.
+//! docs/measurements/*.json, docs/kernel.md those of kernel.json, docs/peers.md those of peers.json
+//! and http.json, and README.md the picture of paths.json and the headline of peers.json.
 //! `UPDATE=1 cargo test -p lab --test documents` writes them anew. A missing measurement file has
 //! no table, and the test prints that. No test measures: a figure changes when a new file is
 //! committed.
@@ -13,6 +13,7 @@
 mod claims;
 mod document;
 mod grid;
+mod http;
 mod kernel;
 mod marks;
 mod measurements;
@@ -55,6 +56,12 @@ fn the_picture_of_the_cost_is_current() {
 fn the_tables_of_peers_are_current() {
     let tables = document::measured("peers").map(|results| peers::tables(&results));
     document::check("docs/peers.md", "peers", &tables.unwrap_or_default());
+}
+
+#[test]
+fn the_tables_of_http_are_current() {
+    let tables = document::measured("http").map(|results| http::tables(&results));
+    document::check("docs/peers.md", "http", &tables.unwrap_or_default());
 }
 
 #[test]
