@@ -43,6 +43,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("mpv ", "it has a window; tests/interop/tracks.rs"),
     ("gst-launch-1.0 ", "it has a window; tests/interop/gstreamer.rs"),
     ("pagewire play rtsp://HOST:8554/film.mkv", "tests/interop/camera.rs"),
+    ("pagewire serve films --https 0.0.0.0:8443", "it needs a certificate; tests/tls"),
     ("pagewire lab http", "minutes; lab/tests/program/http.rs, with --quick"),
     ("pagewire lab kernel", "kernel/check.sh runs it with --quick"),
     ("pagewire lab peers", "a quarter of an hour; lab/tests/program/peers.rs, with --quick"),
