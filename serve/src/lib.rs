@@ -44,5 +44,5 @@ pub use limits::{ClientLimits, ClientPrefix, InvalidPrefix};
 pub use meter::{SendLateness, ServerMetrics};
 pub use path_choice::PathCost;
 pub use rtsp::media_ports::MediaPorts;
-pub use server::{Addresses, Server};
+pub use server::{Server, ServerAddresses};
 pub use tls::TlsSource;

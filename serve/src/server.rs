@@ -2,8 +2,8 @@
 //! server: starts all parts in order and stops them in reverse.
 //!
 //! Threads: one pacer a core, one event loop a core for HTTP, four readers, one each for images and
-//! names, five for plans; tasks on the caller's runtime for everything else. Ports are opened before
-//! any other part starts.
+//! names, five for plans; tasks on the caller's runtime for everything else. Ports are opened
+//! before any other part starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU64;
@@ -47,17 +47,17 @@ pub struct Server {
     event_loops: EventLoops,
 }
 
-/// Addresses of a server that clients can open, by protocol; none where it has no listener.
+/// ServerAddresses of a server that clients can open, by protocol; none where it has no listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Addresses {
-    /// Addresses of RTSP.
+pub struct ServerAddresses {
+    /// ServerAddresses of RTSP.
     pub rtsp: Vec<SocketAddr>,
-    /// Addresses of HTTP.
+    /// ServerAddresses of HTTP.
     pub http: Vec<SocketAddr>,
-    /// Addresses of RTSP over TLS.
+    /// ServerAddresses of RTSP over TLS.
     pub rtsps: Vec<SocketAddr>,
-    /// Addresses of HTTP over TLS.
+    /// ServerAddresses of HTTP over TLS.
     pub https: Vec<SocketAddr>,
 }
 
@@ -163,11 +163,11 @@ impl Server {
 
     /// Returns addresses that clients can open: for a listener on all addresses those of this host,
     /// with IPv4 and global ones first.
-    pub fn addresses(&self) -> Addresses {
+    pub fn addresses(&self) -> ServerAddresses {
         let host = paths::host_addresses();
         let open =
             |bound: Option<SocketAddr>| bound.map_or(Vec::new(), |bound| openable(bound, &host));
-        Addresses {
+        ServerAddresses {
             rtsp: openable(self.bound.rtsp, &host),
             http: openable(self.bound.http, &host),
             rtsps: open(self.bound.rtsps),

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! event_loops: one thread a core that serves HTTP connections, each in a task of its thread.
 //!
-//! A loop is a tokio runtime of one thread: epoll, a run queue, a timer wheel. A connection stays on
-//! its loop from accept to close, so that its requests wake no other thread; what may wait for a
-//! disk runs on one of the loop's blocking threads ([`WAITING_MAX`] in all). RTSP, RTCP and time-outs
-//! of sessions run on another runtime: on a shared one a DESCRIBE beside 1,000 cold downloads took
-//! 6.9 s.
+//! A loop is a tokio runtime of one thread: epoll, a run queue, a timer wheel. A connection stays
+//! on its loop from accept to close, so that its requests wake no other thread; what may wait for a
+//! disk runs on one of the loop's blocking threads ([`WAITING_MAX`] in all). RTSP, RTCP and
+//! time-outs of sessions run on another runtime: on a shared one a DESCRIBE beside 1,000 cold
+//! downloads took 6.9 s.
 //!
 //! The first loop accepts and hands each connection to the loop that has the fewest. The
 //! alternative, a listening socket a loop (`SO_REUSEPORT`), hashes addresses: two downloads share a
-//! core half of the time on two cores, and a second server on the same port starts without an error.
-//! A hand-over costs two system calls and a wake a connection, nothing a request.
+//! core half of the time on two cores, and a second server on the same port starts without an
+//! error. A hand-over costs two system calls and a wake a connection, nothing a request.
 //!
-//! epoll, not io_uring. A trial of both in C (EPYC, Linux 6.18, answers of a kilobyte, loopback) gave,
-//! in processor time of the server a request: 5.3 µs and 4.35 at 64 connections, 6.9 and 6.0 at
-//! 1,000, 7.7 and 7.8 at one, on one core with the client; on two cores the ranges overlap. For bodies
-//! sent by `sendfile` io_uring has `splice` by its worker threads: 36 and 46 µs for 100 KB at one
-//! connection, 14 and 14 at 64. That microsecond would cost a second way of reading, writing and
-//! waiting beside the one that TLS and HTTP/2 need, where many containers forbid io_uring; it is
-//! spent on fewer calls instead (no read that finds nothing, one send for head and body).
+//! epoll, not io_uring. A trial of both in C (EPYC, Linux 6.18, answers of a kilobyte, loopback)
+//! gave, in processor time of the server a request: 5.3 µs and 4.35 at 64 connections, 6.9 and 6.0
+//! at 1,000, 7.7 and 7.8 at one, on one core with the client; on two cores the ranges overlap. For
+//! bodies sent by `sendfile` io_uring has `splice` by its worker threads: 36 and 46 µs for 100 KB
+//! at one connection, 14 and 14 at 64. That microsecond would cost a second way of reading, writing
+//! and waiting beside the one that TLS and HTTP/2 need, where many containers forbid io_uring; it
+//! is spent on fewer calls instead (no read that finds nothing, one send for head and body).
 //!
 //! Costs a thread a core and 64 KiB of shared read buffer each.
 //!

@@ -2,11 +2,11 @@
 //! http2: serves the streams of one HTTP/2 connection, behind TLS.
 //!
 //! The `h2` crate has the protocol: frames, HPACK, flow control, and limits against floods of
-//! resets, pings and settings. Each stream is a task of the connection's loop, which finds its answer
-//! as HTTP/1 does and sends the body in pieces, each read when the client's windows and the
-//! connection's buffer have room for it. So a connection holds [`PIECE_BYTES`] a stream at most, for
-//! [`STREAMS_MAX`] streams, and none for a stream that waits. A stream that takes nothing in time is
-//! reset; a connection without streams is closed as an idle one of HTTP/1 is.
+//! resets, pings and settings. Each stream is a task of the connection's loop, which finds its
+//! answer as HTTP/1 does and sends the body in pieces, each read when the client's windows and the
+//! connection's buffer have room for it. So a connection holds [`PIECE_BYTES`] a stream at most,
+//! for [`STREAMS_MAX`] streams, and none for a stream that waits. A stream that takes nothing in
+//! time is reset; a connection without streams is closed as an idle one of HTTP/1 is.
 //!
 //! Costs, beside those of TLS, a frame header of 9 bytes and a task switch a piece.
 //!
@@ -143,8 +143,8 @@ async fn serve_stream(
     }
 }
 
-/// Reads the content of a request to its end and drops it, as no resource takes any: only then it is
-/// known that the request is well formed (RFC 9113 §8.1.1).
+/// Reads the content of a request to its end and drops it, as no resource takes any: only then it
+/// is known that the request is well formed (RFC 9113 §8.1.1).
 async fn drain(mut content: RecvStream) -> Result<(), Reason> {
     let mut bytes = 0;
     while let Some(data) = content.data().await {
@@ -202,7 +202,8 @@ async fn send_body(mut send: SendStream<Bytes>, mut body: BodyReader, server: &S
         }
         stats.bytes += filled as u64;
         stats.calls += 1;
-        // As for HTTP/1 ([`crate::http::write_deadline`]): progress earns time, up to twice the wait.
+        // As for HTTP/1 ([`crate::http::write_deadline`]): progress earns time, up to twice the
+        // wait.
         let earned = Duration::from_millis(filled as u64 * 1000 / RATE_MIN);
         until = (until + earned).min(Instant::now() + 2 * wait);
         in_turn += filled;

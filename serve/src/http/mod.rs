@@ -2,12 +2,12 @@
 //! http: serves files, the index and keys over HTTP.
 //!
 //! Each connection is a task on one of the event loops ([`event_loops`]): [`connection`] reads its
-//! requests, [`resource`] finds the answer to one, [`transmit`] sends it. Files come from the loop's
-//! [`open_files`]. Nothing is handed to another thread unless it would wait for a disk.
+//! requests, [`resource`] finds the answer to one, [`transmit`] sends it. Files come from the
+//! loop's [`open_files`]. Nothing is handed to another thread unless it would wait for a disk.
 //!
 //! Costs, for a small file that is kept: `recvfrom`, `sendmsg` of head and body, and a share of
-//! `epoll_wait`. For a mebibyte of a large one: a `sendfile`, and two calls that check that it is in
-//! memory. An idle connection holds a task of about 2 KiB, and no buffer.
+//! `epoll_wait`. For a mebibyte of a large one: a `sendfile`, and two calls that check that it is
+//! in memory. An idle connection holds a task of about 2 KiB, and no buffer.
 //!
 //! Over TLS ([`crate::tls`]) a connection speaks HTTP/1 ([`transmit_encrypted`]) or HTTP/2
 //! ([`http2`]); bodies are read and encrypted piece by piece ([`body_reader`]).

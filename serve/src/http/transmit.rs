@@ -2,10 +2,10 @@
 //! transmit: sends the answer to a request.
 //!
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
-//! with `MSG_MORE`, so that it leaves with the first bytes of the file, which goes from page cache to
-//! socket by the download path ([`paths`]), in steps of at most [`PART_BYTES`]; after each step the
-//! other connections of the loop have their turn. Before each step the server checks that it is in
-//! memory; if not, a thread that may block fetches it.
+//! with `MSG_MORE`, so that it leaves with the first bytes of the file, which goes from page cache
+//! to socket by the download path ([`paths`]), in steps of at most [`PART_BYTES`]; after each step
+//! the other connections of the loop have their turn. Before each step the server checks that it is
+//! in memory; if not, a thread that may block fetches it.
 //!
 //! Costs, with `sendfile`: no copy, and three system calls a mebibyte, one where the check was made
 //! a moment ago.

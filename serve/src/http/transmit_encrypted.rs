@@ -2,11 +2,11 @@
 //! transmit_encrypted: sends the answer to a request over TLS, encrypted in this process.
 //!
 //! Up to [`PIECE_BYTES`] are read into the loop's buffer, encrypted into records of 16 KiB and
-//! written by one call. What the socket does not take stays in the connection's buffer, encrypted, and
-//! nothing more is read until it has left: a slow client holds a piece.
+//! written by one call. What the socket does not take stays in the connection's buffer, encrypted,
+//! and nothing more is read until it has left: a slow client holds a piece.
 //!
-//! Costs three copies of each byte (page cache to buffer, buffer to record with the cipher, record to
-//! socket) and two system calls a piece.
+//! Costs three copies of each byte (page cache to buffer, buffer to record with the cipher, record
+//! to socket) and two system calls a piece.
 //!
 //! Sources: RFC 8446 §5.1 (records).
 //! Does not encrypt in the kernel.

@@ -3,9 +3,9 @@
 //! this process.
 //!
 //! Media on an RTSP connection leaves by paths that write to a socket (`writev`, `sendfile`), from
-//! pacer threads; the relay's loop encrypts what comes out at the other end of that socket. So every
-//! path, tunnel and limit works over TLS, unchanged. The pair is a connection over loopback, and its
-//! other end is checked to be ours.
+//! pacer threads; the relay's loop encrypts what comes out at the other end of that socket. So
+//! every path, tunnel and limit works over TLS, unchanged. The pair is a connection over loopback,
+//! and its other end is checked to be ours.
 //!
 //! Costs, beside the cipher, two copies and two system calls per [`RELAY_BYTES`], and two
 //! descriptors a connection. Media over UDP does not pass here and is not encrypted (RFC 2326 has
