@@ -8,7 +8,7 @@
 //! stream, vanishes or shrinks), [`interleaved`] (readers over TCP, tunnels),
 //! [`channel_viewers`] (pauses, seeks, readers that do not read), [`channel_answers`] (titles,
 //! channels that are not there), [`library`] (what is new or changed), [`cache`] (damaged, not
-//! writable), [`routes`] (every path gives the same bytes).
+//! writable), [`routes`] (every path gives the same bytes), [`open_files`] (changed while kept).
 //!
 //! Nothing here asserts that something is fast; where a time limit is the server's promise, its end
 //! is awaited with room for a busy machine. Takes about a minute on two cores.
@@ -25,6 +25,7 @@ mod files;
 mod interleaved;
 mod library;
 mod limits;
+mod open_files;
 mod requests;
 mod resource_snapshot;
 mod routes;
