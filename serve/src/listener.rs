@@ -63,6 +63,8 @@ pub(crate) async fn serve<F>(
                     match server.limits.connect(peer.ip(), &stream) {
                         Ok(permit) => {
                             let (runtime, task) = connection(stream, peer, server.clone());
+                            // In a box: an async block keeps what it awaits twice.
+                            let task = Box::pin(task);
                             let counted = async move {
                                 task.await;
                                 drop(permit);

@@ -42,9 +42,10 @@ impl ClientStream {
 
     /// Closes the connection behind its last answer.
     pub(super) async fn close(self) {
+        // In a box: it has a buffer, which the connection does not need before.
         match self {
-            ClientStream::Plain(stream) => close(stream).await,
-            ClientStream::Tls(stream) => close(*stream).await,
+            ClientStream::Plain(stream) => Box::pin(close(stream)).await,
+            ClientStream::Tls(stream) => Box::pin(close(*stream)).await,
         }
     }
 }

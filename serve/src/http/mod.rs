@@ -7,7 +7,7 @@
 //!
 //! Costs, for a small file that is kept: `recvfrom`, `sendmsg` of head and body, and a share of
 //! `epoll_wait`. For a mebibyte of a large one: a `sendfile`, and two calls that check that it is
-//! in memory. An idle connection holds a task of about 2 KiB, and no buffer.
+//! in memory. An idle connection takes 6 KiB of memory, 14 over TLS, none of it a read buffer.
 //!
 //! Over TLS ([`crate::tls`]) a connection speaks HTTP/1 ([`transmit_encrypted`]) or HTTP/2
 //! ([`http2`]); bodies are read and encrypted piece by piece ([`body_reader`]).
