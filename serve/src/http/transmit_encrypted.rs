@@ -19,6 +19,7 @@ use std::task::Poll;
 use paths::SendStats;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
 use tokio_rustls::server::TlsStream;
 use wire::http::Response;
@@ -105,13 +106,14 @@ async fn write_piece(
 /// Sends what is encrypted; false when the peer is gone or too slow.
 async fn flush(stream: &mut TlsStream<TcpStream>, allowance: &mut Allowance) -> bool {
     loop {
-        // Asked without waiting: a peer that takes nothing has as long as its allowance.
-        let flushed = poll_fn(|context| {
+        // Asked without waiting: a peer that takes nothing has as long as its allowance. Outside of
+        // tokio's budget, which would answer "pending" for a socket that is writable, for ever.
+        let flushed = unconstrained(poll_fn(|context| {
             Poll::Ready(match Pin::new(&mut *stream).poll_flush(context) {
                 Poll::Ready(flushed) => Some(flushed.is_ok()),
                 Poll::Pending => None,
             })
-        });
+        }));
         match flushed.await {
             Some(is_flushed) => return is_flushed,
             None => {
