@@ -71,6 +71,7 @@ pub use send_stats::SendStats;
 pub use spec::{Feed, Open, PATHS, Spec, SystemCalls, Transport, Via, find};
 pub use stream_path::{Due, StreamPath};
 pub use sys::{
-    Usage, host_addresses, is_locked_to_write, lock_to_write, set_wake_bytes, unacknowledged,
+    UNPACED, Usage, host_addresses, is_locked_to_write, lock_to_write, set_max_pacing_rate,
+    set_wake_bytes, unacknowledged,
 };
 pub use tcp::DownloadPath;

@@ -75,9 +75,9 @@ pub(crate) use multishot::{Completion, Multishot};
 pub(crate) use netlink::Netlink;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
+pub use option::{UNPACED, set_max_pacing_rate, set_wake_bytes, unacknowledged};
 pub(crate) use option::{ip_option, set_udp_segment, set_unsent_bytes_max};
 use option::{option, set_option, set_record, set_send_buffer};
-pub use option::{set_wake_bytes, unacknowledged};
 pub(crate) use packet::PacketRing;
 pub(crate) use packet_receive::{BlockRing, Frame};
 pub(crate) use poll::{Poll, READY_MAX};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Socket options: UDP segmentation, IP header fields, and the two calls that the others are made
-//! of.
+//! Socket options: UDP segmentation, IP header fields, the rate of TCP, and the two calls that the
+//! others are made of.
 //!
-//! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18; `ip(7)`, `socket(7)`.
+//! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18; `ip(7)`, `socket(7)`; Linux commits 62748f32d501
+//! (`SO_MAX_PACING_RATE`), 218af599fa63 (TCP paces without `fq`), 6bdef102da6a (64-bit rates).
 //!
 //! Does not remember values ([`crate::Destination`] does).
 
@@ -35,6 +36,20 @@ pub fn set_wake_bytes(socket: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
     let (level, mut stats) = (libc::SOL_SOCKET, SendStats::default());
     set_option(socket, level, libc::SO_RCVLOWAT, value, &mut stats)
 }
+
+/// Limits the rate at which TCP sends, bytes a second; [`UNPACED`] lifts the limit. The queueing
+/// discipline `fq` keeps to it where the interface has it, and a timer of the socket elsewhere: the
+/// call is the same.
+///
+/// # Errors
+/// `ENOTSOCK`, `EBADF`.
+pub fn set_max_pacing_rate(socket: BorrowedFd<'_>, bytes_per_s: u64) -> Result<(), Errno> {
+    let (name, mut stats) = (libc::SO_MAX_PACING_RATE, SendStats::default());
+    set_record(socket, libc::SOL_SOCKET, name, &bytes_per_s, &mut stats)
+}
+
+/// Rate of a socket without a limit.
+pub const UNPACED: u64 = u64::MAX;
 
 /// Sets the size of the datagrams into which the kernel cuts a send; 0 switches that off.
 pub(crate) fn set_udp_segment(
@@ -136,4 +151,26 @@ pub(super) unsafe fn option<T: Copy + Default>(
         libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut bytes)
     };
     if done == 0 { Ok(value) } else { Err(last_errno()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn pacing_rate_of_64_bits_is_kept_and_lifted() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let rate = || {
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE);
+            // SAFETY: an integer is a plain number.
+            unsafe { option::<u64>(socket.as_fd(), level, name, &mut SendStats::default()) }
+        };
+        assert_eq!(rate(), Ok(UNPACED));
+        for bytes_per_s in [1, 625_000, 20 << 32, UNPACED] {
+            assert_eq!(set_max_pacing_rate(socket.as_fd(), bytes_per_s), Ok(()));
+            assert_eq!(rate(), Ok(bytes_per_s));
+        }
+    }
 }
