@@ -21,6 +21,7 @@ mod file_plan;
 mod following;
 mod inotify;
 mod listing;
+mod media_rate;
 mod planning;
 mod queue;
 mod scans;

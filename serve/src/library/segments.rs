@@ -8,11 +8,13 @@
 //! playlist lists it. A playlist is part of a title only if a multivariant one lists it; a
 //! multivariant one never is: two that list each other are two titles.
 //!
+//! Durations of segments are kept for the pace of their downloads ([`super::media_rate`]).
+//!
 //! Costs one read of each playlist and about 100 bytes a segment, freed when the playlist is
 //! removed or changes its list. Locks are held for [`STEP`] names at a time.
 //!
-//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.4 (tags of multivariant playlists), RFC 3986
-//! §5.2 (base of relative URIs).
+//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.2.1 (EXTINF), §4.3.4 (tags of multivariant
+//! playlists), RFC 3986 §5.2 (base of relative URIs).
 //! Does not keep a segment from being played over RTSP by its name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,11 +30,20 @@ use crate::library::formats::is_transport_stream;
 #[derive(Default)]
 pub(super) struct Playlists {
     known: HashMap<String, Playlist>,
-    /// Number of playlists that list each name.
-    listed: HashMap<Arc<str>, u32>,
+    /// Names that playlists list.
+    listed: HashMap<Arc<str>, Listing>,
     /// Number of names in all lists together.
     names: usize,
     is_full_said: bool,
+}
+
+/// Listing of a name; no larger than the padding of its map allows.
+#[derive(Default)]
+struct Listing {
+    /// Number of playlists that list it.
+    playlists: u32,
+    /// Media time of the segments in this file, by the playlist that gives most; 0: none.
+    milliseconds: u32,
 }
 
 #[derive(Default)]
@@ -83,6 +94,12 @@ impl Playlists {
         })
     }
 
+    /// Returns the media time of the segments in this file by its playlists' durations; `None` when
+    /// none lists it as a segment.
+    pub(super) fn milliseconds(&self, name: &str) -> Option<u32> {
+        self.listed.get(name).map(|listing| listing.milliseconds).filter(|&time| time > 0)
+    }
+
     /// Returns the title whose playlist this file is. `looks` is the number of look-ups left for
     /// the index; a title that needs more is counted without its parts.
     pub(super) fn title(
@@ -122,14 +139,15 @@ impl Playlists {
     }
 
     /// Counts listed names; returns each name as stored, and those that were not listed before.
-    fn list(&mut self, names: &[String]) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    fn list(&mut self, names: &[Listed]) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut held, mut new) = (Vec::with_capacity(names.len()), Vec::new());
-        for name in names {
+        for Listed { name, milliseconds } in names {
             let known = self.listed.get_key_value(name.as_str());
             let text = known.map_or_else(|| Arc::from(name.as_str()), |(text, _)| text.clone());
-            let count = self.listed.entry(text.clone()).or_default();
-            *count += 1;
-            if *count == 1 {
+            let listing = self.listed.entry(text.clone()).or_default();
+            listing.playlists += 1;
+            listing.milliseconds = listing.milliseconds.max(*milliseconds);
+            if listing.playlists == 1 {
                 new.push(text.clone());
             }
             held.push(text);
@@ -142,9 +160,9 @@ impl Playlists {
     fn unlist(&mut self, names: &[Arc<str>]) -> Vec<Arc<str>> {
         let mut gone = Vec::new();
         for name in names {
-            let Some(count) = self.listed.get_mut(name) else { continue };
-            *count -= 1;
-            if *count == 0 {
+            let Some(listing) = self.listed.get_mut(name) else { continue };
+            listing.playlists -= 1;
+            if listing.playlists == 0 {
                 self.listed.remove(name);
                 gone.push(name.clone());
             }
@@ -183,7 +201,7 @@ impl Library {
     }
 
     /// Replaces the list of a playlist; `None` when the file is no playlist.
-    fn set_playlist(&self, name: &str, now: Option<(Kind, Vec<String>)>) {
+    fn set_playlist(&self, name: &str, now: Option<(Kind, Vec<Listed>)>) {
         let is_playlist = now.is_some();
         let (kind, mut names) = now.unwrap_or_default();
         let before = {
@@ -261,11 +279,18 @@ fn kind(text: &str) -> Kind {
     Kind { is_multivariant: tags.clone().any(is_multivariant), is_sealed: tags.any(is_key) }
 }
 
+/// A name in a playlist with the media time of all its segments.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed {
+    name: String,
+    milliseconds: u32,
+}
+
 /// Returns the names that the playlist `name` lists, each once: lines that are URIs, and URIs in
 /// tags (renditions, initialization sections). Names outside the playlist's own folder are left
 /// out, so that a user who may write one folder cannot hide the titles of another. Playlists are
 /// left out unless the list is multivariant.
-fn listed(text: &str, name: &str) -> Vec<String> {
+fn listed(text: &str, name: &str) -> Vec<Listed> {
     let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_multivariant = kind(text).is_multivariant;
     let uri = |line| -> Option<&str> {
@@ -300,12 +325,34 @@ fn listed(text: &str, name: &str) -> Vec<String> {
         };
         is_own && listed != name && (is_multivariant || !is_playlist(listed))
     };
-    let uris = text.lines().map(str::trim).filter_map(uri);
-    let mut names: Vec<String> = uris.filter_map(resolved).filter(is_part).collect();
+    let mut names: Vec<Listed> = Vec::new();
+    let mut duration = 0;
+    for line in text.lines().map(str::trim) {
+        if let Some(tag) = line.strip_prefix("#EXTINF:") {
+            duration = tag_milliseconds(tag);
+        }
+        let is_uri = !line.is_empty() && !line.starts_with('#');
+        let milliseconds = if !is_uri { 0 } else { std::mem::take(&mut duration) };
+        let name = uri(line).and_then(resolved).filter(is_part);
+        names.extend(name.map(|name| Listed { name, milliseconds }));
+    }
+    names.sort_by(|one, other| one.name.cmp(&other.name));
     // Segments that are ranges of one file share its name.
-    names.sort_unstable();
-    names.dedup();
+    names.dedup_by(|next, kept| {
+        let is_same = next.name == kept.name;
+        if is_same {
+            kept.milliseconds = kept.milliseconds.saturating_add(next.milliseconds);
+        }
+        is_same
+    });
     names
+}
+
+/// Returns the milliseconds of an EXTINF tag (RFC 8216 §4.3.2.1), 0 when it has no duration.
+fn tag_milliseconds(tag: &str) -> u32 {
+    let seconds = tag.split(',').next().and_then(|seconds| seconds.trim().parse::<f64>().ok());
+    // A cast saturates, and of NaN makes 0.
+    (seconds.unwrap_or(0.0) * 1000.0) as u32
 }
 
 /// Names of the multivariant playlist and of the whole stream's playlist.
@@ -338,14 +385,27 @@ mod tests {
                     #EXT-X-SESSION-KEY:METHOD=AES-128,URI=\"1.key\"\n\
                     #EXT-X-KEY:METHOD=AES-128,URI=\"0.key\"\n#EXT-X-ENDLIST\n";
         let expected = ["0.ts", "aac.m3u8", "media.m3u8", "sub/1 a.ts"];
+        let names = |text: &str, name: &str| -> Vec<String> {
+            listed(text, name).into_iter().map(|listed| listed.name).collect()
+        };
         assert_eq!(
-            listed(text, "vod/film/master.m3u8"),
+            names(text, "vod/film/master.m3u8"),
             expected.map(|name| format!("vod/film/{name}"))
         );
         assert_eq!(listed("/top.ts\nvod/0.ts", "m.m3u8").len(), 2, "all is below the top");
         assert!(listed("../filmed/0.ts", "vod/film/m.m3u8").is_empty(), "a neighbour's");
-        assert_eq!(listed("0.ts", "m.m3u8"), ["0.ts"]);
+        assert_eq!(names("0.ts", "m.m3u8"), ["0.ts"]);
         assert!(is_playlist("a/b.M3U8") && !is_playlist("m3u8") && !is_playlist("a.ts"));
+    }
+
+    #[test]
+    fn durations_are_those_of_all_segments_in_a_file() {
+        let text = "#EXTM3U\n#EXT-X-MAP:URI=\"a.mp4\",BYTERANGE=\"9@0\"\n#EXTINF:6.006,title\n\
+                    #EXT-X-BYTERANGE:9@9\na.mp4\n#EXTINF:4\na.mp4\n#EXTINF:x,\n\nb.ts\nc.ts\n\
+                    #EXTINF:-1,\nd.ts\n#EXTINF:1e99,\ne.ts\n#EXTINF:NaN,\nf.ts\n";
+        let expected = [10_006, 0, 0, 0, u32::MAX, 0];
+        let found = listed(text, "m.m3u8").into_iter().map(|listed| listed.milliseconds);
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -480,15 +540,16 @@ mod tests {
     #[test]
     fn lists_end_where_all_parts_together_are_too_many() {
         let scene = Scene::with(&["0.ts", "a.m3u8", "b.m3u8"]);
-        let names: Vec<String> = (0..PARTS_MAX).map(|number| format!("a/{number}.ts")).collect();
-        let set = |name: &str, names: Vec<String>| {
+        let listed = |name: String| Listed { name, milliseconds: 0 };
+        let names = (0..PARTS_MAX).map(|number| listed(format!("a/{number}.ts"))).collect();
+        let set = |name: &str, names: Vec<Listed>| {
             scene.library.set_playlist(name, Some((Kind::default(), names)));
         };
         set("a.m3u8", names);
-        set("b.m3u8", vec!["0.ts".to_owned()]);
+        set("b.m3u8", vec![listed("0.ts".to_owned())]);
         assert_eq!(scene.titles(), "0.ts* a.m3u8 b.m3u8", "there is no room");
         scene.library.forget_playlist("a.m3u8");
-        set("b.m3u8", vec!["0.ts".to_owned()]);
+        set("b.m3u8", vec![listed("0.ts".to_owned())]);
         assert_eq!(scene.titles(), "a.m3u8 b.m3u8", "the room was given back");
     }
 }
