@@ -169,6 +169,7 @@ impl Config {
             });
         }
         self.check_tls()?;
+        self.limits.check()?;
         if self.key_tokens.is_some() && self.keys.is_none() {
             return Err(Error::Setting {
                 setting: Setting::KeyTokens,

@@ -60,6 +60,14 @@ pub enum Setting {
     AllowOrigin,
     /// [`crate::Config::channels`].
     Channels,
+    /// [`crate::ClientLimits::http_pace`].
+    HttpPace,
+    /// [`crate::ClientLimits::http_rate_per_connection`].
+    HttpRatePerConnection,
+    /// [`crate::ClientLimits::http_rate_per_address`].
+    HttpRatePerAddress,
+    /// [`crate::ClientLimits::http_rate`].
+    HttpRate,
 }
 
 impl std::fmt::Display for Setting {
@@ -81,6 +89,10 @@ impl std::fmt::Display for Setting {
             Setting::Keys => "keys of sealed films",
             Setting::KeyTokens => "tokens for keys",
             Setting::AllowOrigin => "allowed origin",
+            Setting::HttpPace => "pace of downloads",
+            Setting::HttpRatePerConnection => "rate of a connection's downloads",
+            Setting::HttpRatePerAddress => "rate of an address's downloads",
+            Setting::HttpRate => "rate of all downloads",
         })
     }
 }

@@ -15,11 +15,12 @@
 //!
 //! Sources: open(2) (lowest-numbered descriptor), getrlimit(2), RFC 2326 §11.3.4 (453), RFC 6585
 //! §4 (429), RFC 4291 §2.5.1 (64-bit interface identifiers), RFC 6598 (CGNAT).
-//! Does not limit a session's rate (`pacer/paced_stream.rs` bounds it to media time plus a burst)
-//! and does not remember refused clients.
+//! Limits the rate of downloads, too ([`rates`]); not that of a session (`pacer/paced_stream.rs`
+//! bounds it to media time plus a burst). Does not remember refused clients.
 
 mod client_prefix;
 mod pace;
+mod rates;
 mod refusal;
 
 use std::collections::HashMap;
@@ -30,11 +31,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Setting};
 
 pub(crate) use client_prefix::counted_as;
 pub use client_prefix::{ClientPrefix, InvalidPrefix};
 pub(crate) use pace::RequestPace;
+pub(crate) use rates::{DownloadPermit, RateLimit};
 pub(crate) use refusal::{RefusalMeters, Refused};
 
 /// Limits on clients. Each has its flag of `pagewire serve`.
@@ -55,6 +57,17 @@ pub struct ClientLimits {
     /// Requests a second on one connection; faster requests are read later. The default is ten
     /// times the rate of a scrubbing player.
     pub requests_per_s: u32,
+    /// Pace of a download of playable media after a start burst, as a multiple of the media's rate;
+    /// at least 1. `None`: as fast as the network. The default is above the 3 of the Sammy project
+    /// (Netflix and Stanford, SIGCOMM 2023), which counts from a file's highest rate: scenes exceed
+    /// the mean rate that is used here.
+    pub http_pace: Option<f64>,
+    /// Rate of all downloads of one connection, bits a second. `None`: no limit.
+    pub http_rate_per_connection: Option<u64>,
+    /// Rate of all downloads of one address, bits a second. `None`: no limit.
+    pub http_rate_per_address: Option<u64>,
+    /// Rate of all downloads, bits a second. `None`: no limit.
+    pub http_rate: Option<u64>,
     /// Time from SETUP to PLAY, after which an unplayed session ends. Players take milliseconds.
     pub play_within: Duration,
     /// Networks whose addresses and requests are not counted: proxies and carrier-grade NAT have
@@ -63,6 +76,36 @@ pub struct ClientLimits {
     /// Allows streaming to ports below 1024. Off by default: they belong to services (DNS, NTP), no
     /// player receives there, and an attacker could have them flooded.
     pub low_ports: bool,
+}
+
+impl ClientLimits {
+    /// Checks the rates of downloads.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Some(factor) = self.http_pace
+            && !(PACE_MIN..=PACE_MAX).contains(&factor)
+        {
+            return Err(Error::Setting {
+                setting: Setting::HttpPace,
+                found: format!("{factor}x the rate of the media"),
+                cure: format!("write {PACE_MIN}x to {PACE_MAX}x, or off"),
+            });
+        }
+        let rates = [
+            (Setting::HttpRatePerConnection, self.http_rate_per_connection),
+            (Setting::HttpRatePerAddress, self.http_rate_per_address),
+            (Setting::HttpRate, self.http_rate),
+        ];
+        for (setting, rate) in rates {
+            if let Some(found) = rate.filter(|&rate| rate < RATE_BITS_MIN) {
+                return Err(Error::Setting {
+                    setting,
+                    found: format!("{found} bits a second"),
+                    cure: format!("write {}K or more, or leave it out", RATE_BITS_MIN / 1000),
+                });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for ClientLimits {
@@ -74,6 +117,10 @@ impl Default for ClientLimits {
             connections_per_address: 128,
             connections: None,
             requests_per_s: 200,
+            http_pace: Some(4.0),
+            http_rate_per_connection: None,
+            http_rate_per_address: None,
+            http_rate: None,
             play_within: Duration::from_secs(10),
             exempt: ClientPrefix::LOOPBACK.to_vec(),
             low_ports: false,
@@ -88,6 +135,7 @@ pub(crate) struct Limiter {
     descriptors: u64,
     marks: Marks,
     table: Mutex<Table>,
+    downloads: rates::DownloadCounts,
 }
 
 #[derive(Default)]
@@ -126,7 +174,8 @@ impl Limiter {
     pub(crate) fn new(limits: ClientLimits, descriptors: u64) -> Limiter {
         let refusals = RefusalMeters::default();
         let marks = Marks::of(descriptors);
-        Limiter { limits, refusals, descriptors, marks, table: Mutex::default() }
+        let (table, downloads) = Default::default();
+        Limiter { limits, refusals, descriptors, marks, table, downloads }
     }
 
     /// Checks that [`CLIENTS_MIN`] descriptors are free below the marks. Called once the server's
@@ -271,6 +320,12 @@ impl Drop for SessionPermit {
     }
 }
 
+/// Slower downloads than the media's rate make every player stall.
+const PACE_MIN: f64 = 1.0;
+/// No pace any more.
+const PACE_MAX: f64 = 1000.0;
+/// Low-rate speech; `http/write_deadline.rs` disconnects peers at a twelfth of it.
+const RATE_BITS_MIN: u64 = 100_000;
 /// A sixteenth of the descriptors is reserved, within the bounds below.
 const RESERVE_PART: RawFd = 16;
 /// Enough for a wire image in the making, a plan, a scan of the folder and a few refusals.
