@@ -17,6 +17,8 @@ use media::PlanStore;
 use paths::SendStats;
 use serde::Serialize;
 
+use crate::http::download_pace::DownloadPaceCounters;
+use crate::limits::RateLimit;
 use crate::tls::TlsCounters;
 
 /// Counters of one pacer thread.
@@ -152,6 +154,7 @@ pub(crate) struct Meters {
     pub(crate) sessions_txtime: Arc<AtomicU64>,
     pub(crate) requests_malformed: AtomicU64,
     pub(crate) frames_unexpected: AtomicU64,
+    pub(crate) download_pace: DownloadPaceCounters,
     /// Counters shared with the terms of TLS.
     pub(crate) tls: Arc<TlsCounters>,
     /// Counters shared with the store of images.
@@ -186,6 +189,16 @@ pub struct ServerMetrics {
     pub requests_malformed: u64,
     /// Interleaved frames of clients on channels that carry nothing from clients.
     pub frames_unexpected: u64,
+    /// Downloads that were held to a multiple of their media's rate.
+    pub downloads_paced: u64,
+    /// Bytes of them that left at that rate, behind their start bursts.
+    pub bytes_paced: u64,
+    /// Downloads that were slowed to the limit of their connection.
+    pub downloads_limited_connection: u64,
+    /// Downloads that were slowed to their share of the limit of their address.
+    pub downloads_limited_address: u64,
+    /// Downloads that were slowed to their share of the limit in total.
+    pub downloads_limited_total: u64,
     /// TLS handshakes completed, resumed ones included.
     pub tls_handshakes: u64,
     /// Handshakes that resumed an earlier session.
@@ -265,6 +278,7 @@ impl Meters {
             sessions_txtime: Arc::default(),
             requests_malformed: AtomicU64::new(0),
             frames_unexpected: AtomicU64::new(0),
+            download_pace: DownloadPaceCounters::default(),
             tls: Arc::default(),
             images_dropped: Arc::default(),
             images_invalid: Arc::default(),
@@ -300,6 +314,11 @@ impl Meters {
             refusals,
             requests_malformed: self.requests_malformed.load(Ordering::Relaxed),
             frames_unexpected: self.frames_unexpected.load(Ordering::Relaxed),
+            downloads_paced: self.download_pace.paced.load(Ordering::Relaxed),
+            bytes_paced: self.download_pace.bytes_paced.load(Ordering::Relaxed),
+            downloads_limited_connection: self.download_pace.limited(RateLimit::Connection),
+            downloads_limited_address: self.download_pace.limited(RateLimit::Address),
+            downloads_limited_total: self.download_pace.limited(RateLimit::Total),
             tls_handshakes: self.tls.handshakes.load(Ordering::Relaxed),
             tls_resumed: self.tls.resumed.load(Ordering::Relaxed),
             tls_failed: self.tls.failed.load(Ordering::Relaxed),

@@ -10,6 +10,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -37,6 +38,14 @@ impl ClientStream {
         match self {
             ClientStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             ClientStream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+
+    /// Returns the TCP socket, for its options.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        match self {
+            ClientStream::Plain(stream) => stream.as_fd(),
+            ClientStream::Tls(stream) => stream.get_ref().0.as_fd(),
         }
     }
 

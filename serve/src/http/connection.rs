@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use wire::http::{Limits, Request, RequestReader, Response, refusal};
 
 use crate::http::client_stream::{ClientStream, Deadline, Received, receive};
+use crate::http::download_pace::{ConnectionPace, DownloadPace};
 use crate::http::event_loops::LoopPlace;
 use crate::http::http2::serve_http2;
 use crate::http::resource::{Client, Content, answer, retry_after};
@@ -83,7 +84,8 @@ fn client(
     // An answer's last segment must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().unwrap_or(server.config.http);
-    Client { peer, local, files: place.files().clone(), received: 0, is_tls }
+    let (files, pace) = (place.files().clone(), Arc::<ConnectionPace>::default());
+    Client { peer, local, files, received: 0, is_tls, pace }
 }
 
 async fn serve_http1(mut stream: ClientStream, mut client: Client, server: &Arc<ServerState>) {
@@ -167,10 +169,16 @@ async fn serve_request(
 ) -> bool {
     let (response, content) = answer(request, client, server).await;
     let keep_alive = response.keep_alive;
+    let mut pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
     let sent = match stream {
-        ClientStream::Plain(stream) => transmit(stream, request, response, content, server).await,
-        ClientStream::Tls(stream) => transmit_encrypted(stream, response, content, server).await,
+        ClientStream::Plain(stream) => {
+            transmit(stream, request, response, content, &mut pace, server).await
+        }
+        ClientStream::Tls(stream) => {
+            transmit_encrypted(stream, response, content, &mut pace, server).await
+        }
     };
+    pace.end(stream.socket());
     sent && keep_alive
 }
 
@@ -181,7 +189,8 @@ async fn transmit_refusal(stream: &mut ClientStream, refusal: Response, server: 
             transmit_text(stream, &refusal, server.config.timeouts).await;
         }
         ClientStream::Tls(stream) => {
-            transmit_encrypted(stream, refusal, Content::Text, server).await;
+            let mut pace = DownloadPace::default();
+            transmit_encrypted(stream, refusal, Content::Text, &mut pace, server).await;
         }
     }
 }

@@ -29,6 +29,7 @@ use tokio_rustls::server::TlsStream;
 use wire::http::{Response, http2_request};
 
 use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::download_pace::DownloadPace;
 use crate::http::resource::{Client, Content, answer};
 use crate::http::write_deadline::RATE_MIN;
 use crate::meter::Meters;
@@ -123,12 +124,17 @@ async fn serve_stream(
     let path = uri.path_and_query().map_or("", |path| path.as_str());
     let authority = uri.authority().map(|authority| authority.as_str());
     let read = http2_request(request.method.as_str(), path, authority, fields);
-    let (response, content) = match read {
-        Ok(request) => answer(&request, client, server).await,
+    let (response, content, pace) = match read {
+        Ok(request) => {
+            let (response, content) = answer(&request, client, server).await;
+            let peer = client.peer.ip();
+            let pace = client.pace.begin(peer, (&request, &response, &content), server);
+            (response, content, pace)
+        }
         Err(malformed) => {
             Meters::count(&server.meters.requests_malformed);
             tracing::debug!("http2 {}: {malformed}", client.peer);
-            (malformed.response(SystemTime::now()), Content::Text)
+            (malformed.response(SystemTime::now()), Content::Text, DownloadPace::default())
         }
     };
     let Some(head) = head(&response) else {
@@ -137,7 +143,7 @@ async fn serve_stream(
     };
     let body = BodyReader::new(response.parts, content);
     match respond.send_response(head, body.left() == 0) {
-        Ok(send) if body.left() > 0 => send_body(send, body, server).await,
+        Ok(send) if body.left() > 0 => send_body(send, body, pace, server).await,
         Ok(_) => {}
         Err(error) => tracing::debug!("http2 {}: {error}", client.peer),
     }
@@ -170,13 +176,23 @@ fn head(response: &Response) -> Option<http::Response<()>> {
 }
 
 /// Sends a body as fast as the client takes it; resets the stream of one that is gone or too slow.
-async fn send_body(mut send: SendStream<Bytes>, mut body: BodyReader, server: &ServerState) {
+async fn send_body(
+    mut send: SendStream<Bytes>,
+    mut body: BodyReader,
+    mut pace: DownloadPace<'_>,
+    server: &ServerState,
+) {
     let mut stats = SendStats::default();
     let wait = server.config.timeouts.write;
     let mut until = Instant::now() + wait;
-    let mut in_turn = 0;
+    let (mut in_turn, mut may_leave) = (0, 0);
     while body.left() > 0 {
-        let wanted = body.left().min(PIECE_BYTES as u64) as usize;
+        if may_leave == 0 {
+            let (turn, waited) = pace.turn(body.left(), None).await;
+            until += waited;
+            may_leave = turn;
+        }
+        let wanted = body.left().min(may_leave).min(PIECE_BYTES as u64) as usize;
         send.reserve_capacity(wanted);
         let Some(granted) = capacity(&mut send, until).await else {
             send.send_reset(Reason::CANCEL);
@@ -200,6 +216,8 @@ async fn send_body(mut send: SendStream<Bytes>, mut body: BodyReader, server: &S
         if send.send_data(piece.into(), body.left() == 0).is_err() {
             break;
         }
+        pace.sent(filled as u64);
+        may_leave -= filled as u64;
         stats.bytes += filled as u64;
         stats.calls += 1;
         // As for HTTP/1 ([`crate::http::write_deadline`]): progress earns time, up to twice the

@@ -22,6 +22,7 @@ mod body_reader;
 mod channel_exports;
 mod client_stream;
 mod connection;
+pub(crate) mod download_pace;
 pub(crate) mod download_paths;
 pub(crate) mod event_loops;
 pub(crate) mod film_keys;

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use wire::http::{Method, Request, Response, answer_method, error, respond, unstored};
 
 use crate::http::channel_exports::ChannelExport;
+use crate::http::download_pace::ConnectionPace;
 use crate::http::film_keys;
 use crate::http::index::Body;
 use crate::http::open_files::{NotOpened, OpenFile, OpenFiles};
@@ -34,6 +35,8 @@ pub(crate) struct Client {
     /// Tick of the last receipt of bytes.
     pub(super) received: u64,
     pub(super) is_tls: bool,
+    /// Pace of the connection's downloads.
+    pub(super) pace: Arc<ConnectionPace>,
 }
 
 impl Client {

@@ -26,6 +26,7 @@ use tokio::task::{spawn_blocking, yield_now};
 use wire::http::{Part, Request, Response, error};
 
 use crate::config::Timeouts;
+use crate::http::download_pace::DownloadPace;
 use crate::http::index::Body;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::resource::Content;
@@ -38,6 +39,7 @@ pub(super) async fn transmit(
     request: &Request,
     response: Response,
     content: Content,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
     let timeouts = server.config.timeouts;
@@ -58,7 +60,7 @@ pub(super) async fn transmit(
         let exhausted = error(request, 503, what, SystemTime::now());
         return transmit_text(stream, &exhausted, timeouts).await;
     };
-    transmit_file(stream, &response, (file, media), path.path(), server).await
+    transmit_file(stream, &response, (file, media), path.path(), pace, server).await
 }
 
 /// Sends an answer without a file; false when the peer does not accept it.
@@ -136,6 +138,7 @@ async fn transmit_file(
     response: &Response,
     (file, media): (&Arc<OpenFile>, &MappedFile),
     path: &mut dyn DownloadPath,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
     let mut allowance = Allowance::new(server.config.timeouts.write);
@@ -147,7 +150,7 @@ async fn transmit_file(
         let sent = match part {
             Part::File { offset, bytes } => {
                 let range = *offset..*offset + *bytes;
-                transmit_range(stream, (file, media), range, path, server).await
+                transmit_range(stream, (file, media), range, path, pace, server).await
             }
             part if is_last => {
                 write_pieces(stream, text(part), std::iter::empty(), &mut allowance).await
@@ -190,6 +193,7 @@ async fn transmit_range(
     (file, media): (&Arc<OpenFile>, &MappedFile),
     range: std::ops::Range<u64>,
     path: &mut dyn DownloadPath,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
     let mut stats = SendStats::default();
@@ -208,13 +212,16 @@ async fn transmit_range(
             }
             fetch((file, media), at..in_memory).await;
         }
+        let (bytes, waited) = pace.turn(in_memory - at, Some(stream.as_fd())).await;
+        allowance.pause(waited);
         let step = stream.try_io(Interest::WRITABLE, || {
-            path.send(media, at, in_memory - at, stream.as_fd(), &mut stats).map_err(as_io)
+            path.send(media, at, bytes, stream.as_fd(), &mut stats).map_err(as_io)
         });
         match step {
             Ok(sent) => {
                 at += sent;
                 allowance.handed(sent);
+                pace.sent(sent);
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 if !allowance.writable(stream).await {

@@ -13,6 +13,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -25,6 +26,7 @@ use tokio_rustls::server::TlsStream;
 use wire::http::Response;
 
 use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::download_pace::DownloadPace;
 use crate::http::event_loops::{SCRATCH_BYTES, with_scratch};
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
@@ -35,6 +37,7 @@ pub(super) async fn transmit_encrypted(
     stream: &mut TlsStream<TcpStream>,
     response: Response,
     content: Content,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
     let mut allowance = Allowance::new(server.config.timeouts.write);
@@ -42,9 +45,18 @@ pub(super) async fn transmit_encrypted(
     let mut body = BodyReader::new(response.parts, content);
     let mut head = &response.head[..];
     let (mut is_sent, mut in_turn) = (true, 0);
+    let mut may_leave = 0;
     while !head.is_empty() || body.left() > 0 {
-        match write_piece(stream, &mut head, &mut body).await {
+        if may_leave == 0 {
+            let bytes = head.len() as u64 + body.left();
+            let (turn, waited) = pace.turn(bytes, Some(stream.get_ref().0.as_fd())).await;
+            allowance.pause(waited);
+            may_leave = turn;
+        }
+        match write_piece(stream, &mut head, &mut body, may_leave).await {
             Ok(written) => {
+                pace.sent(written as u64);
+                may_leave = may_leave.saturating_sub(written as u64);
                 stats.bytes += written as u64;
                 stats.calls += 2;
                 is_sent = flush(stream, &mut allowance).await;
@@ -70,15 +82,18 @@ pub(super) async fn transmit_encrypted(
     is_sent
 }
 
-/// Encrypts the next piece; returns its length. The connection's buffer is empty before.
+/// Encrypts the next piece of at most `bytes_max`; returns its length. The connection's buffer is
+/// empty before.
 async fn write_piece(
     stream: &mut TlsStream<TcpStream>,
     head: &mut &[u8],
     body: &mut BodyReader,
+    bytes_max: u64,
 ) -> Result<usize, NotRead> {
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
     poll_fn(|context| {
         with_scratch(|scratch| {
-            let scratch = &mut scratch[..PIECE_BYTES];
+            let scratch = &mut scratch[..bytes_max];
             let head_bytes = head.len().min(scratch.len());
             scratch[..head_bytes].copy_from_slice(&head[..head_bytes]);
             let filled = match body.fill(&mut scratch[head_bytes..]) {

@@ -41,6 +41,11 @@ impl Allowance {
         self.queued += bytes;
     }
 
+    /// Adds a time in which nothing was sent by the server's own decision.
+    pub(crate) fn pause(&mut self, time: Duration) {
+        self.until += time;
+    }
+
     /// Waits until the socket accepts more; false when the peer is gone or too slow.
     pub(crate) async fn writable(&mut self, stream: &TcpStream) -> bool {
         if !self.is_counted {
