@@ -281,6 +281,10 @@ fn flag(setting: Setting) -> &'static str {
         Setting::KeyTokens => "--key-token-file",
         Setting::AllowOrigin => "--allow-origin",
         Setting::Channels => "--config",
+        Setting::HttpPace => "--http-pace",
+        Setting::HttpRatePerConnection => "--http-rate-per-connection",
+        Setting::HttpRatePerAddress => "--http-rate-per-address",
+        Setting::HttpRate => "--http-rate",
         _ => "an option",
     }
 }

@@ -29,6 +29,22 @@ pub(super) struct LimitOptions {
     /// Requests a second on one connection; faster ones wait, and a flood of RTSP is ended.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = count())]
     requests_per_second: u32,
+    /// Pace of downloads of playable media, as a multiple of the media's rate such as 4x or 2.5x:
+    /// each connection has ten seconds of media (1 to 16 MiB) at full speed, then this; off for as
+    /// fast as the network. Other files are not paced.
+    #[arg(long, value_name = "FACTOR", default_value = "4x", value_parser = pace)]
+    http_pace: Pace,
+    /// Rate of each connection's downloads over HTTP, bits a second, such as 20M [default: no
+    /// limit].
+    #[arg(long, value_name = "RATE", value_parser = bits_per_s)]
+    http_rate_per_connection: Option<u64>,
+    /// Rate of each address's downloads, shared equally by those in progress; of IPv6, of each /64
+    /// [default: no limit].
+    #[arg(long, value_name = "RATE", value_parser = bits_per_s)]
+    http_rate_per_address: Option<u64>,
+    /// Rate of all downloads, shared equally by those in progress [default: no limit].
+    #[arg(long, value_name = "RATE", value_parser = bits_per_s)]
+    http_rate: Option<u64>,
     /// A session that does not play so long after SETUP ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = super::timeout_s())]
     play_within: u64,
@@ -55,6 +71,10 @@ impl LimitOptions {
         limits.connections_per_address = self.connections_per_address;
         limits.connections = self.connections;
         limits.requests_per_s = self.requests_per_second;
+        limits.http_pace = self.http_pace.0;
+        limits.http_rate_per_connection = self.http_rate_per_connection;
+        limits.http_rate_per_address = self.http_rate_per_address;
+        limits.http_rate = self.http_rate;
         limits.play_within = Duration::from_secs(self.play_within);
         limits.exempt = self.exempt_from_limits.0;
         limits.low_ports = self.allow_low_ports;
@@ -71,6 +91,34 @@ fn networks(text: &str) -> Result<Networks, InvalidPrefix> {
         return Ok(Networks(Vec::new()));
     }
     text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>().map(Networks)
+}
+
+/// A multiple of the media's rate; `None` for no pace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pace(Option<f64>);
+
+fn pace(text: &str) -> Result<Pace, String> {
+    if text == "off" {
+        return Ok(Pace(None));
+    }
+    let factor = text.strip_suffix(['x', 'X']).unwrap_or(text).parse().ok();
+    let factor = factor.filter(|factor: &f64| factor.is_finite());
+    factor
+        .map(|factor| Pace(Some(factor)))
+        .ok_or_else(|| "write a factor such as 4x, or off".into())
+}
+
+/// Parses `20M`, `1.5G` or `500000`; units are powers of 1000.
+fn bits_per_s(text: &str) -> Result<u64, String> {
+    let (number, factor) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+        Some((at, 'M' | 'm')) => (&text[..at], 1e6),
+        Some((at, 'G' | 'g')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    let number = number.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    let rate = number.map(|number| (number * factor).round() as u64);
+    rate.ok_or_else(|| "write bits a second such as 20M; units are K, M and G".into())
 }
 
 /// Parses a count from one to a million.
@@ -94,6 +142,27 @@ mod tests {
     fn defaults_are_those_of_the_library() {
         let found = Line::parse_from(["serve"]).limits.limits();
         assert_eq!(format!("{found:?}"), format!("{:?}", ClientLimits::default()));
+    }
+
+    #[test]
+    fn paces_are_factors_or_off() {
+        for (text, factor) in [("4x", 4.0), ("4", 4.0), ("2.5x", 2.5), ("0.5X", 0.5)] {
+            assert_eq!(pace(text), Ok(Pace(Some(factor))), "{text}");
+        }
+        assert_eq!(pace("off"), Ok(Pace(None)));
+        for wrong in ["", "x", "4xx", "on", "inf", "NaNx", "4 x"] {
+            assert!(pace(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rates_are_bits_a_second_with_units() {
+        for (text, rate) in [("500000", 500_000), ("20M", 20_000_000), ("1.5g", 1_500_000_000)] {
+            assert_eq!(bits_per_s(text), Ok(rate), "{text}");
+        }
+        for wrong in ["", "M", "20MB", "-1M", "inf", "20 M", "20Mbit"] {
+            assert!(bits_per_s(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,14 +4,16 @@
 //!
 //! All through the real program over loopback. One file a kind of trouble: [`start`] (options,
 //! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
-//! descriptors spent), [`sessions`] (strangers, leavers, RTCP, SIGTERM), [`files`] (what is no
-//! stream, vanishes or shrinks), [`interleaved`] (readers over TCP, tunnels),
-//! [`channel_viewers`] (pauses, seeks, readers that do not read), [`channel_answers`] (titles,
-//! channels that are not there), [`library`] (what is new or changed), [`cache`] (damaged, not
-//! writable), [`routes`] (every path gives the same bytes), [`open_files`] (changed while kept).
+//! descriptors spent), [`pace`] (downloads that are paced or limited), [`sessions`] (strangers,
+//! leavers, RTCP, SIGTERM), [`files`] (what is no stream, vanishes or shrinks), [`interleaved`]
+//! (readers over TCP, tunnels), [`channel_viewers`] (pauses, seeks, readers that do not read),
+//! [`channel_answers`] (titles, channels that are not there), [`library`] (what is new or changed),
+//! [`cache`] (damaged, not writable), [`routes`] (every path gives the same bytes), [`open_files`]
+//! (changed while kept).
 //!
-//! Nothing here asserts that something is fast; where a time limit is the server's promise, its end
-//! is awaited with room for a busy machine. Takes about a minute on two cores.
+//! Nothing here asserts that something is fast, except that an unpaced download is five times as
+//! fast as a paced one; where a time limit is the server's promise, its end is awaited with room
+//! for a busy machine. Takes about a minute on two cores.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +28,7 @@ mod interleaved;
 mod library;
 mod limits;
 mod open_files;
+mod pace;
 mod requests;
 mod resource_snapshot;
 mod routes;

@@ -116,6 +116,14 @@ impl Line {
         Some(String::from_utf8(head).expect("heads are ASCII"))
     }
 
+    /// Number of bytes that come next, which are dropped; waits for the first.
+    #[track_caller]
+    pub(crate) fn some(&mut self) -> usize {
+        let bytes = self.0.fill_buf().expect("bytes in time").len();
+        self.0.consume(bytes);
+        bytes
+    }
+
     /// Everything up to the end of the connection, which must come within `limit`; and how long it
     /// took.
     #[track_caller]
