@@ -169,6 +169,7 @@ async fn serve_request(
 ) -> bool {
     let (response, content) = answer(request, client, server).await;
     let keep_alive = response.keep_alive;
+    let is_long = response.parts.len() > LONG_PARTS;
     let mut pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
     let sent = match stream {
         ClientStream::Plain(stream) => {
@@ -179,6 +180,9 @@ async fn serve_request(
         }
     };
     pace.end(stream.socket());
+    if is_long {
+        yield_now().await;
+    }
     sent && keep_alive
 }
 
@@ -209,5 +213,7 @@ async fn behind_others() {
     .await;
 }
 
+/// Parts of an answer after which other connections have their turn: each takes some microseconds.
+const LONG_PARTS: usize = 8;
 /// Pipelined requests that are answered before other connections have a turn.
 const IN_A_ROW_MAX: u32 = 16;

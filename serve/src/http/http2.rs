@@ -3,10 +3,11 @@
 //!
 //! The `h2` crate has the protocol: frames, HPACK, flow control, and limits against floods of
 //! resets, pings and settings. Each stream is a task of the connection's loop, which finds its
-//! answer as HTTP/1 does and sends the body in pieces, each read when the client's windows and the
-//! connection's buffer have room for it. So a connection holds [`PIECE_BYTES`] a stream at most,
-//! for [`STREAMS_MAX`] streams, and none for a stream that waits. A stream that takes nothing in
-//! time is reset; a connection without streams is closed as an idle one of HTTP/1 is.
+//! answer as HTTP/1 does and sends the body in pieces, each read when the client's windows have
+//! room for it and one of the connection's [`PIECES_MAX`] is free. So a connection holds 256 KiB at
+//! most, however many streams it has. A stream that takes nothing in time is reset; a connection
+//! without streams is closed as an idle one of HTTP/1 is. [`crate::http::frame_budget`] bounds
+//! frames that ask for nothing.
 //!
 //! Costs, beside those of TLS, a frame header of 9 bytes and a task switch a piece.
 //!
@@ -23,13 +24,15 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use paths::SendStats;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 use wire::http::{Response, http2_request};
 
 use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
+use crate::http::frame_budget::{Budget, Budgeted};
 use crate::http::resource::{Client, Content, answer};
 use crate::http::write_deadline::RATE_MIN;
 use crate::meter::Meters;
@@ -42,6 +45,8 @@ pub(super) async fn serve_http2(
     server: &Arc<ServerState>,
 ) {
     let timeouts = server.config.timeouts;
+    let budget: Arc<Budget> = Arc::default();
+    let stream = Budgeted::new(stream, budget.clone());
     let shaken = timeout(timeouts.first_request, settings().handshake::<_, Bytes>(stream)).await;
     let mut connection = match shaken {
         Ok(Ok(connection)) => connection,
@@ -49,21 +54,30 @@ pub(super) async fn serve_http2(
         Err(_) => return,
     };
     let mut streams = JoinSet::new();
+    let pieces = Arc::new(Semaphore::new(PIECES_MAX));
     let mut pace = server.limits.pace(client.peer.ip());
     let mut idle_until = Instant::now() + timeouts.first_request;
+    let mut accept_at = Instant::now();
     loop {
+        // A client that resets its streams at once frees their places in the protocol before their
+        // tasks have ended: these are counted here. Requests faster than the limit are accepted
+        // later, as those of HTTP/1 are read later.
+        let is_open = streams.len() < STREAMS_MAX as usize && accept_at <= Instant::now();
+        let accepted = poll_fn(|context| match is_open {
+            true => connection.poll_accept(context),
+            false => connection.poll_closed(context).map(|closed| closed.err().map(Err)),
+        });
         tokio::select! {
-            accepted = connection.accept() => match accepted {
+            accepted = accepted => match accepted {
                 Some(Ok((request, respond))) => {
+                    budget.request();
                     let wait = pace.as_mut().map_or(Duration::ZERO, |p| p.request(server.now()));
+                    accept_at = Instant::now() + wait;
                     let mut client = client.clone();
                     client.received = client.files.tick();
-                    let server = server.clone();
+                    let (server, pieces) = (server.clone(), pieces.clone());
                     streams.spawn(async move {
-                        if !wait.is_zero() {
-                            sleep(wait).await;
-                        }
-                        serve_stream(request, respond, &client, &server).await;
+                        serve_stream(request, respond, &client, &server, &pieces).await;
                     });
                 }
                 Some(Err(error)) => {
@@ -83,6 +97,7 @@ pub(super) async fn serve_http2(
                     tracing::error!("a stream's task panicked: {error}");
                 }
             }
+            () = sleep_until(accept_at), if !is_open && accept_at > Instant::now() => {}
             () = sleep_until(idle_until), if streams.is_empty() => break,
         }
     }
@@ -109,6 +124,7 @@ async fn serve_stream(
     mut respond: SendResponse<Bytes>,
     client: &Client,
     server: &Arc<ServerState>,
+    pieces: &Arc<Semaphore>,
 ) {
     let (request, content) = request.into_parts();
     let drained = timeout(server.config.timeouts.request, drain(content)).await;
@@ -143,7 +159,7 @@ async fn serve_stream(
     };
     let body = BodyReader::new(response.parts, content);
     match respond.send_response(head, body.left() == 0) {
-        Ok(send) if body.left() > 0 => send_body(send, body, pace, server).await,
+        Ok(send) if body.left() > 0 => send_body(send, body, pace, server, pieces).await,
         Ok(_) => {}
         Err(error) => tracing::debug!("http2 {}: {error}", client.peer),
     }
@@ -175,12 +191,25 @@ fn head(response: &Response) -> Option<http::Response<()>> {
     head.body(()).ok()
 }
 
+/// Bytes that wait for the connection; their permit returns when they have left.
+struct Piece {
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Sends a body as fast as the client takes it; resets the stream of one that is gone or too slow.
 async fn send_body(
     mut send: SendStream<Bytes>,
     mut body: BodyReader,
     mut pace: DownloadPace<'_>,
     server: &ServerState,
+    pieces: &Arc<Semaphore>,
 ) {
     let mut stats = SendStats::default();
     let wait = server.config.timeouts.write;
@@ -198,8 +227,12 @@ async fn send_body(
             send.send_reset(Reason::CANCEL);
             break;
         };
-        let mut piece = vec![0; granted.min(wanted)];
-        let filled = match body.fill(&mut piece) {
+        let Ok(Ok(permit)) = timeout_at(until, pieces.clone().acquire_owned()).await else {
+            send.send_reset(Reason::CANCEL);
+            break;
+        };
+        let mut bytes = vec![0; granted.min(wanted)];
+        let filled = match body.fill(&mut bytes) {
             Ok(filled) => filled,
             Err(NotRead::NotInMemory) => {
                 body.fetch().await;
@@ -211,9 +244,10 @@ async fn send_body(
                 break;
             }
         };
-        piece.truncate(filled);
+        bytes.truncate(filled);
         body.advance(filled);
-        if send.send_data(piece.into(), body.left() == 0).is_err() {
+        let piece = Bytes::from_owner(Piece { bytes, _permit: permit });
+        if send.send_data(piece, body.left() == 0).is_err() {
             break;
         }
         pace.sent(filled as u64);
@@ -258,6 +292,8 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 const CONTENT_BYTES_MAX: usize = 64 << 10;
 /// A frame that fits one TLS record with its header.
 const PIECE_BYTES: usize = (16 << 10) - 9;
+/// Pieces of all streams of a connection: those of one that is not read take 256 KiB.
+const PIECES_MAX: usize = 16;
 /// Content of requests on its way; the least that a client may assume (RFC 9113 §6.9.2).
 const WINDOW_BYTES: u32 = 65_535;
 /// Bytes of a stream after which others have their turn.

@@ -26,6 +26,7 @@ pub(crate) mod download_pace;
 pub(crate) mod download_paths;
 pub(crate) mod event_loops;
 pub(crate) mod film_keys;
+mod frame_budget;
 mod http2;
 pub(crate) mod index;
 pub(crate) mod open_files;

@@ -8,6 +8,7 @@
 //! Sources: RFC 9110, RFC 8216 (HLS), the Fetch standard §3.2 (CORS).
 //! Does not send ([`crate::http::transmit`]).
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -180,7 +181,9 @@ async fn file(
     now: SystemTime,
 ) -> (Response, Content) {
     let is_reserved = |file: &_| !server.limits.has_room_for_file(file);
-    let found = client.files.find(path, client.received, &server.library.folder, is_reserved).await;
+    let name = plain_name(path);
+    let found =
+        client.files.find(&name, client.received, &server.library.folder, is_reserved).await;
     let file = match found {
         Ok(file) => file,
         Err(NotOpened::Denied(denied)) => {
@@ -202,6 +205,16 @@ async fn file(
         response = response.with_field("Cache-Control", "no-cache");
     }
     (response, Content::File(file))
+}
+
+/// Returns the path in its shortest spelling, so that a file has one name: empty parts and `.` are
+/// left out. A path with a trailing slash names no file and stays as it is.
+fn plain_name(path: &str) -> Cow<'_, str> {
+    let is_plain = !path.contains("//") && !path.contains("/.");
+    if is_plain || path.ends_with('/') || path.ends_with("/.") {
+        return Cow::Borrowed(path);
+    }
+    Cow::Owned(components(path).collect::<Vec<_>>().join("/"))
 }
 
 /// Splits a path into names.
@@ -245,3 +258,23 @@ fn with_origin(request: &Request, response: Response, server: &ServerState) -> R
 const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
     <path fill=\"#2a7\" d=\"M3 1l11 7-11 7z\"/></svg>";
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_name() {
+        for (path, name) in [
+            ("/a/b", "/a/b"),
+            ("//a/./b", "a/b"),
+            ("/././a//b", "a/b"),
+            ("/a/../b", "a/../b"),
+            ("/a//b/", "/a//b/"),
+            ("/a/b/.", "/a/b/."),
+            ("/.a", ".a"),
+        ] {
+            assert_eq!(plain_name(path), name, "{path}");
+        }
+    }
+}

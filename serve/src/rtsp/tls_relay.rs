@@ -7,8 +7,8 @@
 //! every path, tunnel and limit works over TLS, unchanged. The pair is a connection over loopback,
 //! and its other end is checked to be ours.
 //!
-//! Costs, beside the cipher, two copies and two system calls per [`RELAY_BYTES`], and two
-//! descriptors a connection. Media over UDP does not pass here and is not encrypted (RFC 2326 has
+//! Costs, beside the cipher, two copies and two system calls per [`RELAY_BYTES`], and two more
+//! descriptors a connection, which is counted as three ([`crate::limits`]). Media over UDP does not pass here and is not encrypted (RFC 2326 has
 //! nothing for it; SRTP would be needed).
 //!
 //! Sources: RFC 7826 §19.2 (`rtsps`, which RTSP 1.0 servers use alike).
@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::meter::Meters;
 use crate::rtsp::{Endpoints, serve_stream};
 use crate::server_state::ServerState;
 use crate::tls::{self, TlsUse};
@@ -46,6 +47,18 @@ pub(crate) async fn connection(
         Ok(Ok(pair)) => pair,
         Ok(Err(error)) => return tracing::warn!("rtsps {peer}: a pair on loopback: {error}"),
         Err(_) => return tracing::warn!("rtsps {peer}: a pair on loopback: not connected in time"),
+    };
+    // The pair takes the place of two connections, or the client is refused.
+    let permits = (|| {
+        let limits = &server.limits;
+        Ok((limits.connect(peer.ip(), &relayed)?, limits.connect(peer.ip(), &served)?))
+    })();
+    let _permits = match permits {
+        Ok(permits) => permits,
+        Err(refused) => {
+            server.limits.refusals.note(refused, peer.ip());
+            return Meters::count(&server.meters.connections_refused);
+        }
     };
     let endpoints = Endpoints { local, peer };
     let mut serving = control.spawn(async move {

@@ -166,7 +166,8 @@ impl OpenFiles {
         }
         kept.looked = now;
         let version = kept.file.version;
-        let found = folder.file_in_place(name)?.ok();
+        // A name that cannot be looked at in place is opened anew.
+        let found = folder.file_in_place(name).and_then(Result::ok);
         if found.is_some_and(|(_, metadata)| FileVersion::of(&metadata) == version) {
             return table.by_name.get(name).map(|kept| kept.file.clone());
         }

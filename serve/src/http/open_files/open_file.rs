@@ -9,7 +9,7 @@
 //! Sources: readv(2) (`RWF_NOWAIT`), statx(2).
 
 use std::fs::{File, Metadata};
-use std::io::{IoSliceMut, Read};
+use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -172,13 +172,25 @@ pub(super) fn body_in_memory(file: &File, bytes: u64, scratch: &mut [u8]) -> Opt
     }
 }
 
-/// Reads a body from the disk; its metadata are those behind the read.
-pub(super) fn body_from_disk(file: &File) -> std::io::Result<(Box<[u8]>, Metadata)> {
-    let mut body = Vec::new();
-    file.take(HELD_BYTES_MAX).read_to_end(&mut body)?;
-    Ok((body.into(), file.metadata()?))
+/// Reads a body from the disk with its metadata, which are those before the read: a file that is
+/// written meanwhile has its new content under its old tag, never the other way round.
+pub(super) fn body_from_disk(mut file: &File) -> std::io::Result<(Box<[u8]>, Metadata)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let before = file.metadata()?;
+        let mut body = Vec::new();
+        file.seek(SeekFrom::Start(0))?;
+        file.take(HELD_BYTES_MAX).read_to_end(&mut body)?;
+        let is_same = FileVersion::of(&before) == FileVersion::of(&file.metadata()?);
+        if is_same || tries == TRIES_MAX {
+            return Ok((body.into(), before));
+        }
+    }
 }
 
+/// Reads of a file that changes all the time.
+const TRIES_MAX: u32 = 3;
 /// Length of a part whose residence is remembered, and of a step of a download.
 pub(crate) const PART_BYTES: u64 = 1 << 20;
 /// The kernel does not reclaim pages so soon that were sent a moment ago.

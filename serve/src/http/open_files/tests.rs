@@ -169,6 +169,25 @@ async fn a_change_without_an_event_shows_after_a_second() {
     assert_eq!(place.content("file").await, b"new");
 }
 
+/// A look at the name that cannot be made in place does not keep an old file for ever.
+#[tokio::test]
+async fn a_name_that_leads_to_a_link_is_opened_anew() {
+    let place = Place::new(DESCRIPTORS);
+    fs::write(place.path("file"), "old").unwrap();
+    fs::write(place.path("other"), "new").unwrap();
+    place.keep("file").await;
+    {
+        // As where the kernel tells of no change.
+        let mut table = place.files.table();
+        table.watches.as_mut().unwrap().clear();
+        table.by_name.get_mut("file").unwrap().looked -= LOOK_EVERY;
+    }
+    fs::remove_file(place.path("file")).unwrap();
+    symlink("other", place.path("file")).unwrap();
+    assert_eq!(place.content("file").await, b"new");
+    assert_eq!(place.kept(), 0);
+}
+
 #[tokio::test]
 async fn links_are_followed_and_not_kept() {
     let place = Place::new(DESCRIPTORS);
@@ -204,7 +223,7 @@ async fn limits_hold_and_the_used_stay() {
     let table = place.files.table();
     assert_eq!((table.by_name.len(), table.descriptors), (5, 5));
     assert!(table.by_name.contains_key("0"), "asked for all the time");
-    assert_eq!(table.watches.as_ref().unwrap().count(), (5, 0));
+    assert_eq!(table.watches.as_ref().unwrap().count(), (5, 1));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //!
 //! Each kept file has a watch on its inode, which sees writes, truncation and changes of mode under
 //! every name of it, its removal, and a file that is renamed over it (its link count changes). Each
-//! folder on its way has a watch for its own move. Watches are set by open descriptors, opened
+//! folder on its way has a watch for its own move and mode. Watches are set by open descriptors, opened
 //! beneath the served folder without following links. Costs a kilobyte of kernel memory each.
 //!
 //! Sources: inotify(7), proc_pid_fd(5), Linux 6.18 `fs/namei.c` (`vfs_rename`:
@@ -53,8 +53,9 @@ impl Watches {
     /// a folder cannot be opened.
     pub(super) fn add(&mut self, name: &str, folder: &Folder, file: BorrowedFd<'_>) -> Option<i32> {
         let path = name.trim_matches('/');
-        for (end, _) in path.match_indices('/') {
-            let parent = &path[..end];
+        // The served folder itself first: its mode may change, too.
+        let ends = std::iter::once(0).chain(path.match_indices('/').map(|(end, _)| end));
+        for parent in ends.map(|end| &path[..end]) {
             if self.folders.contains_key(parent) {
                 continue;
             }
@@ -127,8 +128,10 @@ const FILE_EVENTS: WatchFlags = WatchFlags::ATTRIB
     .union(WatchFlags::MODIFY)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::DELETE_SELF);
-const FOLDER_EVENTS: WatchFlags =
-    WatchFlags::MOVE_SELF.union(WatchFlags::DELETE_SELF).union(WatchFlags::ONLYDIR);
+const FOLDER_EVENTS: WatchFlags = WatchFlags::ATTRIB
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::ONLYDIR);
 /// Folders of kept files; files of further folders are not kept.
 const FOLDERS_MAX: usize = 1024;
 /// Holds some hundred events; they have no names.
