@@ -79,6 +79,9 @@ pub(crate) struct Server {
     pub(crate) place: Place,
     pub(crate) rtsp: SocketAddr,
     pub(crate) http: SocketAddr,
+    /// Addresses of TLS, where the options ask for them.
+    pub(crate) rtsps: Option<SocketAddr>,
+    pub(crate) https: Option<SocketAddr>,
 }
 
 impl Server {
@@ -132,7 +135,11 @@ impl Server {
             panic!("no ready line, {status}: {}", place.log());
         };
         let (rtsp, http) = addresses(&ready).unwrap_or_else(|| panic!("ready line {ready:?}"));
-        Server { child, place: place.clone(), rtsp, http }
+        let (rtsps, https) = match options.iter().any(|option| TLS_OPTIONS.contains(option)) {
+            true => addresses_of_tls(&lines.recv_timeout(READY_WAIT).expect("a second line")),
+            false => (None, None),
+        };
+        Server { child, place: place.clone(), rtsp, http, rtsps, https }
     }
 
     /// The folder it serves.
@@ -160,6 +167,14 @@ impl Server {
 
     pub(crate) fn http_url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.http)
+    }
+
+    pub(crate) fn rtsps_url(&self, name: &str) -> String {
+        format!("rtsps://{}/{name}", self.rtsps.expect("it was started with --rtsps"))
+    }
+
+    pub(crate) fn https_url(&self, name: &str) -> String {
+        format!("https://{}/{name}", self.https.expect("it was started with --https"))
     }
 
     /// `/index.json`: `server` has the counters, `files` the rows.
@@ -237,7 +252,7 @@ fn lines(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // The receiver is dropped after the first line.
+            // The receiver is dropped after the lines of addresses.
             let _ = sender.send(line);
         }
     });
@@ -251,6 +266,16 @@ fn addresses(ready: &str) -> Option<(SocketAddr, SocketAddr)> {
     Some((rtsp, http.strip_prefix("http://")?.parse().ok()?))
 }
 
+/// From `also: rtsps://ADDRESS https://ADDRESS`, of which one may be missing.
+fn addresses_of_tls(also: &str) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    let of = |scheme: &str| {
+        also.split(' ').find_map(|word| word.strip_prefix(scheme)).and_then(|a| a.parse().ok())
+    };
+    (of("rtsps://"), of("https://"))
+}
+
+/// Options with which a second line of addresses follows the ready line.
+const TLS_OPTIONS: [&str; 2] = ["--rtsps", "--https"];
 const READY_WAIT: Duration = Duration::from_secs(20);
 /// Generous: planning runs beside everything else a test run does.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
