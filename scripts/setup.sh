@@ -30,6 +30,7 @@ CARGO_DENY_SECONDS_MAX=900
 TEST_TOOLS=out/test-tools
 TINK_VERSION=1.16.1
 PYAV_VERSION=18.1.0
+SSLYZE_VERSION=6.3.1
 HLS_JS_VERSION=1.7.4
 # The newest version that the Go module proxy serves; newer ones are on GitHub alone. It has no
 # go.mod: the versions of what it needs are given here, and are old enough for Go 1.19.
@@ -89,6 +90,12 @@ have_python_rtsp_server() {
     /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' 2>/dev/null
 }
 
+# The module by which GIO, and so rtspsrc, speaks TLS.
+have_gio_tls() {
+    compgen -G '/usr/lib*/*/gio/modules/libgiognutls.so' >/dev/null ||
+        compgen -G '/usr/lib*/gio/modules/libgiognutls.so' >/dev/null
+}
+
 have_faketime() {
     compgen -G '/usr/lib*/*/faketime/libfaketimeMT.so.1' >/dev/null ||
         [[ -e /usr/lib64/faketime/libfaketimeMT.so.1 ]]
@@ -99,6 +106,8 @@ have_python_venv() { /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; }
 have_tink() { "$TEST_TOOLS/python/bin/python3" -c 'import tink' 2>/dev/null; }
 
 have_pyav() { "$TEST_TOOLS/python/bin/python3" -c 'import av' 2>/dev/null; }
+
+have_sslyze() { [[ -x $TEST_TOOLS/python/bin/sslyze ]]; }
 
 have_hls_js() {
     grep -q "\"version\": \"$HLS_JS_VERSION\"" \
@@ -135,6 +144,9 @@ have_element rtpmp2tpay|gstreamer1.0-plugins-good|interoperation with GStreamer 
 have_element tsparse|gstreamer1.0-plugins-bad|interoperation with GStreamer as a sender
 have multicat|multicat|interoperation with multicat as a sender
 have curl|curl|interoperation over HTTP
+have wget|wget|interoperation over HTTPS
+have openssl|openssl|interoperation over HTTPS; opening sealed segments
+have_gio_tls|glib-networking|interoperation with rtspsrc over RTSPS
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have_python_rtsp_server|python3-gi gir1.2-gst-rtsp-server-1.0|GStreamer's RTSP server, for lab peers
 have ip|iproute2|network namespaces with a sink device
@@ -143,7 +155,7 @@ have nginx|nginx-light|a web server beside this one, for lab http and lab peers
 have chromium|chromium|HLS in a browser
 have npm|npm|hls.js, for HLS in a browser
 have go|golang-go|h2spec, which tests servers of HTTP/2
-have_python_venv|python3-venv|Tink, which opens files sealed in the form gcm; PyAV, for AV1 over RTP
+have_python_venv|python3-venv|Tink (files sealed in the form gcm), PyAV (AV1 over RTP), sslyze
 have_faketime|libfaketime|a wall clock that is set while a channel plays
 have setpriv|util-linux|VLC as root; files that nobody may read
 have strace|strace|counting the system calls of a path
@@ -305,6 +317,8 @@ install_tink() { install_for_python "tink==$TINK_VERSION"; }
 
 install_pyav() { install_for_python "av==$PYAV_VERSION"; }
 
+install_sslyze() { install_for_python "sslyze==$SSLYZE_VERSION"; }
+
 install_hls_js() {
     timeout "$TEST_TOOLS_SECONDS_MAX" npm install --prefix "$TEST_TOOLS" --no-audit --no-fund \
         --no-save "hls.js@$HLS_JS_VERSION"
@@ -349,6 +363,7 @@ if [[ $level == test && $ready == yes ]]; then
     want_cargo_deny
     have_tink || want_test_tool "Tink for Python" install_tink
     have_pyav || want_test_tool "PyAV, with a newer FFmpeg" install_pyav
+    have_sslyze || want_test_tool sslyze install_sslyze
     have_hls_js || want_test_tool hls.js install_hls_js
     have_h2spec || want_test_tool h2spec install_h2spec
 fi

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Chromium, without a window: it opens a page over HTTPS and gets the index and a film's bytes
+//! over HTTP/2.
+//!
+//! The page reports to a port of the test, on loopback, which browsers allow to a page of HTTPS.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::Server;
+use crate::{TlsServer, noise};
+
+#[test]
+fn index_and_film_come_over_http2() {
+    let test = "chromium::index_and_film_come_over_http2";
+    let film = noise(1_000_003);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let report = listener.local_addr().expect("it is bound");
+    let page = page(&report.to_string());
+    let files = [("page.html", page.as_bytes()), ("film.bin", &film)];
+    let TlsServer { server, .. } = TlsServer::start(&files);
+    let Some(said) = browsed(test, &server, &listener) else { return };
+    let sum = film.iter().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(*byte));
+    assert_eq!(said, format!("200 2 files h2 200 {} {sum} h2", film.len()));
+    server.stop();
+}
+
+/// A page that fetches the index and the film and reports status, contents and protocol.
+fn page(report: &str) -> String {
+    format!(
+        "<!doctype html><script>
+        const tell = (what) => fetch('http://{report}/' + encodeURIComponent(what),
+            {{mode: 'no-cors'}});
+        const protocol = (name) => performance.getEntriesByType('resource')
+            .find((entry) => entry.name.endsWith(name)).nextHopProtocol;
+        (async () => {{
+            const index = await fetch('/index.json');
+            const files = (await index.json()).files.length;
+            const film = await fetch('/film.bin');
+            const bytes = new Uint8Array(await film.arrayBuffer());
+            let sum = 0;
+            for (const byte of bytes) sum = (Math.imul(sum, 31) + byte) >>> 0;
+            tell(index.status + ' ' + files + ' files ' + protocol('/index.json') + ' ' +
+                film.status + ' ' + bytes.length + ' ' + sum + ' ' + protocol('/film.bin'));
+        }})().catch((error) => tell('error ' + error));
+        </script>"
+    )
+}
+
+/// First report of the page; `None`, with the reason printed, where there is no Chromium.
+fn browsed(test: &str, server: &Server, listener: &TcpListener) -> Option<String> {
+    let profile = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]);
+    // A profile of its own has no place for an authority.
+    command.arg("--ignore-certificate-errors");
+    command.arg(format!("--user-data-dir={}", profile.path().display()));
+    command.arg(server.https_url("page.html"));
+    let mut browser = match command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        Ok(browser) => browser,
+        Err(error) => {
+            eprintln!("skip: {test}: chromium: not installed: {error}");
+            return None;
+        }
+    };
+    let said = heard(listener);
+    // Its other processes end with it.
+    let _ = browser.kill();
+    browser.wait().expect("it is our child");
+    if said.is_none() {
+        eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
+    }
+    said
+}
+
+/// Returns the first report.
+fn heard(listener: &TcpListener) -> Option<String> {
+    listener.set_nonblocking(true).expect("a socket has the option");
+    let deadline = Instant::now() + LIMIT;
+    while Instant::now() < deadline {
+        let Ok((mut stream, _)) = listener.accept() else {
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        stream.set_nonblocking(false).expect("a socket has the option");
+        stream.set_read_timeout(Some(LIMIT)).expect("a socket has the option");
+        let mut request = [0; 2048];
+        let read = stream.read(&mut request).ok()?;
+        // The page reads no answer.
+        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        let text = String::from_utf8_lossy(&request[..read]).into_owned();
+        let path = text.strip_prefix("GET /")?.split(' ').next()?;
+        return Some(path.replace("%20", " "));
+    }
+    None
+}
+
+const LIMIT: Duration = Duration::from_secs(60);

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A client of TLS whose every step a test decides: which name it asks for, how much it reads, how
+//! small its receive buffer is.
+//!
+//! It shows a test the certificate and trusts any: trust is what curl, wget and ffmpeg check.
+//!
+//! Sources: rustls 0.23 `ClientConfig`; RFC 9113 §3.2 (ALPN).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// One connection, and the loop that it runs on.
+pub(crate) struct Client {
+    runtime: Runtime,
+    stream: TlsStream<TcpStream>,
+}
+
+impl Client {
+    /// Connects as `name`, a name of DNS or an address.
+    pub(crate) fn connect(server: SocketAddr, name: &str) -> Client {
+        let runtime = runtime();
+        let stream = runtime.block_on(connect(server, name, b"http/1.1", None));
+        Client { runtime, stream }
+    }
+
+    /// Connects to a port of RTSPS, which has no protocols to choose from.
+    pub(crate) fn connect_to_rtsps(server: SocketAddr) -> Client {
+        let runtime = runtime();
+        let stream = runtime.block_on(connect(server, "localhost", b"", None));
+        Client { runtime, stream }
+    }
+
+    /// As [`Client::connect`], with a receive buffer of a few kilobytes.
+    pub(crate) fn connect_narrow(server: SocketAddr) -> Client {
+        let runtime = runtime();
+        let stream = runtime.block_on(connect(server, "localhost", b"http/1.1", Some(NARROW)));
+        Client { runtime, stream }
+    }
+
+    /// The certificate that the server has shown.
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        let shown = self.stream.get_ref().1.peer_certificates().expect("its handshake is over");
+        shown[0].clone().into_owned()
+    }
+
+    /// Sends a request of HTTP/1.1 and reads nothing.
+    pub(crate) fn send(&mut self, target: &str) {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        self.runtime.block_on(async {
+            self.stream.write_all(request.as_bytes()).await.expect("the request goes out");
+            self.stream.flush().await.expect("the request goes out");
+        });
+    }
+
+    /// One request; status and content of the answer.
+    pub(crate) fn get(&mut self, target: &str) -> (u16, Vec<u8>) {
+        self.send(target);
+        let (status, length, mut body) = self.head();
+        let read = body.len();
+        body.resize(length, 0);
+        let rest = self.stream.read_exact(&mut body[read..]);
+        self.runtime.block_on(rest).expect("as many bytes as promised");
+        (status, body)
+    }
+
+    /// Reads the head of an answer: its status, the length of its content, and what was read of
+    /// it.
+    pub(crate) fn head(&mut self) -> (u16, usize, Vec<u8>) {
+        let mut read = Vec::new();
+        loop {
+            let count = self.runtime.block_on(self.stream.read_buf(&mut read)).expect("an answer");
+            assert!(count > 0, "closed without an answer");
+            let end = read.windows(4).position(|four| four == b"\r\n\r\n");
+            let Some(end) = end else { continue };
+            let head = String::from_utf8(read[..end].to_vec()).expect("a head in ASCII");
+            let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok()
+            });
+            let found = (status.expect("a status"), length.expect("a length"));
+            return (found.0, found.1, read.split_off(end + 4));
+        }
+    }
+
+    /// The number of bytes up to the end of the connection, however it ends.
+    pub(crate) fn count_rest(&mut self) -> usize {
+        let mut piece = vec![0; 64 << 10];
+        let mut bytes = 0;
+        while let Ok(count @ 1..) = self.runtime.block_on(self.stream.read(&mut piece)) {
+            bytes += count;
+        }
+        bytes
+    }
+}
+
+/// A loop for one connection.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("free descriptors")
+}
+
+/// Connects and completes a handshake for `protocol`, which may be empty for none;
+/// `receive_bytes` is the size of the receive buffer.
+pub(crate) async fn connect(
+    server: SocketAddr,
+    name: &str,
+    protocol: &[u8],
+    receive_bytes: Option<u32>,
+) -> TlsStream<TcpStream> {
+    let socket = TcpSocket::new_v4().expect("a free descriptor");
+    if let Some(bytes) = receive_bytes {
+        socket.set_recv_buffer_size(bytes).expect("a TCP socket has the option");
+    }
+    let stream = socket.connect(server).await.expect("the server listens");
+    stream.set_nodelay(true).expect("a TCP socket has the option");
+    let provider = Arc::new(default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites of both versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustAny(provider)))
+        .with_no_client_auth();
+    let protocols = [protocol].into_iter().filter(|protocol| !protocol.is_empty());
+    config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
+    let name = ServerName::try_from(name.to_owned()).expect("a name of DNS or an address");
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let stream = stream.expect("a handshake");
+    assert_eq!(stream.get_ref().1.alpn_protocol().unwrap_or_default(), protocol);
+    stream
+}
+
+/// Trusts every certificate; signatures are checked.
+#[derive(Debug)]
+struct TrustAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for TrustAny {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Bytes of a receive buffer that a server fills at once.
+pub(crate) const NARROW: u32 = 4096;

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults of certificates, clients and files: each is answered, and nobody else is disturbed.
+//!
+//! Sources: RFC 6066 §3 (server names), RFC 9113 §6.4 (RST_STREAM).
+
+use std::fs::File;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Reason, RecvStream};
+
+use crate::client::{Client, connect, runtime};
+use crate::harness::answer::Line;
+use crate::resource_snapshot::ResourceSnapshot;
+use crate::{TlsServer, noise};
+
+#[test]
+fn renewed_certificate_is_shown_to_new_clients_and_open_connections_go_on() {
+    let TlsServer { server, authority } = TlsServer::start(&[("a.bin", b"some bytes")]);
+    let https = server.https.expect("it listens");
+    let expired = authority.issue_expired("old.test");
+    authority.put(&expired);
+    let shown = |pair: &crate::authority::Pair| {
+        let deadline = Instant::now() + RELOAD_WAIT;
+        loop {
+            let client = Client::connect(https, "localhost");
+            if client.certificate() == pair.der {
+                return client;
+            }
+            assert!(Instant::now() < deadline, "not shown; log: {}", server.log());
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let mut open = shown(&expired);
+    server.await_log("expired on 2001-02-01 00:00 UTC");
+    assert_eq!(open.get("/a.bin"), (200, b"some bytes".to_vec()));
+
+    let fresh = authority.issue("new.test");
+    authority.put(&fresh);
+    let mut newcomer = shown(&fresh);
+    assert_eq!(newcomer.get("/a.bin"), (200, b"some bytes".to_vec()));
+    assert_eq!(open.certificate(), expired.der);
+    assert_eq!(open.get("/a.bin"), (200, b"some bytes".to_vec()), "the open one goes on");
+    let rtsps = Client::connect_to_rtsps(server.rtsps.expect("it listens"));
+    assert_eq!(rtsps.certificate(), fresh.der, "one certificate for both");
+    assert!(server.index()["server"]["tls_reloads"].as_u64() >= Some(2));
+
+    // A key without its certificate changes nothing.
+    std::fs::write(authority.cert(), "no certificate").expect("the test owns it");
+    server.await_log("the certificate before it stays in use");
+    assert_eq!(Client::connect(https, "localhost").certificate(), fresh.der);
+    server.stop();
+}
+
+#[test]
+fn every_server_name_is_shown_the_certificate() {
+    let TlsServer { server, .. } = TlsServer::start(&[("a.bin", b"some bytes")]);
+    let https = server.https.expect("it listens");
+    let own = Client::connect(https, "localhost").certificate();
+    // An address is sent as no name at all (RFC 6066 §3).
+    for name in ["another.test", "127.0.0.1", "xn--bcher-kva.test"] {
+        let mut client = Client::connect(https, name);
+        assert_eq!(client.certificate(), own, "{name}");
+        assert_eq!(client.get("/a.bin").0, 200, "{name}");
+    }
+    server.stop();
+}
+
+#[test]
+fn request_without_tls_is_answered_400_with_the_address() {
+    let TlsServer { server, .. } = TlsServer::start(&[]);
+    let (https, rtsps) = (server.https.expect("it listens"), server.rtsps.expect("it listens"));
+    let snapshot = ResourceSnapshot::of(&server);
+    let mut line = Line::to(https);
+    line.send("GET /a.bin HTTP/1.1\r\nHost: films.test:8443\r\n\r\n");
+    let answer = line.answer().expect("an answer");
+    assert_eq!(answer.status, 400, "{answer:?}");
+    assert_eq!(answer.text(), "this port speaks TLS: https://films.test:8443/\n");
+    assert!(line.rest(Duration::from_secs(10)).0.is_empty());
+    let mut line = Line::to(rtsps);
+    line.send(format!("OPTIONS rtsp://{rtsps}/a.ts RTSP/1.0\r\nCSeq: 7\r\n\r\n"));
+    let answer = line.answer().expect("an answer");
+    assert!(answer.head.starts_with("RTSP/1.0 400 "), "{answer:?}");
+    assert_eq!(answer.header("CSeq"), Some("7"));
+    assert_eq!(answer.text(), format!("this port speaks TLS: rtsps://{rtsps}/\n"));
+    // Neither TLS nor a request: closed without a word.
+    let mut line = Line::to(https);
+    line.send([0x80, 0x2e, 1, 3, 1]);
+    assert!(line.rest(Duration::from_secs(10)).0.is_empty());
+    drop(line);
+    snapshot.assert_restored(&server);
+    server.stop();
+}
+
+#[test]
+fn file_that_shrinks_resets_its_own_stream_only() {
+    let (large, other) = (noise(LARGE_BYTES), noise(300_000));
+    let files = [("large.bin", &large[..]), ("other.bin", &other)];
+    let TlsServer { server, .. } = TlsServer::start(&files);
+    let https = server.https.expect("it listens");
+    let snapshot = ResourceSnapshot::of(&server);
+    let cut = || {
+        let file = File::options().write(true).open(server.folder().join("large.bin"));
+        file.and_then(|file| file.set_len(1001)).expect("the test may cut it");
+    };
+    runtime().block_on(async {
+        let stream = connect(https, "localhost", b"h2", None).await;
+        let (mut requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        let driven = tokio::spawn(connection);
+        let mut hit = ask(&mut requests, "large.bin").await;
+        let first = hit.data().await.expect("content").expect("no error yet");
+        cut();
+        let window = hit.flow_control().release_capacity(first.len());
+        window.expect("it was received");
+        let (mut read, ended) = drain(&mut hit).await;
+        read += first.len();
+        assert!(read < large.len(), "all of it came");
+        let error = ended.expect_err("a file that ends early is no whole answer");
+        assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR), "{error}");
+        let mut on = ask(&mut requests, "other.bin").await;
+        let (read, ended) = drain(&mut on).await;
+        ended.expect("others on the connection go on");
+        assert_eq!(read, other.len());
+        drop((hit, on, requests));
+        driven.await.expect("no panic").expect("the connection ends well");
+    });
+    snapshot.assert_restored(&server);
+    server.stop();
+}
+
+#[test]
+fn file_that_shrinks_ends_its_connection_of_http1_short() {
+    let large = noise(LARGE_BYTES);
+    let TlsServer { server, .. } = TlsServer::start(&[("large.bin", &large)]);
+    let snapshot = ResourceSnapshot::of(&server);
+    let mut client = Client::connect(server.https.expect("it listens"), "localhost");
+    client.send("/large.bin");
+    let (status, length, read) = client.head();
+    assert_eq!((status, length), (200, large.len()));
+    let file = File::options().write(true).open(server.folder().join("large.bin"));
+    file.and_then(|file| file.set_len(1001)).expect("the test may cut it");
+    let read = read.len() + client.count_rest();
+    assert!(read < large.len(), "all of it came");
+    drop(client);
+    snapshot.assert_restored(&server);
+    server.stop();
+}
+
+/// Asks for a file on a connection of HTTP/2; its content, when the head has come.
+pub(crate) async fn ask(requests: &mut SendRequest<Bytes>, name: &str) -> RecvStream {
+    let uri = format!("https://localhost/{name}");
+    let request = http::Request::get(uri).body(()).expect("a request");
+    let (answer, _) = requests.send_request(request, true).expect("it can be sent");
+    let answer = answer.await.expect("an answer");
+    assert_eq!(answer.status(), 200, "{name}");
+    answer.into_body()
+}
+
+/// Reads content to its end; the number of bytes, and the error that ended it.
+pub(crate) async fn drain(content: &mut RecvStream) -> (usize, Result<(), h2::Error>) {
+    let mut read = 0;
+    while let Some(data) = content.data().await {
+        match data {
+            Ok(data) => {
+                read += data.len();
+                let window = content.flow_control().release_capacity(data.len());
+                window.expect("it was received");
+            }
+            Err(error) => return (read, Err(error)),
+        }
+    }
+    (read, Ok(()))
+}
+
+/// Larger than all buffers on the way.
+const LARGE_BYTES: usize = 64 << 20;
+/// The files are looked at once a second.
+const RELOAD_WAIT: Duration = Duration::from_secs(20);
