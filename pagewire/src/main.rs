@@ -70,9 +70,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A file can have this crate write a line a byte, without the file's name; what is wrong with a
-    // file is said once, by whoever reads it.
-    let wanted = format!("{},mp4_atom=off", arguments.log);
+    // A file can have mp4_atom write a line a byte, without the file's name; what is wrong with a
+    // file is said once, by whoever reads it. A client can have h2 write a warning a frame.
+    let wanted = format!("{},mp4_atom=off,h2=error", arguments.log);
     let filter = match EnvFilter::try_new(&wanted) {
         Ok(filter) => filter,
         Err(error) => return wrong(&format!("--log {}: {error}; write warn", arguments.log)),

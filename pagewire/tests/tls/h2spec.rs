@@ -8,8 +8,8 @@ use std::process::Command;
 use crate::{TlsServer, noise, run, test_tool};
 
 #[test]
-fn every_case_passes() {
-    let test = "h2spec::every_case_passes";
+fn every_case_passes_and_the_log_stays_empty() {
+    let test = "h2spec::every_case_passes_and_the_log_stays_empty";
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(10_000))]);
     let port = server.https.expect("it listens").port().to_string();
     let mut command = Command::new(test_tool("bin/h2spec"));
@@ -20,5 +20,8 @@ fn every_case_passes() {
     let passed = said.split(" tests, ").nth(1).and_then(|rest| rest.split(' ').next());
     assert!(passed.and_then(|n| n.parse().ok()) >= Some(145_u32), "{said}");
     outcome.succeeded();
-    server.stop();
+    let log = server.stop();
+    let lines = log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR"));
+    let lines: Vec<_> = lines.collect();
+    assert!(lines.is_empty(), "a client can have it write: {lines:#?}");
 }
