@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults of certificates, clients and files: each is answered, and nobody else is disturbed.
 //!
-//! Sources: RFC 6066 §3 (server names), RFC 9113 §6.4 (RST_STREAM).
+//! Sources: RFC 6066 §3 (server names), RFC 5246 §7.2.2 (no_renegotiation), RFC 9113 §6.4
+//! (RST_STREAM).
 
 use std::fs::File;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use h2::{Reason, RecvStream};
 use crate::client::{Client, connect, runtime};
 use crate::harness::answer::Line;
 use crate::resource_snapshot::ResourceSnapshot;
-use crate::{TlsServer, noise};
+use crate::{TlsServer, noise, run};
 
 #[test]
 fn renewed_certificate_is_shown_to_new_clients_and_open_connections_go_on() {
@@ -91,6 +93,29 @@ fn request_without_tls_is_answered_400_with_the_address() {
     assert!(line.rest(Duration::from_secs(10)).0.is_empty());
     drop(line);
     snapshot.assert_restored(&server);
+    server.stop();
+}
+
+#[test]
+fn renegotiation_is_refused_with_an_alert() {
+    let test = "faults::renegotiation_is_refused_with_an_alert";
+    let TlsServer { server, .. } = TlsServer::start(&[("a.bin", b"some bytes")]);
+    let https = server.https.expect("it listens");
+    // s_client asks for it at a line of `R`.
+    let script = "(sleep 1; echo R; sleep 3) | openssl s_client -tls1_2 -connect \"$0\" 2>&1";
+    let mut command = Command::new("sh");
+    let Some(outcome) = run(test, command.args(["-c", script, &https.to_string()])) else { return };
+    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    if said.contains("openssl: not found") {
+        eprintln!("skip: {test}: openssl: not found");
+        return;
+    }
+    let (before, after) = said.split_once("RENEGOTIATING").expect("it asks");
+    assert!(before.contains("Protocol  : TLSv1.2"), "{said}");
+    assert!(after.contains("no renegotiation"), "{said}");
+    let counters = server.index()["server"].clone();
+    assert_eq!(counters["tls_handshakes"], 1, "{counters:#}");
+    assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
     server.stop();
 }
 

@@ -4,7 +4,7 @@
 //!
 //! One file a subject: [`curl`] (curl and wget), [`h2spec`] (conformance of HTTP/2), [`scan`]
 //! (sslyze: versions, ciphers, known attacks), [`chromium`], [`rtsps`] (ffmpeg, GStreamer),
-//! [`faults`] (renewed certificates, requests without TLS, files cut short),
+//! [`faults`] (renewed certificates, requests without TLS, renegotiation, files cut short),
 //! [`slow`] (handshakes and downloads that end by a time-out of the server). [`authority`] makes
 //! certificates, [`client`] is a client whose every step a test decides.
 //!

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
@@ -37,7 +37,16 @@ impl ClientStream {
     ) -> Poll<io::Result<()>> {
         match self {
             ClientStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            ClientStream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            ClientStream::Tls(stream) => {
+                let read = Pin::new(&mut *stream).poll_read(context, buffer);
+                // What a client has sent may have to be answered by TLS itself: another handshake
+                // (RFC 5246 §7.2.2) with an alert, new keys (RFC 8446 §4.6.3) with our own.
+                if stream.get_ref().1.wants_write() {
+                    // A failure is that of the connection, which the next read reports.
+                    let _ = Pin::new(stream).poll_flush(context);
+                }
+                read
+            }
         }
     }
 
