@@ -35,9 +35,9 @@ impl Client {
     }
 
     /// Connects to a port of RTSPS, which has no protocols to choose from.
-    pub(crate) fn connect_to_rtsps(server: SocketAddr) -> Client {
+    pub(crate) fn connect_to_rtsps(server: SocketAddr, receive_bytes: Option<u32>) -> Client {
         let runtime = runtime();
-        let stream = runtime.block_on(connect(server, "localhost", b"", None));
+        let stream = runtime.block_on(connect(server, "localhost", b"", receive_bytes));
         Client { runtime, stream }
     }
 
@@ -56,7 +56,10 @@ impl Client {
 
     /// Sends a request of HTTP/1.1 and reads nothing.
     pub(crate) fn send(&mut self, target: &str) {
-        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        self.send_text(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    }
+
+    pub(crate) fn send_text(&mut self, request: &str) {
         self.runtime.block_on(async {
             self.stream.write_all(request.as_bytes()).await.expect("the request goes out");
             self.stream.flush().await.expect("the request goes out");
@@ -67,11 +70,16 @@ impl Client {
     pub(crate) fn get(&mut self, target: &str) -> (u16, Vec<u8>) {
         self.send(target);
         let (status, length, mut body) = self.head();
-        let read = body.len();
-        body.resize(length, 0);
-        let rest = self.stream.read_exact(&mut body[read..]);
-        self.runtime.block_on(rest).expect("as many bytes as promised");
+        body.extend(self.read(length - body.len()));
         (status, body)
+    }
+
+    /// Reads this many bytes.
+    pub(crate) fn read(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let read = self.stream.read_exact(&mut bytes);
+        self.runtime.block_on(read).expect("as many bytes as awaited");
+        bytes
     }
 
     /// Reads the head of an answer: its status, the length of its content, and what was read of

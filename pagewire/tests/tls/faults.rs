@@ -45,7 +45,7 @@ fn renewed_certificate_is_shown_to_new_clients_and_open_connections_go_on() {
     assert_eq!(newcomer.get("/a.bin"), (200, b"some bytes".to_vec()));
     assert_eq!(open.certificate(), expired.der);
     assert_eq!(open.get("/a.bin"), (200, b"some bytes".to_vec()), "the open one goes on");
-    let rtsps = Client::connect_to_rtsps(server.rtsps.expect("it listens"));
+    let rtsps = Client::connect_to_rtsps(server.rtsps.expect("it listens"), None);
     assert_eq!(rtsps.certificate(), fresh.der, "one certificate for both");
     assert!(server.index()["server"]["tls_reloads"].as_u64() >= Some(2));
 

@@ -43,6 +43,7 @@ use harness::{PROGRAM, Place, Server};
 const SIDE_BY_SIDE: &[(&str, fn())] = &[
     ("rtsps::ffmpeg_plays_every_frame", rtsps::ffmpeg_plays_every_frame),
     ("rtsps::gstreamer_receives_every_byte", rtsps::gstreamer_receives_every_byte),
+    ("rtsps::player_that_never_reads", rtsps::player_that_never_reads_disturbs_nobody),
     ("slow::half_open_handshakes_end", slow::half_open_handshakes_end),
     ("slow::download_that_nobody_reads_ends", slow::download_that_nobody_reads_ends),
     ("slow::stream_that_takes_nothing_is_reset", slow::stream_that_takes_nothing_is_reset),

@@ -5,9 +5,16 @@
 //! ffmpeg drops the last frame of the picture, as nothing ends it there.
 
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::process::Command;
+use std::thread;
 
+use serde_json::Value;
+
+use crate::client::{Client, NARROW};
+use crate::harness::clip::Clip;
 use crate::harness::film::{FRAMES_PER_SECOND, GROUP_SECONDS, film};
+use crate::resource_snapshot::ResourceSnapshot;
 use crate::{TlsServer, assert_bytes, excerpt, run};
 
 /// Lines of ffmpeg's framemd5 of the streams that it copies, by stream: picture, sound.
@@ -116,4 +123,81 @@ pub(crate) fn gstreamer_receives_every_byte() {
     }
     assert_bytes(&outcome.succeeded(), bytes);
     server.stop();
+}
+
+/// One does not read and leaves in the middle, the other gets the whole clip; SIGTERM ends a third.
+pub(crate) fn player_that_never_reads_disturbs_nobody() {
+    // 4 Mb/s: sockets hold no more than some seconds of it.
+    let clip = Clip { seed: 9, milliseconds: 16_000, bits_per_second: 4_000_000, with_clock: true };
+    let clip = clip.bytes();
+    let TlsServer { server, .. } = TlsServer::start(&[("a.ts", &clip)]);
+    server.await_stream("a.ts");
+    let rtsps = server.rtsps.expect("it listens");
+    let snapshot = ResourceSnapshot::of(&server);
+    let mut silent = Client::connect_to_rtsps(rtsps, Some(NARROW));
+    play(&mut silent, rtsps);
+    let mut reader = Client::connect_to_rtsps(rtsps, None);
+    play(&mut reader, rtsps);
+    let whole = thread::spawn(move || media_to_bye(&mut reader));
+    let skips = |index: &Value| index["server"]["reader_skips"].as_u64() > Some(0);
+    server.await_index("the silent one misses something", skips);
+    drop(silent);
+    assert_bytes(&whole.join().expect("it reads"), &clip);
+    snapshot.assert_restored(&server);
+
+    let mut last = Client::connect_to_rtsps(rtsps, None);
+    play(&mut last, rtsps);
+    server.stop();
+    assert!(last.count_rest() > 0, "it played");
+}
+
+/// SETUP over the connection itself and PLAY, up to the reply of the latter.
+fn play(client: &mut Client, server: SocketAddr) {
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+    let setup = format!("SETUP rtsp://{server}/a.ts RTSP/1.0\r\nCSeq: 1\r\n{transport}\r\n");
+    client.send_text(&setup);
+    let reply = reply(client);
+    assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
+    let session = reply.lines().find_map(|line| line.strip_prefix("Session: "));
+    let session = session.and_then(|line| line.split(';').next()).expect("a session");
+    let headers = format!("CSeq: 2\r\nSession: {session}\r\n\r\n");
+    client.send_text(&format!("PLAY rtsp://{server}/a.ts RTSP/1.0\r\n{headers}"));
+    let reply = self::reply(client);
+    assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
+}
+
+/// Reads a reply without a body.
+fn reply(client: &mut Client) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(client.read(1));
+    }
+    String::from_utf8(head).expect("heads are ASCII")
+}
+
+/// Reads frames (RFC 2326 §10.12) up to BYE; the payload of the media's channel.
+fn media_to_bye(client: &mut Client) -> Vec<u8> {
+    let mut payload = Vec::new();
+    loop {
+        let head = client.read(4);
+        assert_eq!(head[0], b'$', "{head:?}");
+        let data = client.read(usize::from(u16::from_be_bytes([head[2], head[3]])));
+        match head[1] {
+            0 => payload.extend_from_slice(&data[12..]),
+            _ if has_bye(&data) => return payload,
+            _ => {}
+        }
+    }
+}
+
+/// True when a compound RTCP packet holds a BYE (RFC 3550 §6.6).
+fn has_bye(mut rtcp: &[u8]) -> bool {
+    while let [_, kind, high, low, ..] = *rtcp {
+        if kind == 203 {
+            return true;
+        }
+        let bytes = 4 + 4 * usize::from(u16::from_be_bytes([high, low]));
+        rtcp = rtcp.get(bytes..).unwrap_or_default();
+    }
+    false
 }
