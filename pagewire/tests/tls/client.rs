@@ -101,6 +101,11 @@ impl Client {
         }
     }
 
+    /// True when the server ends the connection by TLS (close_notify) and sends nothing before.
+    pub(crate) fn ends_well(&mut self) -> bool {
+        matches!(self.runtime.block_on(self.stream.read(&mut [0])), Ok(0))
+    }
+
     /// The number of bytes up to the end of the connection, however it ends.
     pub(crate) fn count_rest(&mut self) -> usize {
         let mut piece = vec![0; 64 << 10];

@@ -96,6 +96,26 @@ fn request_without_tls_is_answered_400_with_the_address() {
     server.stop();
 }
 
+/// Without the alert a client cannot tell the end from a cut (RFC 8446 §6.1).
+#[test]
+fn connection_that_the_server_ends_is_ended_by_an_alert() {
+    let TlsServer { server, .. } = TlsServer::start(&[("a.bin", b"some bytes")]);
+    let https = server.https.expect("it listens");
+    for request in [
+        "GET /none HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET /none HTTP/1.0\r\n\r\n",
+        "no request\r\n\r\n",
+    ] {
+        let mut client = Client::connect(https, "localhost");
+        client.send_text(request);
+        let (status, length, body) = client.head();
+        assert!([400, 404].contains(&status), "{request:?}: {status}");
+        client.read(length - body.len());
+        assert!(client.ends_well(), "{request:?}");
+    }
+    server.stop();
+}
+
 #[test]
 fn renegotiation_is_refused_with_an_alert() {
     let test = "faults::renegotiation_is_refused_with_an_alert";

@@ -5,8 +5,9 @@
 //! One file a subject: [`curl`] (curl and wget), [`h2spec`] (conformance of HTTP/2), [`scan`]
 //! (sslyze: versions, ciphers, known attacks), [`chromium`], [`rtsps`] (ffmpeg, GStreamer),
 //! [`faults`] (renewed certificates, requests without TLS, renegotiation, files cut short),
-//! [`slow`] (handshakes and downloads that end by a time-out of the server). [`authority`] makes
-//! certificates, [`client`] is a client whose every step a test decides.
+//! [`floods`] (of HTTP/2), [`slow`] (handshakes and downloads that end by a time-out of the
+//! server). [`authority`] makes certificates, [`client`] is a client whose every step a test
+//! decides.
 //!
 //! A test that needs a program that is missing prints `skip: TEST: REASON` and passes. Takes a bit
 //! more than a minute: the time-outs of the server are 10 and 30 s, and are awaited side by side.
@@ -24,6 +25,7 @@ mod chromium;
 mod client;
 mod curl;
 mod faults;
+mod floods;
 mod h2spec;
 mod rtsps;
 mod scan;
@@ -43,6 +45,7 @@ use harness::{PROGRAM, Place, Server};
 const SIDE_BY_SIDE: &[(&str, fn())] = &[
     ("rtsps::ffmpeg_plays_every_frame", rtsps::ffmpeg_plays_every_frame),
     ("rtsps::gstreamer_receives_every_byte", rtsps::gstreamer_receives_every_byte),
+    ("floods::floods_of_http2_are_bounded", floods::floods_of_http2_are_bounded),
     ("rtsps::player_that_never_reads", rtsps::player_that_never_reads_disturbs_nobody),
     ("slow::half_open_handshakes_end", slow::half_open_handshakes_end),
     ("slow::download_that_nobody_reads_ends", slow::download_that_nobody_reads_ends),
