@@ -8,8 +8,8 @@
 //! and its other end is checked to be ours.
 //!
 //! Costs, beside the cipher, two copies and two system calls per [`RELAY_BYTES`], and two more
-//! descriptors a connection, which is counted as three ([`crate::limits`]). Media over UDP does not pass here and is not encrypted (RFC 2326 has
-//! nothing for it; SRTP would be needed).
+//! descriptors a connection, which is counted as three ([`crate::limits`]). Media over UDP does not
+//! pass here and is not encrypted (RFC 2326 has nothing for it; SRTP would be needed).
 //!
 //! Sources: RFC 7826 §19.2 (`rtsps`, which RTSP 1.0 servers use alike).
 //! Does not encrypt in the kernel.

@@ -3,8 +3,9 @@
 //!
 //! Each kept file has a watch on its inode, which sees writes, truncation and changes of mode under
 //! every name of it, its removal, and a file that is renamed over it (its link count changes). Each
-//! folder on its way has a watch for its own move and mode. Watches are set by open descriptors, opened
-//! beneath the served folder without following links. Costs a kilobyte of kernel memory each.
+//! folder on its way has a watch for its own move and mode. Watches are set by open descriptors,
+//! opened beneath the served folder without following links. Costs a kilobyte of kernel memory
+//! each.
 //!
 //! Sources: inotify(7), proc_pid_fd(5), Linux 6.18 `fs/namei.c` (`vfs_rename`:
 //! `fsnotify_link_count` of the replaced inode).
