@@ -15,7 +15,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use paths::MappedFile;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::fs::fstatfs;
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use wire::http::{Entity, content_type, file_etag};
 
 use super::HELD_BYTES_MAX;
@@ -123,7 +124,8 @@ impl OpenFile {
         }
         let is_whole = offset.is_multiple_of(PART_BYTES)
             && (bytes == PART_BYTES || offset + bytes == self.bytes);
-        let is_there = media.is_in_cache(offset..offset + bytes);
+        let is_there =
+            media.is_in_cache(offset..offset + bytes) || is_in_memory_file_system(media.file());
         if is_there && is_whole {
             self.residence.note(part, now_s, self.bytes.div_ceil(PART_BYTES));
         }
@@ -167,9 +169,18 @@ pub(super) fn body_in_memory(file: &File, bytes: u64, scratch: &mut [u8]) -> Opt
     let read = preadv2(file, &mut [IoSliceMut::new(wanted)], 0, ReadWriteFlags::NOWAIT);
     match read {
         Ok(read) if read == bytes => Some(wanted[..bytes].into()),
-        Ok(_) | Err(Errno::AGAIN) => None,
-        Err(_) => None,
+        Err(Errno::OPNOTSUPP) if is_in_memory_file_system(file) => {
+            let read = pread(file, &mut *wanted, 0).ok()?;
+            (read == bytes).then(|| wanted[..bytes].into())
+        }
+        Ok(_) | Err(_) => None,
     }
+}
+
+/// True for a file of tmpfs or ramfs, which know no `RWF_NOWAIT` and wait for no disk (but for the
+/// swap).
+fn is_in_memory_file_system(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|found| matches!(found.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
 /// Reads a body from the disk with its metadata, which are those before the read: a file that is
@@ -189,6 +200,9 @@ pub(super) fn body_from_disk(mut file: &File) -> std::io::Result<(Box<[u8]>, Met
     }
 }
 
+/// Types of file systems (statfs(2)).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
 /// Reads of a file that changes all the time.
 const TRIES_MAX: u32 = 3;
 /// Length of a part whose residence is remembered, and of a step of a download.

@@ -189,6 +189,20 @@ async fn a_name_that_leads_to_a_link_is_opened_anew() {
 }
 
 #[tokio::test]
+async fn a_file_of_tmpfs_is_kept_too() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("skip: this host has no /dev/shm");
+    };
+    fs::write(folder.path().join("file"), "text").unwrap();
+    let served = Arc::new(Folder::open(folder.path()).unwrap());
+    let files = OpenFiles::new(1, DESCRIPTORS);
+    for _ in 0..2 {
+        files.find("file", files.tick(), &served, |_| false).await.unwrap();
+    }
+    assert_eq!(files.table().by_name.len(), 1);
+}
+
+#[tokio::test]
 async fn links_are_followed_and_not_kept() {
     let place = Place::new(DESCRIPTORS);
     fs::write(place.path("a/1"), "one").unwrap();
