@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::error::{Error, Setting};
-use crate::http::event_loops::{EventLoop, EventLoops};
+use crate::http::event_loops::{EventLoop, EventLoops, LoopPlace};
 use crate::limits::Refused;
 use crate::rtsp::tls_relay;
 use crate::server_state::ServerState;
@@ -94,63 +94,50 @@ impl Listeners {
             |stream, peer, server| (Handle::current(), rtsp::connection(stream, peer, server)),
         ))];
         let (first, loops) = (event_loops.first(), || event_loops.loops());
-        tasks.push(first.spawn(serve_http(self.http, server.clone(), loops(), false)));
+        let refusal = http::connection_refusal;
+        let serving = serve_on_loops(self.http, server.clone(), loops(), refusal, http::connection);
+        tasks.push(first.spawn(serving));
         if let Some(https) = self.https {
-            tasks.push(first.spawn(serve_http(https, server.clone(), loops(), true)));
+            let serving =
+                serve_on_loops(https, server.clone(), loops(), no_refusal, http::tls_connection);
+            tasks.push(first.spawn(serving));
         }
         if let Some(rtsps) = self.rtsps {
             let control = Handle::current();
-            tasks.push(first.spawn(serve_rtsps(rtsps, server.clone(), loops(), control)));
+            let relay = move |stream, peer, server, place| {
+                tls_relay::connection(stream, peer, server, place, control.clone())
+            };
+            let serving = serve_on_loops(rtsps, server.clone(), loops(), no_refusal, relay);
+            tasks.push(first.spawn(serving));
         }
         tasks
     }
 }
 
-/// Accepts connections of HTTP or HTTPS and hands each to a loop.
-async fn serve_http(
+/// Accepts connections and hands each to a loop, where `connection` serves it.
+async fn serve_on_loops<C, F>(
     listener: TcpListener,
     server: Arc<ServerState>,
     loops: Vec<Arc<EventLoop>>,
-    is_tls: bool,
-) {
-    let connection = |stream: TcpStream, peer, server| {
+    refusal: fn(Refused) -> Vec<u8>,
+    connection: C,
+) where
+    C: Fn(TcpStream, SocketAddr, Arc<ServerState>, LoopPlace) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let placed = |stream: TcpStream, peer, server| {
         let place = EventLoop::least_busy(&loops);
         let runtime = place.handle().clone();
-        let moved = moved(stream, &runtime);
+        let (moved, connection) = (moved(stream, &runtime), connection.clone());
         let task = async move {
             match moved() {
-                Ok(stream) if is_tls => http::tls_connection(stream, peer, server, place).await,
-                Ok(stream) => http::connection(stream, peer, server, place).await,
-                Err(error) => tracing::warn!("http {peer}: handing it to a loop: {error}"),
+                Ok(stream) => connection(stream, peer, server, place).await,
+                Err(error) => tracing::warn!("{peer}: handing it to a loop: {error}"),
             }
         };
         (runtime, task)
     };
-    let refusal = if is_tls { no_refusal } else { http::connection_refusal };
-    listener::serve(listener, server, refusal, connection).await;
-}
-
-/// Accepts connections of RTSPS: a loop has the TLS, and `control` the RTSP.
-async fn serve_rtsps(
-    listener: TcpListener,
-    server: Arc<ServerState>,
-    loops: Vec<Arc<EventLoop>>,
-    control: Handle,
-) {
-    let connection = |stream: TcpStream, peer, server| {
-        let place = EventLoop::least_busy(&loops);
-        let runtime = place.handle().clone();
-        let (moved, control) = (moved(stream, &runtime), control.clone());
-        let task = async move {
-            match moved() {
-                Ok(stream) => tls_relay::connection(stream, peer, server, control).await,
-                Err(error) => tracing::warn!("rtsps {peer}: handing it to a loop: {error}"),
-            }
-            drop(place);
-        };
-        (runtime, task)
-    };
-    listener::serve(listener, server, no_refusal, connection).await;
+    listener::serve(listener, server, refusal, placed).await;
 }
 
 /// Returns nothing: a refused client of TLS has no handshake in which to read a reason.

@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::http::event_loops::LoopPlace;
 use crate::meter::Meters;
 use crate::rtsp::{Endpoints, serve_stream};
 use crate::server_state::ServerState;
@@ -33,6 +34,7 @@ pub(crate) async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     server: Arc<ServerState>,
+    _place: LoopPlace,
     control: Handle,
 ) {
     let Ok(local) = stream.local_addr() else { return };

@@ -98,7 +98,7 @@ fn client(
     Arc::new(config)
 }
 
-/// What a client saw of a connection.
+/// Connection as a client saw it.
 #[derive(Debug)]
 struct Seen {
     version: ProtocolVersion,
