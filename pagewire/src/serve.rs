@@ -56,6 +56,10 @@ pub(crate) struct Options {
     /// its fingerprint.
     #[arg(long, group = "certificate")]
     tls_self_signed: bool,
+    /// Encryption of downloads over HTTPS by the kernel: auto uses it where the host has the module
+    /// tls (modprobe tls), off never does.
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"])]
+    kernel_tls: String,
     /// Folder of plans and wire images [default: pagewire in the XDG cache folder].
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
@@ -113,6 +117,7 @@ impl Options {
             (Some(cert), Some(key)) => Some(TlsSource::Files { cert, key }),
             _ => self.tls_self_signed.then_some(TlsSource::SelfSigned),
         };
+        config.kernel_tls = self.kernel_tls == "auto";
         config.cache = self.cache;
         config.cache_bytes_max = self.cache_size;
         config.burst = Duration::from_millis(self.burst);

@@ -33,6 +33,8 @@ pub struct Config {
     pub rtsps: Option<SocketAddr>,
     /// Certificate of HTTPS and RTSPS.
     pub tls: Option<TlsSource>,
+    /// True for downloads over HTTPS to be encrypted by the kernel where it can (kernel TLS).
+    pub kernel_tls: bool,
     /// Cache folder; the XDG cache by default.
     pub cache: Option<PathBuf>,
     /// Disk space for wire images, bytes; 0 for none.
@@ -119,6 +121,7 @@ impl Config {
             https: None,
             rtsps: None,
             tls: None,
+            kernel_tls: true,
             cache: None,
             cache_bytes_max: 10 << 30,
             burst: Duration::from_millis(20),

@@ -203,6 +203,8 @@ pub struct ServerMetrics {
     pub tls_handshakes: u64,
     /// Handshakes that resumed an earlier session.
     pub tls_resumed: u64,
+    /// Connections that the kernel encrypted behind their handshake.
+    pub tls_in_kernel: u64,
     /// Handshakes that did not complete.
     pub tls_failed: u64,
     /// Certificates loaded while the server ran.
@@ -321,6 +323,7 @@ impl Meters {
             downloads_limited_total: self.download_pace.limited(RateLimit::Total),
             tls_handshakes: self.tls.handshakes.load(Ordering::Relaxed),
             tls_resumed: self.tls.resumed.load(Ordering::Relaxed),
+            tls_in_kernel: self.tls.in_kernel.load(Ordering::Relaxed),
             tls_failed: self.tls.failed.load(Ordering::Relaxed),
             tls_reloads: self.tls.reloads.load(Ordering::Relaxed),
             tls_reloads_failed: self.tls.reloads_failed.load(Ordering::Relaxed),

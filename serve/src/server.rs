@@ -90,7 +90,9 @@ impl Server {
         let meters = Arc::new(Meters::new(pacer_count));
         let counts = (meters.images_dropped.clone(), meters.images_invalid.clone());
         let _ = meters.plans.set(cache.clone());
-        let terms = |source| TlsTerms::start(source, cache.folder(), meters.tls.clone());
+        let terms = |source| {
+            TlsTerms::start(source, cache.folder(), config.kernel_tls, meters.tls.clone())
+        };
         let tls = config.tls.as_ref().map(terms).transpose()?.map(Arc::new);
         let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, counts)?;
         let library = Arc::new(Library::new(folder, cache));
@@ -117,6 +119,7 @@ impl Server {
             images,
             index: Index::new(),
             downloads: Downloads::new(chosen.download),
+            kernel_tls_downloads: Downloads::sendfile(),
             began: Instant::now(),
             started_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             limits,

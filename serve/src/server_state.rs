@@ -37,6 +37,8 @@ pub(crate) struct ServerState {
     pub(crate) images: WireImages,
     pub(crate) index: Index,
     pub(crate) downloads: Downloads,
+    /// Paths for connections that the kernel encrypts.
+    pub(crate) kernel_tls_downloads: Downloads,
     pub(crate) began: Instant,
     /// Start of the server, in seconds since the Unix epoch.
     pub(crate) started_s: u64,

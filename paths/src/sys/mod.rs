@@ -21,6 +21,7 @@ mod ethtool;
 mod file;
 mod file_map;
 mod flights;
+mod kernel_tls;
 mod lock;
 mod locked_memory;
 mod messages;
@@ -69,6 +70,10 @@ pub(crate) use errors::{
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now, will_need};
 pub(crate) use file_map::FileMap;
+pub use kernel_tls::{
+    RecordCipher, TlsVersion, TrafficKeys, receive_record, send_record, start_kernel_tls,
+    try_kernel_tls,
+};
 pub use lock::{is_locked_to_write, lock_to_write};
 pub(crate) use messages::Outbox;
 pub(crate) use multishot::{Completion, Multishot};

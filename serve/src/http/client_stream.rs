@@ -17,19 +17,35 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_rustls::server::TlsStream;
 use wire::http::RequestReader;
 
 use crate::http::event_loops::with_scratch;
 use crate::listener::close;
+use crate::tls::{ClientTls, KernelTlsStream, TlsTerms};
 
 /// Connection of a client.
 pub(super) enum ClientStream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    /// Encrypted by this process.
+    Tls(Box<ClientTls>),
+    /// Encrypted by the kernel.
+    KernelTls(KernelTlsStream),
 }
 
 impl ClientStream {
+    /// Takes a connection behind its handshake, into the kernel where that can encrypt it.
+    pub(super) fn encrypted(mut stream: ClientTls, terms: &TlsTerms) -> io::Result<ClientStream> {
+        match terms.in_kernel(&mut stream) {
+            Some(keys) => KernelTlsStream::start(stream, keys).map(ClientStream::KernelTls),
+            None => Ok(ClientStream::Tls(Box::new(stream))),
+        }
+    }
+
+    /// True where closing has an alert of its own.
+    pub(super) fn is_encrypted(&self) -> bool {
+        !matches!(self, ClientStream::Plain(_))
+    }
+
     fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -47,6 +63,7 @@ impl ClientStream {
                 }
                 read
             }
+            ClientStream::KernelTls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 
@@ -55,6 +72,7 @@ impl ClientStream {
         match self {
             ClientStream::Plain(stream) => stream.as_fd(),
             ClientStream::Tls(stream) => stream.get_ref().0.as_fd(),
+            ClientStream::KernelTls(stream) => stream.tcp().as_fd(),
         }
     }
 
@@ -64,6 +82,7 @@ impl ClientStream {
         match self {
             ClientStream::Plain(stream) => Box::pin(close(stream)).await,
             ClientStream::Tls(stream) => Box::pin(close(*stream)).await,
+            ClientStream::KernelTls(stream) => Box::pin(close(stream)).await,
         }
     }
 }

@@ -63,14 +63,17 @@ pub(crate) async fn tls_connection(
     let wait = server.config.timeouts.first_request;
     // On the heap: a handshake takes more memory than the connection afterwards.
     let shaken = Box::pin(tls::accept(stream, terms, TlsUse::Https, wait)).await;
-    let stream = match shaken {
+    let mut stream = match shaken {
         Ok(stream) => stream,
         Err(failure) => return tracing::debug!("https {peer}: {failure}"),
     };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        Box::pin(serve_http2(stream, client, &server)).await;
-    } else {
-        serve_http1(ClientStream::Tls(Box::new(stream)), client, &server).await;
+        stream.get_mut().0.read_freely();
+        return Box::pin(serve_http2(stream, client, &server)).await;
+    }
+    match ClientStream::encrypted(stream, terms) {
+        Ok(stream) => serve_http1(stream, client, &server).await,
+        Err(error) => tracing::warn!("https {peer}: handing its keys to the kernel: {error}"),
     }
 }
 
@@ -138,8 +141,9 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
                         // The others of this turn receive first: one read of events serves all.
                         behind_others().await;
                     }
-                    Received::Closed => return false,
-                    Received::TimedOut if was_empty => return false,
+                    // Each side of TLS ends with an alert of its own (RFC 8446 §6.1).
+                    Received::Closed => return stream.is_encrypted(),
+                    Received::TimedOut if was_empty => return stream.is_encrypted(),
                     Received::TimedOut => {
                         Meters::count(&server.meters.requests_malformed);
                         let what = "the request was not whole in time";
@@ -167,16 +171,22 @@ async fn serve_request(
     client: &Client,
     server: &Arc<ServerState>,
 ) -> bool {
-    let (response, content) = answer(request, client, server).await;
-    let keep_alive = response.keep_alive;
+    let (mut response, content) = answer(request, client, server).await;
+    let mut keep_alive = response.keep_alive;
     let is_long = response.parts.len() > LONG_PARTS;
     let mut pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
     let sent = match stream {
         ClientStream::Plain(stream) => {
-            transmit(stream, request, response, content, &mut pace, server).await
+            let by = (&*stream, &server.downloads);
+            transmit(by, request, response, content, &mut pace, server).await
         }
         ClientStream::Tls(stream) => {
             transmit_encrypted(stream, response, content, &mut pace, server).await
+        }
+        ClientStream::KernelTls(stream) => {
+            keep_alive &= stream.may_send(&mut response);
+            let by = (stream.tcp(), &server.kernel_tls_downloads);
+            transmit(by, request, response, content, &mut pace, server).await
         }
     };
     pace.end(stream.socket());
@@ -195,6 +205,9 @@ async fn transmit_refusal(stream: &mut ClientStream, refusal: Response, server: 
         ClientStream::Tls(stream) => {
             let mut pace = DownloadPace::default();
             transmit_encrypted(stream, refusal, Content::Text, &mut pace, server).await;
+        }
+        ClientStream::KernelTls(stream) => {
+            transmit_text(stream.tcp(), &refusal, server.config.timeouts).await;
         }
     }
 }

@@ -36,6 +36,12 @@ impl Downloads {
         Downloads { spec, free: Mutex::default(), is_said: AtomicBool::new(false) }
     }
 
+    /// Pool of `sendfile`, for connections that the kernel encrypts: it refuses `MSG_ZEROCOPY`
+    /// there, and no other path is tested with it.
+    pub(crate) fn sendfile() -> Downloads {
+        Downloads::new(paths::find(Transport::Tcp, INSTEAD[0]).expect("it is in the list"))
+    }
+
     /// Borrows a path for a response; `None` when not even the simplest can be opened.
     pub(crate) fn take(&self) -> Option<BorrowedPath<'_>> {
         let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();

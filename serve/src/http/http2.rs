@@ -23,11 +23,9 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use paths::SendStats;
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tokio_rustls::server::TlsStream;
 use wire::http::{Response, http2_request};
 
 use crate::http::body_reader::{BodyReader, NotRead};
@@ -37,10 +35,11 @@ use crate::http::resource::{Client, Content, answer};
 use crate::http::write_deadline::RATE_MIN;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
+use crate::tls::ClientTls;
 
 /// Serves one connection to its end.
 pub(super) async fn serve_http2(
-    stream: TlsStream<TcpStream>,
+    stream: ClientTls,
     client: Client,
     server: &Arc<ServerState>,
 ) {

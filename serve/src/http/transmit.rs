@@ -28,15 +28,17 @@ use wire::http::{Part, Request, Response, error};
 use crate::config::Timeouts;
 use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
+use crate::http::download_paths::Downloads;
 use crate::http::index::Body;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
 
-/// Sends an answer; false when the peer does not accept it, or a file is shorter than promised.
+/// Sends an answer over a plain connection, or one that the kernel encrypts, files by a path of
+/// `downloads`; false when the peer does not accept it, or a file is shorter than promised.
 pub(super) async fn transmit(
-    stream: &TcpStream,
+    (stream, downloads): (&TcpStream, &Downloads),
     request: &Request,
     response: Response,
     content: Content,
@@ -59,7 +61,7 @@ pub(super) async fn transmit(
         return transmit_gathered(stream, response, content, server).await;
     }
     // Taken before the head is sent, which promises the file.
-    let Some(mut path) = server.downloads.take() else {
+    let Some(mut path) = downloads.take() else {
         let what = "nothing to send it by is left";
         let exhausted = error(request, 503, what, SystemTime::now());
         return transmit_text(stream, &exhausted, timeouts).await;

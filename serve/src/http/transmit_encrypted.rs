@@ -9,7 +9,7 @@
 //! to socket) and two system calls a piece.
 //!
 //! Sources: RFC 8446 §5.1 (records).
-//! Does not encrypt in the kernel.
+//! Does not serve connections that the kernel encrypts ([`crate::http::transmit`] does).
 
 use std::future::poll_fn;
 use std::io;
@@ -19,10 +19,8 @@ use std::task::Poll;
 
 use paths::SendStats;
 use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
-use tokio_rustls::server::TlsStream;
 use wire::http::Response;
 
 use crate::http::body_reader::{BodyReader, NotRead};
@@ -31,10 +29,11 @@ use crate::http::event_loops::{SCRATCH_BYTES, with_scratch};
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
+use crate::tls::ClientTls;
 
 /// Sends an answer; false when the peer does not accept it, or a file is shorter than promised.
 pub(super) async fn transmit_encrypted(
-    stream: &mut TlsStream<TcpStream>,
+    stream: &mut ClientTls,
     response: Response,
     content: Content,
     pace: &mut DownloadPace<'_>,
@@ -85,7 +84,7 @@ pub(super) async fn transmit_encrypted(
 /// Encrypts the next piece of at most `bytes_max`; returns its length. The connection's buffer is
 /// empty before.
 async fn write_piece(
-    stream: &mut TlsStream<TcpStream>,
+    stream: &mut ClientTls,
     head: &mut &[u8],
     body: &mut BodyReader,
     bytes_max: u64,
@@ -119,7 +118,7 @@ async fn write_piece(
 }
 
 /// Sends what is encrypted; false when the peer is gone or too slow.
-async fn flush(stream: &mut TlsStream<TcpStream>, allowance: &mut Allowance) -> bool {
+async fn flush(stream: &mut ClientTls, allowance: &mut Allowance) -> bool {
     loop {
         // Asked without waiting: a peer that takes nothing has as long as its allowance. Outside of
         // tokio's budget, which would answer "pending" for a socket that is writable, for ever.
@@ -132,7 +131,7 @@ async fn flush(stream: &mut TlsStream<TcpStream>, allowance: &mut Allowance) -> 
         match flushed.await {
             Some(is_flushed) => return is_flushed,
             None => {
-                if !allowance.writable(stream.get_ref().0).await {
+                if !allowance.writable(stream.get_ref().0.tcp()).await {
                     return false;
                 }
             }

@@ -12,6 +12,8 @@ pub(crate) struct TlsCounters {
     pub(crate) handshakes: AtomicU64,
     /// Completed handshakes that resumed an earlier session.
     pub(crate) resumed: AtomicU64,
+    /// Connections that the kernel encrypts, since their handshake.
+    pub(crate) in_kernel: AtomicU64,
     /// Handshakes that did not complete. A peer that left without a byte is not counted.
     pub(crate) failed: AtomicU64,
     /// Certificates loaded while the server ran.

@@ -18,8 +18,8 @@ use rustls::HandshakeKind;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
+use super::record_socket::{ClientTls, RecordSocket};
 use super::terms::{TlsTerms, TlsUse};
 use super::{TlsCounters, plain_request};
 
@@ -56,7 +56,7 @@ pub(crate) async fn accept(
     terms: &TlsTerms,
     usage: TlsUse,
     wait: Duration,
-) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+) -> Result<ClientTls, HandshakeFailure> {
     let handshake = timeout(wait, shake(stream, terms, usage)).await;
     let result = handshake.unwrap_or(Err(HandshakeFailure::TimedOut(wait)));
     let counters = &terms.counters;
@@ -77,7 +77,7 @@ async fn shake(
     stream: TcpStream,
     terms: &TlsTerms,
     usage: TlsUse,
-) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+) -> Result<ClientTls, HandshakeFailure> {
     let mut first = [0];
     match stream.peek(&mut first).await {
         Ok(0) => return Err(HandshakeFailure::Silent),
@@ -93,6 +93,8 @@ async fn shake(
         }
         other => return Err(HandshakeFailure::NotTls(other)),
     }
+    let is_by_record = usage == TlsUse::Https && terms.kernel.is_some();
+    let stream = RecordSocket::new(stream, is_by_record);
     TlsAcceptor::from(terms.config(usage).clone()).accept(stream).await.map_err(|error| {
         let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match (refused, error.kind()) {

@@ -7,18 +7,20 @@
 //! can be replayed (RFC 8446 §8), and a download gains one round trip from it.
 //!
 //! Files: `certificates` (PEM files), `self_signed`, `validity` (dates), `terms` (what a handshake
-//! needs), `reload` (changed files), `handshake`, `plain_request` (clients without TLS),
-//! `counters`.
+//! needs), `reload` (changed files), `handshake`, `record_socket` (reads of a handshake), `kernel`
+//! (connections that the kernel encrypts), `plain_request` (clients without TLS), `counters`.
 //!
 //! Sources: RFC 8446 (TLS 1.3), RFC 5246 (TLS 1.2), RFC 7301 (ALPN), RFC 6066 §3 (SNI).
-//! Does not move media: records of a connection are the business of its server.
+//! Does not move media: its server does.
 
 use std::path::PathBuf;
 
 mod certificates;
 mod counters;
 mod handshake;
+mod kernel;
 mod plain_request;
+mod record_socket;
 mod reload;
 mod self_signed;
 mod terms;
@@ -28,6 +30,8 @@ pub(crate) use counters::TlsCounters;
 #[cfg(test)]
 pub(crate) use handshake::HandshakeFailure;
 pub(crate) use handshake::accept;
+pub(crate) use kernel::KernelTlsStream;
+pub(crate) use record_socket::ClientTls;
 pub(crate) use terms::{TlsTerms, TlsUse};
 
 /// Source of the certificate that HTTPS and RTSPS show.

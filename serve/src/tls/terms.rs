@@ -22,12 +22,15 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use paths::{RecordCipher, TlsVersion};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
+use super::kernel::KernelTls;
+use super::record_socket::ClientTls;
 use super::reload::Reloader;
 use super::{TlsCounters, TlsSource};
 use crate::error::Error;
@@ -62,6 +65,8 @@ impl TlsUse {
 pub(crate) struct TlsTerms {
     https: Arc<ServerConfig>,
     rtsps: Arc<ServerConfig>,
+    /// Encryption by the kernel, where the host has it and the configuration lets it.
+    pub(super) kernel: Option<KernelTls>,
     pub(super) counters: Arc<TlsCounters>,
     /// Ends the thread that looks for changed files when it is dropped.
     _stop: Sender<Infallible>,
@@ -69,13 +74,15 @@ pub(crate) struct TlsTerms {
 
 impl TlsTerms {
     /// Loads the certificate and starts the thread that loads changed ones. `cache` is the folder
-    /// in which a self-signed certificate is kept.
+    /// in which a self-signed certificate is kept. With `kernel_tls` the kernel encrypts where it
+    /// can.
     ///
     /// # Errors
     /// [`Error::Setting`]: the files cannot be used; [`Error::Host`]: no random numbers, no thread.
     pub(crate) fn start(
         source: &TlsSource,
         cache: Option<&Path>,
+        kernel_tls: bool,
         counters: Arc<TlsCounters>,
     ) -> Result<TlsTerms, Error> {
         let reloader = Reloader::load(source, cache, counters.clone(), SystemTime::now())?;
@@ -83,7 +90,19 @@ impl TlsTerms {
         let https = server_config(TlsUse::Https, slot.clone())?;
         let rtsps = server_config(TlsUse::Rtsps, slot)?;
         let stop = reloader.start()?;
-        Ok(TlsTerms { https, rtsps, counters, _stop: stop })
+        let kernel = if kernel_tls { KernelTls::probe() } else { None };
+        Ok(TlsTerms { https, rtsps, kernel, counters, _stop: stop })
+    }
+
+    /// Readies a connection for the kernel, and counts it, where the kernel can encrypt it; returns
+    /// what its keys are for. Else it is to be read freely.
+    pub(crate) fn in_kernel(&self, stream: &mut ClientTls) -> Option<(TlsVersion, RecordCipher)> {
+        let suits = self.kernel.as_ref().and_then(|kernel| kernel.suits(stream));
+        match suits {
+            Some(_) => TlsCounters::count(&self.counters.in_kernel),
+            None => stream.get_mut().0.read_freely(),
+        }
+        suits
     }
 
     /// Returns the terms of a use; valid as long as the server, also over reloads.

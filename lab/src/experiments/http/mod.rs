@@ -447,7 +447,9 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const PACED: usize = 1_000;
 const PACED_QUICK: usize = 20;
 const PACED_S: u64 = 15;
-const PACED_SETTLE_S: u64 = 5;
+/// Longer than a server takes to send the start bursts of all connections: pagewire sends ten seconds
+/// of media at once.
+const PACED_SETTLE_S: u64 = 15;
 const CLIP_MORE_S: u64 = 20;
 
 #[cfg(test)]

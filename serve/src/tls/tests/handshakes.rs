@@ -33,7 +33,7 @@ struct Greeter {
 impl Greeter {
     async fn start(source: &TlsSource, usage: TlsUse, wait: Duration) -> Greeter {
         let counters = Arc::<TlsCounters>::default();
-        let terms = Arc::new(TlsTerms::start(source, None, counters.clone()).unwrap());
+        let terms = Arc::new(TlsTerms::start(source, None, false, counters.clone()).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (told, failures) = unbounded_channel();
@@ -296,7 +296,7 @@ async fn renegotiation_is_refused() {
     let made = pair();
     let files = Files::of(&made);
     let counters = Arc::<TlsCounters>::default();
-    let terms = TlsTerms::start(&files.source(), None, counters).unwrap();
+    let terms = TlsTerms::start(&files.source(), None, false, counters).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut command = Command::new("openssl");
