@@ -6,6 +6,7 @@
 # put ROOT PROGRAM [NAME] copies a program to ROOT/bin, and what it is linked with to its place.
 # put_tools ROOT copies the tools named on its input, one a line with the package that has it.
 # put_module ROOT MODULES NAME copies a kernel module from the folder MODULES to ROOT/modules.
+# put_modules ROOT MODULES VERSION FOLDERS... copies all of some folders, for modprobe to find.
 #
 # A host without a tool or a module ends the script through its `die`.
 
@@ -34,4 +35,18 @@ put_module() {
 	*.ko) cp "$file" "$root/modules/$name.ko" ;;
 	*) die "$name.ko: not in $modules" ;;
 	esac
+}
+
+put_modules() {
+	local root=$1 modules=$2 version=$3 folder
+	shift 3
+	for folder; do
+		[[ -d $modules/kernel/$folder ]] || die "kernel/$folder: not in $modules"
+		mkdir -p "$root/lib/modules/$version/kernel/$folder"
+		cp -r "$modules/kernel/$folder/." "$root/lib/modules/$version/kernel/$folder"
+	done
+	cp "$modules"/modules.{order,builtin,builtin.modinfo} "$root/lib/modules/$version"
+	# The guest's modprobe may not unpack what Debian packs.
+	find "$root/lib/modules/$version" -name '*.ko.xz' -exec xz -d {} +
+	depmod -b "$root" "$version"
 }

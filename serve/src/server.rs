@@ -90,9 +90,8 @@ impl Server {
         let meters = Arc::new(Meters::new(pacer_count));
         let counts = (meters.images_dropped.clone(), meters.images_invalid.clone());
         let _ = meters.plans.set(cache.clone());
-        let terms = |source| {
-            TlsTerms::start(source, cache.folder(), config.kernel_tls, meters.tls.clone())
-        };
+        let terms =
+            |source| TlsTerms::start(source, cache.folder(), config.kernel_tls, meters.tls.clone());
         let tls = config.tls.as_ref().map(terms).transpose()?.map(Arc::new);
         let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, counts)?;
         let library = Arc::new(Library::new(folder, cache));
@@ -111,6 +110,7 @@ impl Server {
             keys,
             config,
             rtsp,
+            rtsps: bound.rtsps,
             library,
             sessions: StreamSessions::new(),
             meters,

@@ -26,6 +26,8 @@ use crate::wire_image::WireImages;
 pub(crate) struct ServerState {
     pub(crate) config: Config,
     pub(crate) rtsp: SocketAddr,
+    /// Address of RTSP over TLS, if it listens.
+    pub(crate) rtsps: Option<SocketAddr>,
     pub(crate) admission: Admission,
     /// Keys of sealed films; `None` when this server has none.
     pub(crate) keys: Option<Arc<FilmKeys>>,

@@ -11,6 +11,7 @@
 pub(crate) mod answer;
 pub(crate) mod clip;
 pub(crate) mod film;
+pub(crate) mod page_report;
 pub(crate) mod recorder;
 pub(crate) mod rtsp;
 pub(crate) mod watchdog;

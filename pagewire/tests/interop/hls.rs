@@ -9,16 +9,16 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::curl::ask;
 use crate::ffmpeg::{Frame, PICTURE, SOUND, frames, of_stream};
 use crate::harness::film::film;
+use crate::harness::page_report;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::{assert_bytes, client, vlc};
 
@@ -148,7 +148,7 @@ pub(crate) fn browsed(
             return None;
         }
     };
-    let said = heard(&listener, LIMIT);
+    let said = page_report::report(&listener, LIMIT);
     // Its other processes end with it.
     let _ = browser.kill();
     browser.wait().expect("it is our child");
@@ -175,28 +175,6 @@ fn page(report: &str) -> String {
         }} else tell('unable');
         </script>"
     )
-}
-
-/// Returns the first report of the page.
-fn heard(listener: &TcpListener, limit: Duration) -> Option<String> {
-    listener.set_nonblocking(true).expect("a socket has the option");
-    let deadline = Instant::now() + limit;
-    while Instant::now() < deadline {
-        let Ok((mut stream, _)) = listener.accept() else {
-            thread::sleep(Duration::from_millis(20));
-            continue;
-        };
-        stream.set_nonblocking(false).expect("a socket has the option");
-        stream.set_read_timeout(Some(limit)).expect("a socket has the option");
-        let mut request = [0; 1024];
-        let read = stream.read(&mut request).ok()?;
-        // It need not be understood.
-        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
-        let text = String::from_utf8_lossy(&request[..read]).into_owned();
-        let path = text.strip_prefix("GET /")?.split(' ').next()?;
-        return Some(path.replace("%20", " "));
-    }
-    None
 }
 
 #[test]

@@ -4,13 +4,12 @@
 //!
 //! The page reports to a port of the test, on loopback, which browsers allow to a page of HTTPS.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::Server;
+use crate::harness::page_report;
 use crate::{TlsServer, noise};
 
 #[test]
@@ -66,7 +65,7 @@ fn browsed(test: &str, server: &Server, listener: &TcpListener) -> Option<String
             return None;
         }
     };
-    let said = heard(listener);
+    let said = page_report::report(listener, LIMIT);
     // Its other processes end with it.
     let _ = browser.kill();
     browser.wait().expect("it is our child");
@@ -74,28 +73,6 @@ fn browsed(test: &str, server: &Server, listener: &TcpListener) -> Option<String
         eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }
     said
-}
-
-/// Returns the first report.
-fn heard(listener: &TcpListener) -> Option<String> {
-    listener.set_nonblocking(true).expect("a socket has the option");
-    let deadline = Instant::now() + LIMIT;
-    while Instant::now() < deadline {
-        let Ok((mut stream, _)) = listener.accept() else {
-            thread::sleep(Duration::from_millis(20));
-            continue;
-        };
-        stream.set_nonblocking(false).expect("a socket has the option");
-        stream.set_read_timeout(Some(LIMIT)).expect("a socket has the option");
-        let mut request = [0; 2048];
-        let read = stream.read(&mut request).ok()?;
-        // The page reads no answer.
-        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
-        let text = String::from_utf8_lossy(&request[..read]).into_owned();
-        let path = text.strip_prefix("GET /")?.split(' ').next()?;
-        return Some(path.replace("%20", " "));
-    }
-    None
 }
 
 const LIMIT: Duration = Duration::from_secs(60);

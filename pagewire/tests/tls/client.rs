@@ -13,7 +13,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme, SupportedCipherSuite};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
@@ -46,6 +46,33 @@ impl Client {
         let runtime = runtime();
         let stream = runtime.block_on(connect(server, "localhost", b"http/1.1", Some(NARROW)));
         Client { runtime, stream }
+    }
+
+    /// As [`Client::connect`], with this version and this cipher suite alone.
+    pub(crate) fn connect_by(server: SocketAddr, suite: SupportedCipherSuite) -> Client {
+        let (runtime, mut provider) = (runtime(), default_provider());
+        provider.cipher_suites = vec![suite];
+        let config = config(provider, b"http/1.1");
+        let stream = runtime.block_on(connect_by(config, server, "localhost", None));
+        Client { runtime, stream }
+    }
+
+    /// Changes the keys that this side sends with (RFC 8446 §4.6.3).
+    pub(crate) fn change_keys(&mut self) {
+        let session = self.stream.get_mut().1;
+        session.refresh_traffic_keys().expect("a connection of TLS 1.3");
+        self.runtime.block_on(self.stream.flush()).expect("the message goes out");
+    }
+
+    /// Sends bytes below TLS.
+    pub(crate) fn send_below(&mut self, bytes: &[u8]) {
+        let socket = self.stream.get_mut().0;
+        self.runtime.block_on(socket.write_all(bytes)).expect("the bytes go out");
+    }
+
+    /// Ends this side of the connection by TLS.
+    pub(crate) fn end(&mut self) {
+        self.runtime.block_on(self.stream.shutdown()).expect("the alert goes out");
     }
 
     /// The certificate that the server has shown.
@@ -106,6 +133,13 @@ impl Client {
         matches!(self.runtime.block_on(self.stream.read(&mut [0])), Ok(0))
     }
 
+    /// All bytes up to the end of the connection, which has to be one by TLS.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.runtime.block_on(self.stream.read_to_end(&mut bytes)).expect("an end by TLS");
+        bytes
+    }
+
     /// The number of bytes up to the end of the connection, however it ends.
     pub(crate) fn count_rest(&mut self) -> usize {
         let mut piece = vec![0; 64 << 10];
@@ -130,26 +164,41 @@ pub(crate) async fn connect(
     protocol: &[u8],
     receive_bytes: Option<u32>,
 ) -> TlsStream<TcpStream> {
+    connect_by(config(default_provider(), protocol), server, name, receive_bytes).await
+}
+
+async fn connect_by(
+    config: ClientConfig,
+    server: SocketAddr,
+    name: &str,
+    receive_bytes: Option<u32>,
+) -> TlsStream<TcpStream> {
     let socket = TcpSocket::new_v4().expect("a free descriptor");
     if let Some(bytes) = receive_bytes {
         socket.set_recv_buffer_size(bytes).expect("a TCP socket has the option");
     }
     let stream = socket.connect(server).await.expect("the server listens");
     stream.set_nodelay(true).expect("a TCP socket has the option");
-    let provider = Arc::new(default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .expect("the provider has suites of both versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustAny(provider)))
-        .with_no_client_auth();
-    let protocols = [protocol].into_iter().filter(|protocol| !protocol.is_empty());
-    config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
+    let protocol = config.alpn_protocols.first().cloned().unwrap_or_default();
     let name = ServerName::try_from(name.to_owned()).expect("a name of DNS or an address");
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     let stream = stream.expect("a handshake");
     assert_eq!(stream.get_ref().1.alpn_protocol().unwrap_or_default(), protocol);
     stream
+}
+
+/// Terms of a client that offers `protocol` and trusts every certificate.
+pub(crate) fn config(provider: CryptoProvider, protocol: &[u8]) -> ClientConfig {
+    let provider = Arc::new(provider);
+    let mut config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has a suite")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustAny(provider)))
+        .with_no_client_auth();
+    let protocols = [protocol].into_iter().filter(|protocol| !protocol.is_empty());
+    config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
+    config
 }
 
 /// Trusts every certificate; signatures are checked.

@@ -41,8 +41,8 @@ fn renewed_certificate_is_shown_to_new_clients_and_open_connections_go_on() {
 
     let fresh = authority.issue("new.test");
     authority.put(&fresh);
-    let mut newcomer = shown(&fresh);
-    assert_eq!(newcomer.get("/a.bin"), (200, b"some bytes".to_vec()));
+    let mut renewed = shown(&fresh);
+    assert_eq!(renewed.get("/a.bin"), (200, b"some bytes".to_vec()));
     assert_eq!(open.certificate(), expired.der);
     assert_eq!(open.get("/a.bin"), (200, b"some bytes".to_vec()), "the open one goes on");
     let rtsps = Client::connect_to_rtsps(server.rtsps.expect("it listens"), None);

@@ -57,7 +57,7 @@ pub(crate) fn floods_of_http2_are_bounded() {
             let asked = Instant::now();
             assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
             let took = asked.elapsed();
-            assert!(took < NEWCOMER_WAIT, "{name}: {took:?} for a newcomer");
+            assert!(took < NEW_CLIENT_WAIT, "{name}: {took:?} for a new client");
             let grown = memory().saturating_sub(before);
             assert!(grown < MEMORY_BYTES_MAX, "{name}: {grown} bytes more");
         }
@@ -113,6 +113,6 @@ const END_HEADERS: u8 = 4;
 /// Steps that are written at once.
 const PIECE_STEPS: u32 = 64;
 const FLOOD_WAIT: Duration = Duration::from_secs(3);
-const NEWCOMER_WAIT: Duration = Duration::from_secs(5);
+const NEW_CLIENT_WAIT: Duration = Duration::from_secs(5);
 /// Buffers of connections and streams, many times over.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;

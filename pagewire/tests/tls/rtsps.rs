@@ -48,6 +48,11 @@ pub(crate) fn ffmpeg_plays_every_frame() {
     let received = frames(test, &options, OsStr::new(&url), &[]).expect("ffmpeg was there");
     assert_eq!(received[0], picture[..picture.len() - 1]);
     assert_eq!(received[1], sound);
+    let mut client = Client::connect(server.https.expect("it listens"), "localhost");
+    let index = client.get("/index.json").1;
+    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    let port = server.rtsps.expect("it listens").port();
+    assert_eq!(index["files"][0]["rtsp"], format!("rtsps://localhost:{port}/film.ts"));
     server.stop();
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn half_open_handshakes_end() {
     for _ in 0..20 {
         let asked = Instant::now();
         assert_eq!(Client::connect(https, "localhost").get("/a.bin").1.len(), 100_000);
-        assert!(asked.elapsed() < HANDSHAKE / 2, "{:?} for a newcomer", asked.elapsed());
+        assert!(asked.elapsed() < HANDSHAKE / 2, "{:?} for a new client", asked.elapsed());
     }
     for mut line in lines {
         let (said, _) = line.rest((HANDSHAKE + SLACK).saturating_sub(began.elapsed()));

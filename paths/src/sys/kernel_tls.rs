@@ -118,7 +118,8 @@ pub fn try_kernel_tls(version: TlsVersion, cipher: RecordCipher) -> io::Result<(
 /// `EAGAIN`: no room. `EPIPE`, `ECONNRESET`: the peer is gone.
 pub fn send_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]) -> Result<usize, Errno> {
     let mut control = Control([0; CONTROL_BYTES]);
-    let mut slice = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut slice =
+        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: msghdr is pointers and numbers, for which all zeroes is a value.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = &raw mut slice;
@@ -146,8 +147,7 @@ pub fn send_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]) -> Re
 /// `EAGAIN`: none is whole. `EBADMSG`: it cannot be decrypted. `ECONNRESET`: the peer is gone.
 pub fn receive_record(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(u8, usize), Errno> {
     let mut control = Control([0; CONTROL_BYTES]);
-    let mut slice =
-        libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: as in `send_record`.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = &raw mut slice;
@@ -191,7 +191,9 @@ fn set_keys(
     };
     let explicit: [u8; 8] = explicit.try_into().expect("eight of twelve bytes are left");
     let explicit = match version {
-        TlsVersion::Tls12 => unused_nonce(u64::from_be_bytes(explicit), keys.sequence).to_be_bytes(),
+        TlsVersion::Tls12 => {
+            unused_nonce(u64::from_be_bytes(explicit), keys.sequence).to_be_bytes()
+        }
         TlsVersion::Tls13 => explicit,
     };
     match keys.cipher {

@@ -34,6 +34,7 @@ mod poll;
 mod pool;
 mod receive;
 mod scatter;
+mod scheduling;
 mod send;
 mod splice;
 mod txtime;
@@ -90,6 +91,7 @@ pub(crate) use receive::{
     RecvMeta, Slots, drops, peek, receive_many, receive_one, report_time_and_drops,
 };
 pub(crate) use scatter::{Scatter, ScatterScratch};
+pub use scheduling::set_scheduler_slice;
 pub(crate) use send::{
     Gather, RANGES_MAX, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
 };

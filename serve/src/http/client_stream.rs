@@ -9,17 +9,20 @@
 //! Does not parse.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 use wire::http::RequestReader;
 
 use crate::http::event_loops::with_scratch;
+use crate::http::write_deadline::Allowance;
 use crate::listener::close;
 use crate::tls::{ClientTls, KernelTlsStream, TlsTerms};
 
@@ -76,13 +79,46 @@ impl ClientStream {
         }
     }
 
-    /// Closes the connection behind its last answer.
-    pub(super) async fn close(self) {
+    /// Closes the connection behind its last answer; `wait` is the time-out of a peer that accepts
+    /// nothing of it.
+    pub(super) async fn close(self, wait: Duration) {
         // In a box: it has a buffer, which the connection does not need before.
         match self {
             ClientStream::Plain(stream) => Box::pin(close(stream)).await,
             ClientStream::Tls(stream) => Box::pin(close(*stream)).await,
-            ClientStream::KernelTls(stream) => Box::pin(close(stream)).await,
+            ClientStream::KernelTls(stream) => {
+                if has_left(stream.tcp(), &mut Allowance::new(wait)).await {
+                    Box::pin(close(stream)).await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until TCP has all that was written; false when the peer is gone or too slow.
+///
+/// Where TCP has no room, the kernel counts a record as written of which it holds a part back, and
+/// it loses that part when the sending side is shut down. Where there is room for the next alert
+/// (tcp(7): a third of the buffer), it leaves with the alert.
+async fn has_left(stream: &TcpStream, allowance: &mut Allowance) -> bool {
+    loop {
+        let has_room = stream.try_io(Interest::WRITABLE, || {
+            let mut socket = [PollFd::new(stream, PollFlags::OUT)];
+            poll(&mut socket, Some(&Timespec::default()))?;
+            match socket[0].revents() {
+                PollFlags::OUT => Ok(true),
+                events if events.is_empty() => Err(ErrorKind::WouldBlock.into()),
+                _ => Ok(false),
+            }
+        });
+        match has_room {
+            Ok(has_room) => return has_room,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if !allowance.writable(stream).await {
+                    return false;
+                }
+            }
+            Err(_) => return false,
         }
     }
 }
@@ -152,8 +188,6 @@ const READ_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
     use wire::http::Limits;

@@ -93,7 +93,7 @@ fn client(
 
 async fn serve_http1(mut stream: ClientStream, mut client: Client, server: &Arc<ServerState>) {
     if serve(&mut stream, &mut client, server).await {
-        stream.close().await;
+        stream.close(server.config.timeouts.write).await;
     }
 }
 

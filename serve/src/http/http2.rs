@@ -38,11 +38,7 @@ use crate::server_state::ServerState;
 use crate::tls::ClientTls;
 
 /// Serves one connection to its end.
-pub(super) async fn serve_http2(
-    stream: ClientTls,
-    client: Client,
-    server: &Arc<ServerState>,
-) {
+pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<ServerState>) {
     let timeouts = server.config.timeouts;
     let budget: Arc<Budget> = Arc::default();
     let stream = Budgeted::new(stream, budget.clone());

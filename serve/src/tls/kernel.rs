@@ -178,7 +178,8 @@ impl AsyncWrite for KernelTlsStream {
         Pin::new(&mut self.get_mut().stream).poll_flush(context)
     }
 
-    /// Tells the peer that nothing follows, and closes this side.
+    /// Tells the peer that nothing follows, and closes this side. Records that TCP had no room for
+    /// are lost.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.alert(WARNING, CLOSE_NOTIFY);

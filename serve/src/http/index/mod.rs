@@ -398,7 +398,7 @@ impl Listing {
     }
 }
 
-/// Returns the server's host and port as used by the client of this request.
+/// Returns the server's schemes, host and ports as used by the client of this request.
 fn authorities(
     request: &Request,
     server: &ServerState,
@@ -411,7 +411,10 @@ fn authorities(
         if port.bytes().all(|b| b.is_ascii_digit()) { host } else { known.as_str() }
     });
     let http = format!("{}://{known}", client.scheme());
-    let rtsp = format!("{host}:{}", server.rtsp.port());
+    let rtsp = match server.rtsps {
+        Some(rtsps) if client.is_tls => format!("rtsps://{host}:{}", rtsps.port()),
+        _ => format!("rtsp://{host}:{}", server.rtsp.port()),
+    };
     match form {
         RowFormat::Json => Authorities { http, rtsp },
         RowFormat::Html => Authorities {

@@ -169,7 +169,7 @@ fn push_json(text: &mut Text, row: &Row) {
     match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
             push_rtsp(text, ",\"live\":true", &path);
-            text.push(",\"stream\":{\"address\":\"rtsp://");
+            text.push(",\"stream\":{\"address\":\"");
             text.push_hole(Authority::Rtsp);
             text.push(&format!("/{path}\"}}"));
         }
@@ -194,13 +194,13 @@ fn push_json(text: &mut Text, row: &Row) {
             if !summary.tracks.is_empty() {
                 text.push(&format!(",\"tracks\":{}", json(&summary.tracks)));
             }
-            text.push(",\"stream\":{\"address\":\"rtsp://");
+            text.push(",\"stream\":{\"address\":\"");
             text.push_hole(Authority::Rtsp);
             let fields = json(summary.as_ref());
             let fields = fields.strip_prefix('{').expect("a struct is an object");
             text.push(&format!("/{path}\","));
             if summary.may_have_elementary() {
-                text.push("\"elementary\":\"rtsp://");
+                text.push("\"elementary\":\"");
                 text.push_hole(Authority::Rtsp);
                 text.push(&format!("/{path}?{ELEMENTARY_QUERY}\","));
             }
@@ -215,7 +215,7 @@ fn push_json(text: &mut Text, row: &Row) {
 /// Appends `before` and the address over RTSP.
 fn push_rtsp(text: &mut Text, before: &str, path: &str) {
     text.push(before);
-    text.push(",\"rtsp\":\"rtsp://");
+    text.push(",\"rtsp\":\"");
     text.push_hole(Authority::Rtsp);
     text.push(&format!("/{path}\""));
 }
@@ -232,21 +232,21 @@ fn push_html(text: &mut Text, row: &Row) {
     // The size of a title counts its parts, not only its playlist.
     let size = readable_bytes(row.title.map_or(row.entry.bytes, |title| title.bytes));
     text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
-    let push_link = |text: &mut Text, scheme: &str, authority: Authority| {
-        text.push(&format!("<td><a href=\"{scheme}"));
+    let push_link = |text: &mut Text, authority: Authority| {
+        text.push("<td><a href=\"");
         text.push_hole(authority);
-        text.push(&format!("/{path}\"><code>{scheme}"));
+        text.push(&format!("/{path}\"><code>"));
         text.push_hole(authority);
         text.push(&format!("/{path}</code></a>"));
     };
     let reason = match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
             text.push("<td class=\"number live\">live<td>");
-            return push_link(text, "rtsp://", Authority::Rtsp);
+            return push_link(text, Authority::Rtsp);
         }
         (State::Download, Some(_)) => {
             text.push("<td><td>");
-            return push_link(text, "", Authority::Http);
+            return push_link(text, Authority::Http);
         }
         (State::Download, None) => match download_only(&row.name) {
             Some(reason) => reason,
@@ -261,7 +261,7 @@ fn push_html(text: &mut Text, row: &Row) {
             text.push(&format!(
                 "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number rate\">{rate:.2}"
             ));
-            push_link(text, "rtsp://", Authority::Rtsp);
+            push_link(text, Authority::Rtsp);
             let not_sent = Some(summary.left_out.join("; ")).filter(|reasons| !reasons.is_empty());
             let not_sent = not_sent.map(|reasons| format!("not sent: {reasons}"));
             for note in not_sent.iter().chain(&summary.warnings) {

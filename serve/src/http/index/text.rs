@@ -46,7 +46,7 @@ pub(super) enum Authority {
 pub(super) struct Authorities {
     /// Scheme, host and port: `http` or `https`, whichever the client uses.
     pub(super) http: String,
-    /// Host and port.
+    /// Scheme, host and port: `rtsps` for clients of HTTPS where RTSPS listens, else `rtsp`.
     pub(super) rtsp: String,
 }
 
