@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# What `make test` runs of the kernel laboratory: about 5 minutes on 2 cores, 12 the first time,
+# What `make test` runs of the kernel laboratory: about 6 minutes on 2 cores, 13 the first time,
 # when it builds one kernel and fetches another.
 #
 #   kernel/check.sh [PAGEWIRE-LAB]  the program whose `kernel` is run; cargo builds one if none
 #
 # The module is compiled for User Mode Linux and for Debian's kernels with every warning an error
-# (W=1, sparse where installed) and its style is checked by the kernel's own checkpatch. Then
+# (W=1, sparse where installed) and its style is checked by the kernel's own checkpatch. HTTPS is
+# tested with the kernel TLS of Debian's kernels. Then
 # `pagewire lab kernel --quick`: memcpy's self-test, the module's check and the bytes of every path,
 # in both laboratories, decide; its comparisons are printed and decide nothing, as speed is not for
 # tests. What this machine lacks is left out, with a line `skip: ...` that says what to install.
@@ -52,6 +53,8 @@ check "module for User Mode Linux, no warning" kernel/rtp/build.sh uml
 check "style of the module" style
 check "module for Debian's 6.12, no warning" kernel/rtp/build.sh debian 6.12
 check "module for Debian's 6.1, no warning" kernel/rtp/build.sh debian 6.1
+
+check "HTTPS with kernel TLS on Debian's 6.12 and 6.1" kernel/qemu/tls.sh
 
 # Building that kernel takes longer than all the rest, so it is left to who fuzzes the module.
 if kernel/uml/build.sh --found kasan >/dev/null 2>&1; then

@@ -235,7 +235,7 @@ pub(crate) static HTTP: Explanation = Explanation {
     units: "requests of a core: per processor second of the server, more is better; CPU cost: \
             s/GB, of the server, and with the client's; latency: ms, median and 99 %; CPU cost and \
             requests of a core, of nginx: times; within 5 % of the rate: % of paced connections",
-    duration: "--quick some 15 seconds; in full some 10 minutes. Less: --part small --size 1000 \
+    duration: "--quick some 15 seconds; in full some 15 minutes. Less: --part small --size 1000 \
                --sessions 64 (connections)",
     example: &[
         "pagewire lab http --quick",

@@ -62,20 +62,26 @@ pub struct TrafficKeys<'a> {
     pub sequence: u64,
 }
 
-/// Gives the keys of an established connection to the kernel. Nothing behind the records that
+/// Readies a connection for [`start_kernel_tls`]; until then it goes on as before.
+///
+/// # Errors
+/// `ENOENT`: the host has no kernel TLS. `ENOTCONN`: the peer has closed its side already.
+pub fn ready_kernel_tls(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    set_record(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls", &mut SendStats::default())
+}
+
+/// Gives the keys of a connection that is ready to the kernel. Nothing behind the records that
 /// `receiving.sequence` counts may have been read.
 ///
 /// # Errors
-/// `ENOENT`: the host has no kernel TLS. `EINVAL`, `ENOTSUPP`: it lacks the version or cipher, or a
-/// key has another length. The connection is of no use afterwards: a direction may be encrypted.
+/// `EINVAL`, `ENOTSUPP`: the host lacks the version or cipher, or a key has another length. The
+/// connection is of no use afterwards: a direction may be encrypted.
 pub fn start_kernel_tls(
     socket: BorrowedFd<'_>,
     version: TlsVersion,
     sending: &TrafficKeys<'_>,
     receiving: &TrafficKeys<'_>,
 ) -> Result<(), Errno> {
-    let mut stats = SendStats::default();
-    set_record(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls", &mut stats)?;
     set_keys(socket, libc::TLS_TX, version, sending)?;
     set_keys(socket, libc::TLS_RX, version, receiving)
 }
@@ -83,7 +89,7 @@ pub fn start_kernel_tls(
 /// Tries kernel TLS with a pair of connections over loopback, which exchange a message.
 ///
 /// # Errors
-/// As [`start_kernel_tls`], or the message did not arrive.
+/// As [`ready_kernel_tls`] and [`start_kernel_tls`], or the message did not arrive.
 pub fn try_kernel_tls(version: TlsVersion, cipher: RecordCipher) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -98,8 +104,10 @@ pub fn try_kernel_tls(version: TlsVersion, cipher: RecordCipher) -> io::Result<(
     let key = if cipher == RecordCipher::Aes128Gcm { &key[..16] } else { &key };
     let of = |iv| TrafficKeys { cipher, key, iv: [iv; IV_BYTES], sequence: 1 };
     let failed = |errno: Errno| io::Error::from_raw_os_error(errno.code());
-    start_kernel_tls(near.as_fd(), version, &of(1), &of(2)).map_err(failed)?;
-    start_kernel_tls(far.as_fd(), version, &of(2), &of(1)).map_err(failed)?;
+    for (socket, sending, receiving) in [(&near, 1, 2), (&far, 2, 1)] {
+        ready_kernel_tls(socket.as_fd()).map_err(failed)?;
+        start_kernel_tls(socket.as_fd(), version, &of(sending), &of(receiving)).map_err(failed)?;
+    }
     for (mut from, mut to) in [(&near, &far), (&far, &near)] {
         to.set_read_timeout(Some(TRIAL_WAIT))?;
         from.write_all(TRIAL)?;

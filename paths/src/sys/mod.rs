@@ -72,8 +72,8 @@ pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now, will_need};
 pub(crate) use file_map::FileMap;
 pub use kernel_tls::{
-    RecordCipher, TlsVersion, TrafficKeys, receive_record, send_record, start_kernel_tls,
-    try_kernel_tls,
+    RecordCipher, TlsVersion, TrafficKeys, ready_kernel_tls, receive_record, send_record,
+    start_kernel_tls, try_kernel_tls,
 };
 pub use lock::{is_locked_to_write, lock_to_write};
 pub(crate) use messages::Outbox;

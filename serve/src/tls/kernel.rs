@@ -23,8 +23,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use paths::{
-    RecordCipher, TlsVersion, TrafficKeys, receive_record, send_record, start_kernel_tls,
-    try_kernel_tls,
+    RecordCipher, TlsVersion, TrafficKeys, ready_kernel_tls, receive_record, send_record,
+    start_kernel_tls, try_kernel_tls,
 };
 use rustix::io::Errno;
 use rustls::{CipherSuite, ConnectionTrafficSecrets, ProtocolVersion, ServerConnection};
@@ -59,14 +59,16 @@ impl KernelTls {
         (!found.is_empty()).then_some(KernelTls(found))
     }
 
-    /// Returns the version and cipher of a connection that can be handed over.
+    /// Readies a connection for [`KernelTlsStream::start`]; returns its version and cipher, or
+    /// `None` where it cannot be handed over and goes on as before.
     pub(super) fn suits(&self, stream: &mut ClientTls) -> Option<(TlsVersion, RecordCipher)> {
         let (socket, session) = stream.get_mut();
         let terms = terms_of(session).filter(|terms| self.0.contains(terms))?;
         // Nothing may be under way: it would be lost, or encrypted twice.
         let is_read = session.process_new_packets().ok()?.plaintext_bytes_to_read() > 0;
         let is_idle = socket.is_between_records() && !session.wants_write() && !is_read;
-        is_idle.then_some(terms)
+        // The kernel takes no connection whose peer has closed its side.
+        (is_idle && ready_kernel_tls(socket.as_fd()).is_ok()).then_some(terms)
     }
 }
 
