@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # tls.sh [SERIES...]: HTTPS with kernel TLS, on Debian's kernels under QEMU, 6.12 and 6.1 if none is
-# named: the tests pagewire/tests/tls/kernel_tls.rs, whole answers with every version and cipher,
+# named: the tests pagewire/tests/tls/{kernel_tls,pace}.rs, whole answers with every version and cipher,
 # slow readers, changed keys, ends of connections. Half a minute each, after the build.
 #
 # The guest loads the module as a host does: the server's first use of it has the kernel call
@@ -87,7 +87,7 @@ for series; do
 		mount -t tmpfs tmp $folder
 		ip link set lo up
 		cd /tmp
-		if tls --test-threads=1 --nocapture kernel_tls:: 2>&1; then
+		if tls --test-threads=1 --nocapture kernel_tls:: pace:: 2>&1; then
 			echo 'guest: ok HTTPS with kernel TLS'
 		else
 			echo 'guest: not ok HTTPS with kernel TLS'

@@ -72,7 +72,8 @@ pub use spec::{Feed, Open, PATHS, Spec, SystemCalls, Transport, Via, find};
 pub use stream_path::{Due, StreamPath};
 pub use sys::{
     RecordCipher, TlsVersion, TrafficKeys, UNPACED, Usage, host_addresses, is_locked_to_write,
-    lock_to_write, ready_kernel_tls, receive_record, send_record, set_max_pacing_rate,
-    set_scheduler_slice, set_wake_bytes, start_kernel_tls, try_kernel_tls, unacknowledged,
+    limit_unsent_bytes, lock_to_write, ready_kernel_tls, receive_record, send_record,
+    set_max_pacing_rate, set_scheduler_slice, set_wake_bytes, start_kernel_tls, try_kernel_tls,
+    unacknowledged,
 };
 pub use tcp::DownloadPath;

@@ -5,7 +5,8 @@
 //! One file a subject: [`curl`] (curl and wget), [`h2spec`] (conformance of HTTP/2), [`scan`]
 //! (sslyze: versions, ciphers, known attacks), [`chromium`], [`rtsps`] (ffmpeg, GStreamer),
 //! [`faults`] (renewed certificates, requests without TLS, renegotiation, files cut short),
-//! [`kernel_tls`] (connections that the kernel encrypts, where it can), [`floods`] (of HTTP/2), [`slow`] (handshakes and downloads that end by a time-out of the
+//! [`kernel_tls`] (connections that the kernel encrypts, where it can), [`pace`] (rates),
+//! [`floods`] (of HTTP/2), [`slow`] (handshakes and downloads that end by a time-out of the
 //! server). [`authority`] makes certificates, [`client`] is a client whose every step a test
 //! decides.
 //!
@@ -28,6 +29,7 @@ mod faults;
 mod floods;
 mod h2spec;
 mod kernel_tls;
+mod pace;
 mod rtsps;
 mod scan;
 mod slow;

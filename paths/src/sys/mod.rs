@@ -81,7 +81,9 @@ pub(crate) use multishot::{Completion, Multishot};
 pub(crate) use netlink::Netlink;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
-pub use option::{UNPACED, set_max_pacing_rate, set_wake_bytes, unacknowledged};
+pub use option::{
+    UNPACED, limit_unsent_bytes, set_max_pacing_rate, set_wake_bytes, unacknowledged,
+};
 pub(crate) use option::{ip_option, set_udp_segment, set_unsent_bytes_max};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;

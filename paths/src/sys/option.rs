@@ -71,6 +71,15 @@ pub(crate) fn set_unsent_bytes_max(
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, stats)
 }
 
+/// Has a TCP socket take no more while it holds that many bytes unsent (tcp(7),
+/// `TCP_NOTSENT_LOWAT`): a reader that falls behind is seen early and holds little memory.
+///
+/// # Errors
+/// `ENOTSOCK`, `EBADF`.
+pub fn limit_unsent_bytes(socket: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
+    set_unsent_bytes_max(socket, bytes, &mut SendStats::default())
+}
+
 /// Returns the value of an option of IPv4 that is a byte of its header, such as `IP_TTL`.
 pub(crate) fn ip_option(
     socket: BorrowedFd<'_>,

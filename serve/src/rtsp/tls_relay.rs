@@ -15,6 +15,7 @@
 //! Does not encrypt in the kernel.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) async fn connection(
         Ok(client) => client,
         Err(failure) => return tracing::debug!("rtsps {peer}: {failure}"),
     };
+    // What waits here is not seen by the pacer either.
+    let _ = paths::limit_unsent_bytes(client.get_ref().0.as_fd(), SOCKET_BYTES);
     let (mut relayed, served) = match timeout(PAIR_WAIT, pair()).await {
         Ok(Ok(pair)) => pair,
         Ok(Err(error)) => return tracing::warn!("rtsps {peer}: a pair on loopback: {error}"),

@@ -11,6 +11,12 @@
 //! do after some 400 GB that they have sent) or renegotiates is answered to its last request and
 //! sees the connection closed, as it sees an idle one closed.
 //!
+//! Counted in a guest with Debian's 6.12 on an emulated processor that has AES instructions and not
+//! VAES, a byte costs the kernel 3.3 to 3.4 instructions of cipher and TCP, and the server 3.7 where
+//! it encrypts: 2.2 of its own and 1.5 of the kernel's, with two copies through the caches. Where
+//! the processor has VAES and the kernel does not use it (before 6.11), the server's cipher is the
+//! faster one: `--kernel-tls off`.
+//!
 //! Records under a key are limited ([`RECORDS_MAX`]); the answer that would exceed the limit ends
 //! there, with the connection, and clients resume it by a range. That is 128 GiB at least.
 //!
