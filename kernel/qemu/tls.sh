@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # tls.sh [SERIES...]: HTTPS with kernel TLS, on Debian's kernels under QEMU, 6.12 and 6.1 if none is
-# named: the tests pagewire/tests/tls/{kernel_tls,pace}.rs, whole answers with every version and cipher,
-# slow readers, changed keys, ends of connections. Half a minute each, after the build.
+# named: the tests pagewire/tests/tls/{kernel_tls,pace}.rs, whole answers with every version and
+# cipher, slow readers, changed keys, ends of connections, rates. A minute each, after the build.
 #
 # The guest loads the module as a host does: the server's first use of it has the kernel call
 # modprobe, and that of ciphers, too. The lines of /proc/net/tls_stat show what the kernel did:

@@ -70,6 +70,12 @@ impl Client {
         self.runtime.block_on(socket.write_all(bytes)).expect("the bytes go out");
     }
 
+    /// Closes this side of the connection below TLS.
+    pub(crate) fn end_below(&mut self) {
+        let socket = self.stream.get_mut().0;
+        self.runtime.block_on(socket.shutdown()).expect("it is connected");
+    }
+
     /// Ends this side of the connection by TLS.
     pub(crate) fn end(&mut self) {
         self.runtime.block_on(self.stream.shutdown()).expect("the alert goes out");

@@ -20,6 +20,7 @@ use rustls::{ClientConnection, SupportedCipherSuite};
 
 use crate::client::{Client, config};
 use crate::harness::Server;
+use crate::harness::answer::Line;
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::{TlsServer, assert_bytes, noise};
 
@@ -170,6 +171,34 @@ fn each_end_of_a_connection_is_told() {
         assert_eq!(client.count_rest(), 0);
     }
     assert_in_kernel(&server, 18);
+    snapshot.assert_restored(&server);
+    server.stop();
+}
+
+/// Peers that leave answers unread, send what is no record and close their side: a server that took
+/// the socket's error for room to write would turn in circles, and serve nobody else.
+#[test]
+fn peers_that_read_nothing_and_send_no_record_disturb_nobody() {
+    let body = noise(100_000);
+    let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &body)]);
+    let https = server.https.expect("it listens");
+    let snapshot = ResourceSnapshot::of(&server);
+    let mut peers: Vec<_> = (0..32).map(|_| Client::connect_narrow(https)).collect();
+    for (index, peer) in peers.iter_mut().enumerate() {
+        (0..=index).for_each(|_| peer.send("/a.bin"));
+    }
+    thread::sleep(Duration::from_millis(500));
+    for peer in &mut peers {
+        peer.send_below(&[0; 5]);
+        peer.end_below();
+    }
+    for _ in 0..8 {
+        thread::sleep(Duration::from_millis(50));
+        let mut line = Line::to(server.http);
+        line.send("GET /a.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_bytes(&line.answer().expect("an answer").body, &body);
+    }
+    drop(peers);
     snapshot.assert_restored(&server);
     server.stop();
 }

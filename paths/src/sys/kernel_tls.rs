@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel TLS: gives the keys of a TCP connection to the kernel, which from then on encrypts what is
-//! written to the socket and decrypts what is read, so that `sendfile` serves an encrypted
+//! Kernel TLS: gives the keys of a TCP connection to the kernel, which from then on encrypts what
+//! is written to the socket and decrypts what is read, so that `sendfile` serves an encrypted
 //! connection.
 //!
 //! A plain read returns the content of data records alone and fails with `EIO` at a record of
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::error::Errno;
 use crate::send_stats::SendStats;
-use crate::sys::{counted, set_record};
+use crate::sys::{counted, last_errno, set_record};
 
 /// Version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +74,8 @@ pub fn ready_kernel_tls(socket: BorrowedFd<'_>) -> Result<(), Errno> {
 /// `receiving.sequence` counts may have been read.
 ///
 /// # Errors
-/// `EINVAL`, `ENOTSUPP`: the host lacks the version or cipher, or a key has another length. The
-/// connection is of no use afterwards: a direction may be encrypted.
+/// `EINVAL`, `ENOENT`, `ENOTSUPP`: the host lacks the version or cipher, or a key has another
+/// length. The connection is of no use afterwards: a direction may be encrypted.
 pub fn start_kernel_tls(
     socket: BorrowedFd<'_>,
     version: TlsVersion,
@@ -186,47 +186,48 @@ fn set_keys(
     version: TlsVersion,
     keys: &TrafficKeys<'_>,
 ) -> Result<(), Errno> {
-    let of_length = |_| Errno::new(libc::EINVAL);
-    let rec_seq = keys.sequence.to_be_bytes();
-    let (salt, explicit) = keys.iv.split_first_chunk::<4>().expect("it has twelve bytes");
-    let salt = *salt;
-    let info = |cipher_type| libc::tls_crypto_info {
-        version: match version {
-            TlsVersion::Tls12 => libc::TLS_1_2_VERSION,
-            TlsVersion::Tls13 => libc::TLS_1_3_VERSION,
-        },
-        cipher_type,
+    let (cipher, key_bytes) = match keys.cipher {
+        RecordCipher::Aes128Gcm => (libc::TLS_CIPHER_AES_GCM_128, 16),
+        RecordCipher::Aes256Gcm => (libc::TLS_CIPHER_AES_GCM_256, 32),
+        RecordCipher::Chacha20Poly1305 => (libc::TLS_CIPHER_CHACHA20_POLY1305, 32),
     };
-    let explicit: [u8; 8] = explicit.try_into().expect("eight of twelve bytes are left");
-    let explicit = match version {
-        TlsVersion::Tls12 => {
-            unused_nonce(u64::from_be_bytes(explicit), keys.sequence).to_be_bytes()
-        }
-        TlsVersion::Tls13 => explicit,
-    };
-    match keys.cipher {
-        RecordCipher::Aes128Gcm => {
-            let key = keys.key.try_into().map_err(of_length)?;
-            let info = info(libc::TLS_CIPHER_AES_GCM_128);
-            let iv = explicit;
-            let record = libc::tls12_crypto_info_aes_gcm_128 { info, iv, key, salt, rec_seq };
-            set_and_wipe(socket, direction, record)
-        }
-        RecordCipher::Aes256Gcm => {
-            let key = keys.key.try_into().map_err(of_length)?;
-            let info = info(libc::TLS_CIPHER_AES_GCM_256);
-            let iv = explicit;
-            let record = libc::tls12_crypto_info_aes_gcm_256 { info, iv, key, salt, rec_seq };
-            set_and_wipe(socket, direction, record)
-        }
-        RecordCipher::Chacha20Poly1305 => {
-            let key = keys.key.try_into().map_err(of_length)?;
-            let info = info(libc::TLS_CIPHER_CHACHA20_POLY1305);
-            let (iv, salt) = (keys.iv, []);
-            let record = libc::tls12_crypto_info_chacha20_poly1305 { info, iv, key, salt, rec_seq };
-            set_and_wipe(socket, direction, record)
-        }
+    if keys.key.len() != key_bytes {
+        return Err(Errno::new(libc::EINVAL));
     }
+    let (salt, explicit) = keys.iv.split_first_chunk::<4>().expect("it has twelve bytes");
+    let mut explicit: [u8; 8] = explicit.try_into().expect("eight of twelve bytes are left");
+    let version = match version {
+        TlsVersion::Tls12 => {
+            let start = unused_nonce(u64::from_be_bytes(explicit), keys.sequence);
+            explicit = start.to_be_bytes();
+            libc::TLS_1_2_VERSION
+        }
+        TlsVersion::Tls13 => libc::TLS_1_3_VERSION,
+    };
+    let (iv, salt): (&[u8], &[u8]) = match keys.cipher {
+        RecordCipher::Chacha20Poly1305 => (&keys.iv, &[]),
+        RecordCipher::Aes128Gcm | RecordCipher::Aes256Gcm => (&explicit, salt),
+    };
+    // The fields of `tls12_crypto_info_*`, which have no padding, in one buffer that is wiped.
+    let (version, cipher) = (version.to_ne_bytes(), cipher.to_ne_bytes());
+    let sequence = keys.sequence.to_be_bytes();
+    let fields: [&[u8]; 6] = [&version, &cipher, iv, keys.key, salt, &sequence];
+    let (mut option, mut length) = ([0_u8; OPTION_BYTES_MAX], 0);
+    for field in fields {
+        option[length..length + field.len()].copy_from_slice(field);
+        length += field.len();
+    }
+    let (level, value) = (libc::SOL_TLS, option.as_ptr().cast());
+    // SAFETY: `option` is alive and has `length` bytes; the kernel only reads them.
+    let set = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, direction, value, length as libc::socklen_t)
+    };
+    let set = if set == 0 { Ok(()) } else { Err(last_errno()) };
+    for byte in &mut option {
+        // SAFETY: the byte is alive and ours; volatile, as nobody reads it afterwards.
+        unsafe { std::ptr::from_mut(byte).write_volatile(0) };
+    }
+    set
 }
 
 /// Returns a value from which nonces can be counted up without meeting one of
@@ -236,27 +237,14 @@ fn unused_nonce(first: u64, count: u64) -> u64 {
     (first | block).wrapping_add(1)
 }
 
-/// Sets the option, and leaves no key in its own memory.
-fn set_and_wipe<T: Copy>(
-    socket: BorrowedFd<'_>,
-    direction: libc::c_int,
-    mut record: T,
-) -> Result<(), Errno> {
-    let set = set_record(socket, libc::SOL_TLS, direction, &record, &mut SendStats::default());
-    let bytes = (&raw mut record).cast::<u8>();
-    for index in 0..size_of::<T>() {
-        // SAFETY: the byte lies in `record`, which nobody reads afterwards; volatile for that.
-        unsafe { bytes.add(index).write_volatile(0) };
-    }
-    set
-}
-
 /// Buffer for one control message, aligned for its header.
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
 /// Room for a header of 16 bytes and a byte, rounded up.
 const CONTROL_BYTES: usize = 32;
+/// The longest `tls12_crypto_info_*`.
+const OPTION_BYTES_MAX: usize = 56;
 /// Type of a record of data (RFC 8446 §5.1).
 const CONTENT_TYPE_DATA: u8 = 23;
 /// Bytes of [`TrafficKeys::iv`].
@@ -289,6 +277,22 @@ mod tests {
         let keys = TrafficKeys { cipher, key: &[0; 16], iv, sequence: 0 };
         let refused = set_keys(socket.as_fd(), libc::TLS_TX, TlsVersion::Tls13, &keys);
         assert_eq!(refused, Err(Errno::new(libc::EINVAL)));
+    }
+
+    #[test]
+    fn fields_lie_where_the_kernel_looks_for_them() {
+        use libc::{
+            tls12_crypto_info_aes_gcm_128 as Gcm128, tls12_crypto_info_aes_gcm_256 as Gcm256,
+            tls12_crypto_info_chacha20_poly1305 as Chacha,
+        };
+        use std::mem::offset_of;
+        assert_eq!([size_of::<Gcm128>(), size_of::<Gcm256>(), size_of::<Chacha>()], [40, 56, 56]);
+        let of_128 = [offset_of!(Gcm128, iv), offset_of!(Gcm128, key), offset_of!(Gcm128, salt)];
+        assert_eq!((of_128, offset_of!(Gcm128, rec_seq)), ([4, 12, 28], 32));
+        let of_256 = [offset_of!(Gcm256, iv), offset_of!(Gcm256, key), offset_of!(Gcm256, salt)];
+        assert_eq!((of_256, offset_of!(Gcm256, rec_seq)), ([4, 12, 44], 48));
+        assert_eq!([offset_of!(Chacha, iv), offset_of!(Chacha, key)], [4, 16]);
+        assert_eq!(offset_of!(Chacha, rec_seq), 48);
     }
 
     /// Where the host has no kernel TLS, the trial must say so in that way, as the server then

@@ -3,8 +3,8 @@
 //!
 //! Bytes are read into the loop's buffer and parsed from there, so that a silent connection holds
 //! none. A read that does not fill the buffer has drained the socket, so it is not repeated (tokio
-//! clears the readiness). One timer a connection is kept and moved only when it fires early: a
-//! request costs no change of the timer wheel.
+//! clears the readiness), except where the kernel decrypts. One timer a connection is kept and
+//! moved only when it fires early: a request costs no change of the timer wheel.
 //!
 //! Does not parse.
 
@@ -39,9 +39,16 @@ impl ClientStream {
     /// Takes a connection behind its handshake, into the kernel where that can encrypt it.
     pub(super) fn encrypted(mut stream: ClientTls, terms: &TlsTerms) -> io::Result<ClientStream> {
         match terms.in_kernel(&mut stream) {
-            Some(keys) => KernelTlsStream::start(stream, keys).map(ClientStream::KernelTls),
+            Some(keys) => {
+                KernelTlsStream::start(stream, keys, &terms.counters).map(ClientStream::KernelTls)
+            }
             None => Ok(ClientStream::Tls(Box::new(stream))),
         }
+    }
+
+    /// True where the kernel encrypts.
+    pub(super) fn is_in_kernel(&self) -> bool {
+        matches!(self, ClientStream::KernelTls(_))
     }
 
     /// True where closing has an alert of its own.
@@ -176,7 +183,11 @@ pub(super) async fn receive(
         });
         match read {
             Poll::Ready(Ok(1..)) => Poll::Ready(Received::Bytes),
-            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Received::Closed),
+            Poll::Ready(Ok(0)) => Poll::Ready(Received::Closed),
+            Poll::Ready(Err(error)) => {
+                tracing::debug!("http: {error}");
+                Poll::Ready(Received::Closed)
+            }
             Poll::Pending => deadline.poll(until, context).map(|()| Received::TimedOut),
         }
     })

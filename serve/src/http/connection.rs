@@ -20,7 +20,7 @@ use crate::http::download_pace::{ConnectionPace, DownloadPace};
 use crate::http::event_loops::LoopPlace;
 use crate::http::http2::serve_http2;
 use crate::http::resource::{Client, Content, answer, retry_after};
-use crate::http::transmit::{text, transmit, transmit_text};
+use crate::http::transmit::{PlainTarget, text, transmit, transmit_text};
 use crate::http::transmit_encrypted::transmit_encrypted;
 use crate::limits::Refused;
 use crate::meter::Meters;
@@ -115,8 +115,11 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
                     sleep(wait).await;
                 }
-                if !serve_request(stream, &request, client, server).await {
-                    return true;
+                match serve_request(stream, &request, client, server).await {
+                    Answered::Whole { keep_alive: true } => {}
+                    Answered::Whole { keep_alive: false } => return true,
+                    // A peer that has just been too slow has no second allowance.
+                    Answered::InPart => return !stream.is_in_kernel(),
                 }
                 in_a_row += 1;
                 if in_a_row == IN_A_ROW_MAX {
@@ -164,36 +167,46 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
     }
 }
 
-/// Answers one request; false when the connection is to be closed.
+/// Result of a request.
+enum Answered {
+    Whole {
+        keep_alive: bool,
+    },
+    /// The peer did not accept all of it, or the file was shorter than promised.
+    InPart,
+}
+
+/// Answers one request.
 async fn serve_request(
     stream: &mut ClientStream,
     request: &Request,
     client: &Client,
     server: &Arc<ServerState>,
-) -> bool {
+) -> Answered {
     let (mut response, content) = answer(request, client, server).await;
     let mut keep_alive = response.keep_alive;
     let is_long = response.parts.len() > LONG_PARTS;
     let mut pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
     let sent = match stream {
         ClientStream::Plain(stream) => {
-            let by = (&*stream, &server.downloads);
-            transmit(by, request, response, content, &mut pace, server).await
+            let target = PlainTarget { stream, downloads: &server.downloads, is_encrypted: false };
+            transmit(&target, request, response, content, &mut pace, server).await
         }
         ClientStream::Tls(stream) => {
             transmit_encrypted(stream, response, content, &mut pace, server).await
         }
         ClientStream::KernelTls(stream) => {
             keep_alive &= stream.may_send(&mut response);
-            let by = (stream.tcp(), &server.kernel_tls_downloads);
-            transmit(by, request, response, content, &mut pace, server).await
+            let (stream, downloads) = (stream.tcp(), &server.kernel_tls_downloads);
+            let target = PlainTarget { stream, downloads, is_encrypted: true };
+            transmit(&target, request, response, content, &mut pace, server).await
         }
     };
     pace.end(stream.socket());
     if is_long {
         yield_now().await;
     }
-    sent && keep_alive
+    if sent { Answered::Whole { keep_alive } } else { Answered::InPart }
 }
 
 /// Sends an answer to a request that could not be read.

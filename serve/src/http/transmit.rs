@@ -35,17 +35,26 @@ use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
 
-/// Sends an answer over a plain connection, or one that the kernel encrypts, files by a path of
-/// `downloads`; false when the peer does not accept it, or a file is shorter than promised.
+/// Connection that takes plain bytes.
+pub(super) struct PlainTarget<'a> {
+    pub(super) stream: &'a TcpStream,
+    /// Paths for files.
+    pub(super) downloads: &'a Downloads,
+    /// True where the kernel encrypts. It holds bytes that more are to follow (`MSG_MORE`) until
+    /// they do, where TCP alone sends them after 200 ms, so a head would wait for a disk or a pace.
+    pub(super) is_encrypted: bool,
+}
+
+/// Sends an answer; false when the peer does not accept it, or a file is shorter than promised.
 pub(super) async fn transmit(
-    (stream, downloads): (&TcpStream, &Downloads),
+    target: &PlainTarget<'_>,
     request: &Request,
     response: Response,
     content: Content,
     pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
-    let timeouts = server.config.timeouts;
+    let (stream, timeouts) = (target.stream, server.config.timeouts);
     let is_text = response.parts.iter().all(|part| matches!(part, Part::Bytes(_)));
     let file = match &content {
         Content::File(file) if !is_text => file,
@@ -61,12 +70,12 @@ pub(super) async fn transmit(
         return transmit_gathered(stream, response, content, server).await;
     }
     // Taken before the head is sent, which promises the file.
-    let Some(mut path) = downloads.take() else {
+    let Some(mut path) = target.downloads.take() else {
         let what = "nothing to send it by is left";
         let exhausted = error(request, 503, what, SystemTime::now());
         return transmit_text(stream, &exhausted, timeouts).await;
     };
-    transmit_file(stream, &response, (file, media), path.path(), pace, server).await
+    transmit_file(target, &response, (file, media), path.path(), pace, server).await
 }
 
 /// Sends an answer without a file; false when the peer does not accept it.
@@ -175,7 +184,7 @@ async fn write_pieces<'a>(
 
 /// Sends an answer with ranges of an open file.
 async fn transmit_file(
-    stream: &TcpStream,
+    target: &PlainTarget<'_>,
     response: &Response,
     (file, media): (&Arc<OpenFile>, &MappedFile),
     path: &mut dyn DownloadPath,
@@ -183,7 +192,8 @@ async fn transmit_file(
     server: &ServerState,
 ) -> bool {
     let mut allowance = Allowance::new(server.config.timeouts.write);
-    if !write_more(stream, &response.head, &mut allowance).await {
+    let stream = target.stream;
+    if !write_more(target, &response.head, &mut allowance).await {
         return false;
     }
     for (index, part) in response.parts.iter().enumerate() {
@@ -199,7 +209,7 @@ async fn transmit_file(
             part if is_last => {
                 write_pieces(stream, text(part), std::iter::empty(), &mut allowance).await
             }
-            part => write_more(stream, text(part), &mut allowance).await,
+            part => write_more(target, text(part), &mut allowance).await,
         };
         if !sent {
             return false;
@@ -209,11 +219,12 @@ async fn transmit_file(
 }
 
 /// Writes bytes that more will follow.
-async fn write_more(stream: &TcpStream, mut bytes: &[u8], allowance: &mut Allowance) -> bool {
+async fn write_more(target: &PlainTarget<'_>, mut bytes: &[u8], allowance: &mut Allowance) -> bool {
+    let stream = target.stream;
+    let more = if target.is_encrypted { SendFlags::empty() } else { SendFlags::MORE };
     while !bytes.is_empty() {
-        let sent = stream.try_io(Interest::WRITABLE, || {
-            Ok(send(stream, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?)
-        });
+        let sent = stream
+            .try_io(Interest::WRITABLE, || Ok(send(stream, bytes, more | SendFlags::NOSIGNAL)?));
         match sent {
             Ok(0) => return false,
             Ok(sent) => {

@@ -16,6 +16,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -46,7 +47,8 @@ impl Allowance {
         self.until += time;
     }
 
-    /// Waits until the socket accepts more; false when the peer is gone or too slow.
+    /// Waits until the socket accepts more; false when the peer is gone or too slow. A socket with
+    /// an error is "writable" for ever, so it counts as gone.
     pub(crate) async fn writable(&mut self, stream: &TcpStream) -> bool {
         if !self.is_counted {
             // Earlier answers may still be queued, and leave first.
@@ -54,8 +56,8 @@ impl Allowance {
             self.queued = paths::unacknowledged(stream.as_fd()).unwrap_or(self.queued);
         }
         loop {
-            match timeout(LOOK_EVERY.min(self.most), stream.writable()).await {
-                Ok(ready) => return ready.is_ok(),
+            match timeout(LOOK_EVERY.min(self.most), stream.ready(Interest::WRITABLE)).await {
+                Ok(ready) => return ready.is_ok_and(|ready| !ready.is_write_closed()),
                 Err(_) => {
                     let unacknowledged = paths::unacknowledged(stream.as_fd()).unwrap_or(u64::MAX);
                     if !self.look(unacknowledged, Instant::now()) {
@@ -119,6 +121,19 @@ mod tests {
             let left = queued.saturating_sub(taken(second));
             !allowance.look(left, began + Duration::from_secs(second))
         })
+    }
+
+    #[tokio::test]
+    async fn a_socket_with_an_error_is_gone_and_not_writable() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (client, stream) = (client.unwrap(), accepted.unwrap().0);
+        assert!(Allowance::new(WAIT).writable(&stream).await);
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        stream.ready(Interest::ERROR).await.unwrap();
+        assert!(!Allowance::new(WAIT).writable(&stream).await);
     }
 
     #[test]

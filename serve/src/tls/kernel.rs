@@ -7,18 +7,19 @@
 //!
 //! What the kernel does not do is done here. An alert of the peer ends the connection. So does a
 //! message of a handshake: Linux before 6.14 cannot change keys, and rustls gives the next ones
-//! only to its unbuffered interface. A client that updates its keys (RFC 8446 §4.6.3; HTTP clients
-//! do after some 400 GB that they have sent) or renegotiates is answered to its last request and
-//! sees the connection closed, as it sees an idle one closed.
+//! only to its unbuffered interface. A client that updates its keys (RFC 8446 §4.6.3, after
+//! hundreds of gigabytes) or renegotiates is answered to its last request and sees the connection
+//! closed, as it sees an idle one closed.
 //!
-//! Counted in a guest with Debian's 6.12 on an emulated processor that has AES instructions and not
-//! VAES, a byte costs the kernel 3.3 to 3.4 instructions of cipher and TCP, and the server 3.7 where
-//! it encrypts: 2.2 of its own and 1.5 of the kernel's, with two copies through the caches. Where
-//! the processor has VAES and the kernel does not use it (before 6.11), the server's cipher is the
-//! faster one: `--kernel-tls off`.
+//! Counted in a guest with Debian's 6.12 on an emulated processor that has AES instructions and
+//! not VAES, a byte costs the kernel 3.3 to 3.4 instructions of cipher and TCP, and the server 3.7
+//! where it encrypts: 2.2 of its own and 1.5 of the kernel's, with two copies through the caches.
+//! Where the processor has VAES and the kernel does not use it (before 6.11), the server's cipher
+//! is the faster one: `--kernel-tls off`.
 //!
 //! Records under a key are limited ([`RECORDS_MAX`]); the answer that would exceed the limit ends
-//! there, with the connection, and clients resume it by a range. That is 128 GiB at least.
+//! there, with the connection, and clients resume it by a range. Long answers have 64 GiB at
+//! least.
 //!
 //! Sources: Linux `Documentation/networking/tls.rst`; RFC 8446 §5.5 (limits), §6.1 (close_notify).
 //! Does not serve HTTP/2, whose frames are made in this process, or RTSPS.
@@ -38,6 +39,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use wire::http::{Part, Response};
 
+use super::TlsCounters;
 use super::record_socket::ClientTls;
 
 /// Versions and ciphers that the kernel of this host encrypts.
@@ -48,6 +50,8 @@ pub(crate) struct KernelTlsStream {
     stream: TcpStream,
     /// Most records that may have been sent.
     records: u64,
+    /// True once the peer was told an error, behind which nothing is sent.
+    is_failed: bool,
 }
 
 impl KernelTls {
@@ -62,7 +66,11 @@ impl KernelTls {
                 }
             }
         }
-        (!found.is_empty()).then_some(KernelTls(found))
+        if found.is_empty() {
+            return None;
+        }
+        tracing::info!("HTTPS by HTTP/1 is encrypted by the kernel (kernel TLS)");
+        Some(KernelTls(found))
     }
 
     /// Readies a connection for [`KernelTlsStream::start`]; returns its version and cipher, or
@@ -86,6 +94,7 @@ impl KernelTlsStream {
     pub(crate) fn start(
         stream: ClientTls,
         (version, cipher): (TlsVersion, RecordCipher),
+        counters: &TlsCounters,
     ) -> io::Result<KernelTlsStream> {
         let (socket, session) = stream.into_inner();
         let secrets = session.dangerous_extract_secrets().map_err(io::Error::other)?;
@@ -94,7 +103,8 @@ impl KernelTlsStream {
         let stream = socket.into_tcp();
         start_kernel_tls(stream.as_fd(), version, &sending, &receiving)
             .map_err(|errno| io::Error::from_raw_os_error(errno.code()))?;
-        Ok(KernelTlsStream { stream, records: sending.sequence })
+        TlsCounters::count(&counters.in_kernel);
+        Ok(KernelTlsStream { stream, records: sending.sequence, is_failed: false })
     }
 
     /// Returns the connection, which takes and gives plain bytes.
@@ -126,14 +136,15 @@ impl AsyncRead for KernelTlsStream {
     /// Reads data; nothing more where the peer has closed, an error where it changes keys.
     ///
     /// A record of another type ends a read early, so a read that does not fill the buffer has not
-    /// drained the socket as tokio's own reads take it to have.
+    /// drained the socket as tokio's own reads take it to have. Bytes that begin no record set an
+    /// error that wakes no reader: then the connection ends by its time-out.
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = &self.stream;
         loop {
+            let stream = &self.stream;
             ready!(stream.poll_read_ready(context))?;
             let target = buffer.initialize_unfilled();
             let received = stream.try_io(Interest::READABLE, || {
@@ -148,8 +159,17 @@ impl AsyncRead for KernelTlsStream {
                 Ok((content_type, bytes)) => end(content_type, &target[..bytes]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => {
-                    if error.raw_os_error() == Some(Errno::BADMSG.raw_os_error()) {
-                        self.alert(FATAL, BAD_RECORD_MAC);
+                    let alert = match error.raw_os_error().map(Errno::from_raw_os_error) {
+                        Some(Errno::BADMSG) => Some(BAD_RECORD_MAC),
+                        Some(Errno::MSGSIZE) => Some(RECORD_OVERFLOW),
+                        Some(Errno::INVAL) => Some(UNEXPECTED_MESSAGE),
+                        _ => None,
+                    };
+                    if let Some(alert) = alert {
+                        // The socket keeps the error for the next send, which is the alert.
+                        let _ = stream.take_error();
+                        self.alert(FATAL, alert);
+                        self.is_failed = true;
                     }
                     Err(error)
                 }
@@ -190,7 +210,9 @@ impl AsyncWrite for KernelTlsStream {
     /// are lost.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.alert(WARNING, CLOSE_NOTIFY);
+        if !this.is_failed {
+            this.alert(WARNING, CLOSE_NOTIFY);
+        }
         Pin::new(&mut this.stream).poll_shutdown(context)
     }
 }
@@ -260,8 +282,9 @@ const CIPHERS: [RecordCipher; 3] =
     [RecordCipher::Aes128Gcm, RecordCipher::Aes256Gcm, RecordCipher::Chacha20Poly1305];
 /// Most records under one key of AES-GCM: 2^24.5 (RFC 8446 §5.5), rounded down.
 const RECORDS_MAX: u64 = 1 << 24;
-/// Bytes that records of a long answer have at least, on average: half of a full one.
-const RECORD_BYTES_LEAST: u64 = 8 << 10;
+/// Bytes that records of a long answer have at least, on average: a page, as Linux 6.1 makes them
+/// where a pipe has no room for more.
+const RECORD_BYTES_LEAST: u64 = 4 << 10;
 /// Types of records (RFC 8446 §5.1), and alerts (§6).
 const CONTENT_TYPE_ALERT: u8 = 21;
 const CONTENT_TYPE_HANDSHAKE: u8 = 22;
@@ -269,7 +292,9 @@ const CONTENT_TYPE_DATA: u8 = 23;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 const CLOSE_NOTIFY: u8 = 0;
+const UNEXPECTED_MESSAGE: u8 = 10;
 const BAD_RECORD_MAC: u8 = 20;
+const RECORD_OVERFLOW: u8 = 22;
 
 #[cfg(test)]
 mod tests {

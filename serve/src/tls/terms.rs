@@ -67,7 +67,7 @@ pub(crate) struct TlsTerms {
     rtsps: Arc<ServerConfig>,
     /// Encryption by the kernel, where the host has it and the configuration lets it.
     pub(super) kernel: Option<KernelTls>,
-    pub(super) counters: Arc<TlsCounters>,
+    pub(crate) counters: Arc<TlsCounters>,
     /// Ends the thread that looks for changed files when it is dropped.
     _stop: Sender<Infallible>,
 }
@@ -94,13 +94,12 @@ impl TlsTerms {
         Ok(TlsTerms { https, rtsps, kernel, counters, _stop: stop })
     }
 
-    /// Readies a connection for the kernel, and counts it, where the kernel can encrypt it; returns
-    /// what its keys are for. Else it is to be read freely.
+    /// Readies a connection for [`KernelTlsStream::start`] where the kernel can encrypt it; returns
+    /// what its keys are for. Else it is read freely from now on.
     pub(crate) fn in_kernel(&self, stream: &mut ClientTls) -> Option<(TlsVersion, RecordCipher)> {
         let suits = self.kernel.as_ref().and_then(|kernel| kernel.suits(stream));
-        match suits {
-            Some(_) => TlsCounters::count(&self.counters.in_kernel),
-            None => stream.get_mut().0.read_freely(),
+        if suits.is_none() {
+            stream.get_mut().0.read_freely();
         }
         suits
     }
