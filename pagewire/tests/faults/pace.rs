@@ -156,3 +156,32 @@ fn rates_that_cannot_be_kept_are_refused_at_the_start() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+/// A slow machine makes a download slower, never faster.
+#[test]
+fn answers_of_several_ranges_and_of_small_files_keep_to_the_limit() {
+    let (place, small) = (Place::new(), vec![5; 15_000]);
+    place.put("small.bin", &small);
+    place.put("large.bin", &vec![6; 1 << 20]);
+    let options = ["--http-pace", "off", "--http-rate-per-connection", "8M"];
+    let server = Server::at(&place, Command::new(PROGRAM), &options);
+    let limited = |request: &str, count: usize| {
+        let mut line = Line::to(server.http);
+        let (began, mut bytes) = (Instant::now(), 0);
+        for _ in 0..count {
+            line.send(request);
+            bytes += line.answer().expect("an answer").body.len();
+        }
+        let rate = bytes as f64 / began.elapsed().as_secs_f64();
+        // A megabyte a second behind a turn and a quarter.
+        assert!(bytes > 2_900_000 && rate < 1.5e6, "{bytes} bytes at {rate} a second");
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let ranges = "Range: bytes=0-29999,40000-69999\r\n";
+            limited(&format!("GET /large.bin HTTP/1.1\r\nHost: h\r\n{ranges}\r\n"), 50);
+        });
+        scope.spawn(|| limited("GET /small.bin HTTP/1.1\r\nHost: h\r\n\r\n", 200));
+    });
+    server.stop();
+}

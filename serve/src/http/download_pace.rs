@@ -8,7 +8,9 @@
 //! The burst is a credit of the connection, a leaky bucket that drains at the paced rate, not of a
 //! request: else a player that asks in many small ranges would never be paced. A player that plays
 //! at the rate of its media has full credit at each segment, and one that seeks after some seconds
-//! has it again. Bodies are charged without a look-up until they exceed the least burst together.
+//! has it again. Media of another rate has a bucket of its own, and what is cancelled before it was
+//! sent is given back. Bodies are charged without a look-up until they exceed the least burst
+//! together.
 //!
 //! A body leaves in turns of a second's bytes, at most [`TURN_BYTES_MAX`], by a timer of its task:
 //! pace and share are read again at each, and the kernel holds a turn, where a socket's buffer may
@@ -43,7 +45,7 @@
 //!
 //! Sources: socket(7), Linux `net/ipv4/tcp_output.c` (`tcp_tso_autosize`, `tcp_pacing_check`);
 //! Spang and others, "Sammy", SIGCOMM 2023 (pacing at a multiple of the media's rate).
-//! Does not pace bodies of up to 16 KiB, listings and RTSP. The streams of an HTTP/2 connection
+//! Does not pace media of up to 16 KiB, listings and RTSP. The streams of an HTTP/2 connection
 //! share its buckets and leave in turns without the socket's option, which would hold all of them.
 
 use std::net::IpAddr;
@@ -53,10 +55,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paths::{UNPACED, set_max_pacing_rate};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::sleep;
 use wire::http::{Part, Request, Response};
 
 use crate::http::open_files::FileContent;
+use crate::http::pace_buckets::{
+    BURST_BYTES_MIN, Bucket, MediaBuckets, Rate, TURN_BYTES_MIN, bytes_in, time_of,
+};
 use crate::http::resource::Content;
 use crate::limits::{DownloadPermit, RateLimit};
 use crate::server_state::ServerState;
@@ -64,7 +70,7 @@ use crate::server_state::ServerState;
 /// Pace of the downloads of one connection.
 #[derive(Default)]
 pub(super) struct ConnectionPace {
-    media: Mutex<Bucket>,
+    media: Mutex<MediaBuckets>,
     limit: Mutex<Bucket>,
     /// Downloads in progress to which a limit applies.
     downloads: AtomicU32,
@@ -83,6 +89,8 @@ struct Schedule<'a> {
     /// Bytes of this turn not sent yet.
     granted: u64,
     media: Option<Rate>,
+    /// Rate whose bucket was charged with all of the body, which leaves at once.
+    charged: Option<Rate>,
     permit: Option<DownloadPermit>,
     /// True once the start burst is used up.
     is_paced: bool,
@@ -92,19 +100,14 @@ struct Schedule<'a> {
     socket_rate: u64,
 }
 
-/// Bytes sent ahead of a rate.
-#[derive(Default)]
-struct Bucket {
-    ahead_bytes: u64,
-    /// Time up to which it has drained.
-    drained: Option<Instant>,
-}
-
-/// A rate with the bytes that may leave ahead of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rate {
-    bytes_per_s: u64,
-    burst_bytes: u64,
+/// What applies to a body of media.
+#[derive(Debug, PartialEq, Eq)]
+enum MediaPace {
+    /// It leaves at once, charged to no bucket.
+    Free,
+    /// It leaves at once within the burst, and is charged to the bucket of the rate.
+    Charged(Rate),
+    Paced(Rate),
 }
 
 /// Counters of paced and limited downloads.
@@ -133,21 +136,26 @@ impl ConnectionPace {
         let range = |part: &Part| if let Part::File { bytes, .. } = part { *bytes } else { 0 };
         let left = response.parts.iter().map(range).sum();
         let file = match content {
-            Content::File(file) if left > 0 && matches!(file.content, FileContent::Open(_)) => file,
+            Content::File(file) if left > 0 => file,
             _ => return DownloadPace::default(),
         };
         let permit = server.limits.download(peer);
-        let media = server.limits.limits.http_pace.and_then(|factor| {
+        let is_open = matches!(file.content, FileContent::Open(_));
+        let factor = server.limits.limits.http_pace.filter(|_| is_open);
+        let pace = factor.map_or(MediaPace::Free, |factor| {
             let media_rate = || {
                 let parts = request.path.split('/').filter(|part| !matches!(*part, "" | "."));
                 let name = parts.collect::<Vec<_>>().join("/");
                 server.library.media_rate(&name, file.entity().bytes)
             };
-            self.media_rate(left, factor, media_rate, Instant::now())
+            self.media_pace(left, factor, media_rate, Instant::now())
         });
-        if media.is_none() && permit.is_none() {
-            return DownloadPace::default();
-        }
+        let (media, charged) = match pace {
+            MediaPace::Free if permit.is_none() => return DownloadPace::default(),
+            MediaPace::Free => (None, None),
+            MediaPace::Charged(rate) => (None, Some(rate)),
+            MediaPace::Paced(rate) => (Some(rate), None),
+        };
         if permit.is_some() {
             self.downloads.fetch_add(1, Ordering::Relaxed);
         }
@@ -157,6 +165,7 @@ impl ConnectionPace {
             left,
             granted: 0,
             media,
+            charged,
             permit,
             is_paced: false,
             limited: [false; 3],
@@ -164,30 +173,34 @@ impl ConnectionPace {
         }))
     }
 
-    /// Returns the rate of a body of media; `None` when it leaves within the connection's burst,
-    /// which is charged, or when `media_rate` knows none.
-    fn media_rate(
+    /// Returns what applies to a body; `media_rate` looks up the rate of its media, bytes a second.
+    fn media_pace(
         &self,
         body_bytes: u64,
         factor: f64,
         media_rate: impl FnOnce() -> Option<u64>,
         now: Instant,
-    ) -> Option<Rate> {
-        let mut bucket = locked(&self.media);
-        if bucket.ahead_bytes.saturating_add(body_bytes) <= BURST_BYTES_MIN {
-            bucket.charge(body_bytes, now);
-            return None;
+    ) -> MediaPace {
+        let mut buckets = locked(&self.media);
+        if buckets.by_rate.is_empty() {
+            let unknown = buckets.unknown_bytes.unwrap_or(0).saturating_add(body_bytes);
+            if unknown <= BURST_BYTES_MIN {
+                buckets.unknown_bytes = Some(unknown);
+                return MediaPace::Free;
+            }
         }
-        // Waits for the library's locks must not be waits for the bucket's.
-        drop(bucket);
-        let rate = Rate::of_media(media_rate()?, factor);
-        bucket = locked(&self.media);
+        // Waits for the library's locks must not be waits for the buckets'.
+        drop(buckets);
+        let Some(rate) = media_rate() else { return MediaPace::Free };
+        let rate = Rate::of_media(rate, factor);
+        buckets = locked(&self.media);
+        let bucket = buckets.of(rate, now);
         bucket.drain(rate.bytes_per_s, now);
         if bucket.ahead_bytes.saturating_add(body_bytes) <= rate.burst_bytes {
             bucket.charge(body_bytes, now);
-            return None;
+            return MediaPace::Charged(rate);
         }
-        Some(rate)
+        MediaPace::Paced(rate)
     }
 }
 
@@ -199,20 +212,48 @@ impl DownloadPace<'_> {
         wanted: u64,
         socket: Option<BorrowedFd<'_>>,
     ) -> (u64, Duration) {
-        let Some(schedule) = &mut self.0 else { return (wanted, Duration::ZERO) };
-        let began = Instant::now();
-        if schedule.granted == 0 {
-            let (wait, rate) = schedule.reserve(began);
-            if let Some(socket) = socket {
-                schedule.set_socket_rate(rate, socket);
-            }
-            if wait.is_zero() {
-                return (wanted.min(schedule.granted), wait);
-            }
-            sleep(wait).await;
-            return (wanted.min(schedule.granted), began.elapsed());
+        let Some(schedule) = self.0.as_mut().filter(|schedule| schedule.may_wait()) else {
+            return (wanted, Duration::ZERO);
+        };
+        if schedule.granted > 0 {
+            return (wanted.min(schedule.granted), Duration::ZERO);
         }
-        (wanted.min(schedule.granted), Duration::ZERO)
+        let began = Instant::now();
+        let (media_wait, mut excess, rate) = schedule.reserve(began);
+        if let Some(socket) = socket {
+            schedule.set_socket_rate(rate, socket);
+        }
+        let mut waited = Duration::ZERO;
+        loop {
+            // Read again, as downloads begin and end: their share may be another by now.
+            let limit = schedule.limit().map_or(u64::MAX, |(rate, _)| rate.bytes_per_s);
+            let wait = media_wait.saturating_sub(waited).max(time_of(excess, limit));
+            if wait.is_zero() {
+                return (wanted.min(schedule.granted), waited);
+            }
+            sleep(wait.min(LOOK_EVERY)).await;
+            if socket.is_some_and(has_failed) {
+                // The send says so: a peer that is gone has no share.
+                return (wanted.min(schedule.granted), waited);
+            }
+            let passed = began.elapsed();
+            excess = excess.saturating_sub(bytes_in(passed - waited, limit));
+            waited = passed;
+        }
+    }
+
+    /// Waits until all of a short answer may leave by one call.
+    pub(super) async fn whole(&mut self, mut bytes: u64, socket: BorrowedFd<'_>) {
+        while bytes > 0 {
+            let (turn, _) = self.turn(bytes, Some(socket)).await;
+            self.sent(turn);
+            bytes -= turn;
+        }
+    }
+
+    /// True where a turn may have to wait.
+    pub(super) fn may_wait(&self) -> bool {
+        self.0.as_ref().is_some_and(Schedule::may_wait)
     }
 
     /// Counts bytes handed to the kernel.
@@ -234,34 +275,45 @@ impl DownloadPace<'_> {
 }
 
 impl Schedule<'_> {
-    /// Reserves the next turn behind those of the connection's other downloads; returns the wait
-    /// for it and the rate that applies.
-    fn reserve(&mut self, now: Instant) -> (Duration, u64) {
+    fn may_wait(&self) -> bool {
+        self.media.is_some() || self.permit.is_some()
+    }
+
+    /// Returns the connection's rate within the limits at present, and the limit that it is from.
+    fn limit(&self) -> Option<(Rate, RateLimit)> {
         let downloads = self.connection.downloads.load(Ordering::Relaxed);
-        let share = self.permit.as_ref().and_then(|permit| permit.share(downloads));
+        let (share, limit) = self.permit.as_ref()?.share(downloads)?;
         // The bucket is the connection's, and so is its rate.
-        let of_connection = |share: u64| share.saturating_mul(u64::from(downloads.max(1)));
-        let limit = share.map(|(share, _)| Rate::of_limit(of_connection(share)));
+        Some((Rate::of_limit(share.saturating_mul(u64::from(downloads.max(1)))), limit))
+    }
+
+    /// Reserves the next turn behind those of the connection's other downloads; returns the wait
+    /// for the media's rate, the bytes ahead of the limit's, and the rate that applies.
+    fn reserve(&mut self, now: Instant) -> (Duration, u64, u64) {
+        let (limit, limited_by) = self.limit().unzip();
         let turns = [self.media, limit].into_iter().flatten().map(Rate::turn_bytes);
         // Heads and the text of multipart answers are sent, too: never a few bytes at a time.
         self.granted = turns.min().unwrap_or(u64::MAX).min(self.left.max(TURN_BYTES_MIN));
-        let reserve = |bucket, rate: Option<Rate>| {
-            rate.map_or(Duration::ZERO, |rate| locked(bucket).reserve(rate, self.granted, now))
-        };
-        let media_wait = reserve(&self.connection.media, self.media);
-        let limit_wait = reserve(&self.connection.limit, limit);
+        let media_wait = self.media.map_or(Duration::ZERO, |rate| {
+            let mut buckets = locked(&self.connection.media);
+            let excess = buckets.of(rate, now).reserve(rate, self.granted, now);
+            time_of(excess, rate.bytes_per_s)
+        });
+        let excess =
+            limit.map_or(0, |rate| locked(&self.connection.limit).reserve(rate, self.granted, now));
+        let limit_wait = limit.map_or(Duration::ZERO, |rate| time_of(excess, rate.bytes_per_s));
         if !media_wait.is_zero() && !self.is_paced {
             self.is_paced = true;
             self.counters.paced.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some((_, limit)) = share.filter(|_| limit_wait > media_wait)
+        if let Some(limit) = limited_by.filter(|_| limit_wait > media_wait)
             && !std::mem::replace(&mut self.limited[limit as usize], true)
         {
             self.counters.limited[limit as usize].fetch_add(1, Ordering::Relaxed);
         }
         let rates = [self.media.filter(|_| self.is_paced), limit].into_iter().flatten();
         let rate = rates.map(|rate| rate.bytes_per_s).min().unwrap_or(UNPACED);
-        (media_wait.max(limit_wait), rate)
+        (media_wait, excess, rate)
     }
 
     /// Has the kernel spread a turn's packets, unless the rate in force is near.
@@ -269,7 +321,11 @@ impl Schedule<'_> {
         if rate == UNPACED {
             return;
         }
-        let rate = rate.saturating_add(rate / 4);
+        let mut rate = rate.saturating_add(rate / 4);
+        if rate < self.socket_rate {
+            // What earlier turns have left in the socket was granted at their rate.
+            rate = rate.max(paths::unacknowledged(socket).unwrap_or(0));
+        }
         if self.socket_rate == UNPACED || rate.abs_diff(self.socket_rate) > self.socket_rate / 8 {
             self.socket_rate = rate;
             // Without the option its turns leave in one burst each.
@@ -279,80 +335,35 @@ impl Schedule<'_> {
 }
 
 impl Drop for Schedule<'_> {
+    /// Gives back what was reserved and is not sent: a stream that was cancelled is no debt.
     fn drop(&mut self) {
+        let unsent = self.charged.map(|rate| (rate, self.left));
+        if let Some((rate, bytes)) = unsent.or(self.media.map(|rate| (rate, self.granted)))
+            && bytes > 0
+        {
+            locked(&self.connection.media).of(rate, Instant::now()).refund(bytes);
+        }
         if self.permit.is_some() {
+            locked(&self.connection.limit).refund(self.granted);
             self.connection.downloads.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-impl Rate {
-    fn of_media(media_bytes_per_s: u64, factor: f64) -> Rate {
-        let burst_bytes = media_bytes_per_s.saturating_mul(BURST_S);
-        Rate {
-            bytes_per_s: ((media_bytes_per_s as f64 * factor) as u64).max(BYTES_PER_S_MIN),
-            burst_bytes: burst_bytes.clamp(BURST_BYTES_MIN, BURST_BYTES_MAX),
-        }
-    }
-
-    /// A limit's rate: a turn may leave at once, and the quarter by which one may be late.
-    fn of_limit(bytes_per_s: u64) -> Rate {
-        let rate = Rate { bytes_per_s, burst_bytes: 0 };
-        Rate { burst_bytes: rate.turn_bytes() * 5 / 4, ..rate }
-    }
-
-    /// A second's bytes, within bounds.
-    fn turn_bytes(self) -> u64 {
-        self.bytes_per_s.clamp(TURN_BYTES_MIN, TURN_BYTES_MAX)
-    }
+/// True when the peer has reset the connection; one that closed its side may still read.
+fn has_failed(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    let looked = poll(&mut polled, Some(&Timespec::default()));
+    looked.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-impl Bucket {
-    /// Adds bytes that leave next; returns how long they have to wait.
-    fn reserve(&mut self, rate: Rate, bytes: u64, now: Instant) -> Duration {
-        self.drain(rate.bytes_per_s, now);
-        self.ahead_bytes = self.ahead_bytes.saturating_add(bytes);
-        let excess = self.ahead_bytes.saturating_sub(rate.burst_bytes);
-        let ns = (u128::from(excess) * NS_PER_S).div_ceil(u128::from(rate.bytes_per_s));
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-    }
-
-    fn drain(&mut self, bytes_per_s: u64, now: Instant) {
-        let since = self.drained.replace(now).unwrap_or(now);
-        let passed = now.saturating_duration_since(since).as_nanos();
-        let bytes = passed * u128::from(bytes_per_s) / NS_PER_S;
-        self.ahead_bytes =
-            self.ahead_bytes.saturating_sub(u64::try_from(bytes).unwrap_or(u64::MAX));
-    }
-
-    /// Adds bytes that leave; they drain from now on if it was empty.
-    fn charge(&mut self, bytes: u64, now: Instant) {
-        if self.ahead_bytes == 0 {
-            self.drained = Some(now);
-        }
-        self.ahead_bytes = self.ahead_bytes.saturating_add(bytes);
-    }
-}
-
-fn locked(bucket: &Mutex<Bucket>) -> MutexGuard<'_, Bucket> {
+fn locked<T>(buckets: &Mutex<T>) -> MutexGuard<'_, T> {
     // A bucket is valid whatever it holds.
-    bucket.lock().unwrap_or_else(PoisonError::into_inner)
+    buckets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Media time of a start burst: more than the segment that players start with (RFC 8216 recommends
-/// six seconds), and what browsers buffer before they play.
-const BURST_S: u64 = 10;
-/// A second of the highest rates, and as long as a step of an unpaced download.
-const BURST_BYTES_MIN: u64 = 1 << 20;
-/// Ten seconds at 13 Mb/s. A longer film's index (`moov`) fits, too.
-const BURST_BYTES_MAX: u64 = 16 << 20;
-/// A megabit a second: slower pacing saves nothing, and a player's own requests disturb it.
-const BYTES_PER_S_MIN: u64 = 125_000;
-/// Longest turn; two must fit into the least burst.
-const TURN_BYTES_MAX: u64 = 512 << 10;
-/// One packet: a share below it is that of too many downloads.
-const TURN_BYTES_MIN: u64 = 1 << 10;
-const NS_PER_S: u128 = 1_000_000_000;
+/// Longest sleep before a share is read again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -364,49 +375,6 @@ mod tests {
         began + Duration::from_millis(ms)
     }
 
-    /// Sends `bytes` by turns, each of which wakes `late_ms` after its time; returns the seconds.
-    fn seconds(bucket: &mut Bucket, rate: Rate, bytes: u64, late_ms: u64) -> f64 {
-        let began = Instant::now();
-        let (mut now, mut left) = (began, bytes);
-        while left > 0 {
-            let turn = rate.turn_bytes().min(left);
-            let wait = bucket.reserve(rate, turn, now);
-            if !wait.is_zero() {
-                now += wait + Duration::from_millis(late_ms);
-            }
-            left -= turn;
-        }
-        (now - began).as_secs_f64()
-    }
-
-    #[test]
-    fn body_leaves_at_its_rate_behind_its_burst() {
-        let rate = Rate::of_media(MB, 4.0);
-        assert_eq!(rate, Rate { bytes_per_s: 4 * MB, burst_bytes: 10 * MB });
-        for late_ms in [0, 7, 50] {
-            let took = seconds(&mut Bucket::default(), rate, 50 * MB, late_ms);
-            assert!((10.0..10.06).contains(&took), "{late_ms} ms late: {took}");
-        }
-        assert_eq!(seconds(&mut Bucket::default(), rate, 10 * MB, 0), 0.0, "the burst alone");
-        let limit = Rate::of_limit(MB);
-        let took = seconds(&mut Bucket::default(), limit, 20 * MB, 7);
-        assert!((18.5..20.0).contains(&took), "{took}");
-    }
-
-    #[test]
-    fn bursts_and_rates_have_bounds() {
-        let slow = Rate::of_media(16_000, 4.0);
-        assert_eq!((slow.bytes_per_s, slow.burst_bytes), (BYTES_PER_S_MIN, BURST_BYTES_MIN));
-        let fast = Rate::of_media(u64::MAX, 1000.0);
-        assert_eq!((fast.bytes_per_s, fast.burst_bytes), (u64::MAX, BURST_BYTES_MAX));
-        for rate in [slow, fast, Rate::of_limit(1), Rate::of_limit(u64::MAX)] {
-            assert!(rate.turn_bytes() < rate.burst_bytes, "{rate:?}");
-            assert!((TURN_BYTES_MIN..=TURN_BYTES_MAX).contains(&rate.turn_bytes()));
-            let wait = Bucket { ahead_bytes: u64::MAX / 2, drained: None };
-            assert!(!{ wait }.reserve(rate, 1, Instant::now()).is_zero());
-        }
-    }
-
     #[test]
     fn many_small_ranges_have_one_burst_between_them() {
         let (pace, now) = (ConnectionPace::default(), Instant::now());
@@ -416,13 +384,14 @@ mod tests {
                 looked += 1;
                 Some(MB)
             };
-            pace.media_rate(100_000, 4.0, media_rate, now).is_none()
+            !matches!(pace.media_pace(100_000, 4.0, media_rate, now), MediaPace::Paced(_))
         });
         assert_eq!(ranges.count(), 100, "ten seconds of media");
         assert_eq!(looked, 91, "none for the first mebibyte, then one for each request");
-        let rate = pace.media_rate(100_000, 4.0, || Some(MB), after(now, 24));
-        assert!(rate.is_some(), "less has drained");
-        assert!(pace.media_rate(100_000, 4.0, || Some(MB), after(now, 26)).is_none());
+        let soon = pace.media_pace(100_000, 4.0, || Some(MB), after(now, 24));
+        assert!(matches!(soon, MediaPace::Paced(_)), "less has drained");
+        let later = pace.media_pace(100_000, 4.0, || Some(MB), after(now, 26));
+        assert!(matches!(later, MediaPace::Charged(_)));
     }
 
     #[test]
@@ -430,42 +399,61 @@ mod tests {
         let (pace, began) = (ConnectionPace::default(), Instant::now());
         for segment in 0..100 {
             let now = after(began, segment * 6000);
-            let rate = pace.media_rate(6 * MB, 4.0, || Some(MB), now);
-            assert_eq!(rate, None, "segment {segment}");
+            let applies = pace.media_pace(6 * MB, 4.0, || Some(MB), now);
+            assert!(matches!(applies, MediaPace::Charged(_)), "segment {segment}");
         }
     }
 
     #[test]
     fn files_of_no_rate_are_neither_paced_nor_charged() {
         let (pace, now) = (ConnectionPace::default(), Instant::now());
-        assert_eq!(pace.media_rate(1 << 40, 4.0, || None, now), None);
-        assert_eq!(pace.media.lock().unwrap().ahead_bytes, 0);
-        let small = pace.media_rate(BURST_BYTES_MIN, 4.0, || panic!("no look-up"), now);
-        assert_eq!(small, None);
+        assert_eq!(pace.media_pace(1 << 40, 4.0, || None, now), MediaPace::Free);
+        assert_eq!(pace.media.lock().unwrap().unknown_bytes, None);
+        let small = pace.media_pace(BURST_BYTES_MIN, 4.0, || panic!("no look-up"), now);
+        assert_eq!(small, MediaPace::Free);
     }
 
     #[test]
-    fn film_of_a_lower_rate_waits_for_what_the_one_before_has_sent() {
-        let mut bucket = Bucket { ahead_bytes: 10 * MB, drained: None };
-        let slow = Rate { bytes_per_s: MB, burst_bytes: 2 * MB };
-        let now = Instant::now();
-        assert_eq!(bucket.reserve(slow, MB / 2, now), Duration::from_millis(8500));
-        assert_eq!(bucket.reserve(slow, MB / 2, after(now, 8500)), Duration::from_millis(500));
-    }
-
-    #[test]
-    fn streams_of_a_connection_have_turns_by_turns() {
-        let (mut bucket, rate, began) = (Bucket::default(), Rate::of_limit(MB), Instant::now());
-        let turn = rate.turn_bytes();
-        // Each reserves its next turn when its last one has come.
-        let (mut due, mut sent) = ([began; 2], [0; 2]);
-        while due[0].min(due[1]) < after(began, 60_000) {
-            let next = usize::from(due[1] < due[0]);
-            sent[next] += turn;
-            let now = due[next];
-            due[next] = now + bucket.reserve(rate, turn, now);
+    fn sound_of_a_lower_rate_does_not_wait_for_what_the_picture_has_sent() {
+        let (pace, began) = (ConnectionPace::default(), Instant::now());
+        for segment in 0..100 {
+            let now = after(began, segment * 6000);
+            let picture = pace.media_pace(9 * MB, 4.0, || Some(3 * MB / 2), now);
+            assert!(matches!(picture, MediaPace::Charged(_)), "picture {segment}");
+            let sound = pace.media_pace(96_000, 4.0, || Some(16_000), now);
+            assert!(matches!(sound, MediaPace::Charged(_)), "sound {segment}");
         }
-        assert!(sent[0].abs_diff(sent[1]) <= 2 * turn, "{sent:?}");
-        assert!((58 * MB..63 * MB).contains(&(sent[0] + sent[1])), "{sent:?}");
+        assert_eq!(pace.media.lock().unwrap().by_rate.len(), 2);
+        // Rates that are near each other have one burst between them.
+        let near = pace.media_pace(9 * MB, 4.0, || Some(5 * MB / 4), after(began, 594_000));
+        assert!(matches!(near, MediaPace::Paced(_)));
+    }
+
+    #[test]
+    fn what_is_not_sent_is_no_debt() {
+        let (pace, now) = (ConnectionPace::default(), Instant::now());
+        let counters = DownloadPaceCounters::default();
+        let schedule = |media, charged, left| Schedule {
+            connection: &pace,
+            counters: &counters,
+            left,
+            granted: 0,
+            media,
+            charged,
+            permit: None,
+            is_paced: false,
+            limited: [false; 3],
+            socket_rate: UNPACED,
+        };
+        let rate = Rate::of_media(MB, 4.0);
+        for _ in 0..100 {
+            let MediaPace::Charged(rate) = pace.media_pace(6 * MB, 4.0, || Some(MB), now) else {
+                panic!("the segments before were cancelled");
+            };
+            drop(schedule(None, Some(rate), 6 * MB));
+            let mut seek = schedule(Some(rate), None, 100 * MB);
+            assert!(seek.reserve(now).0.is_zero());
+        }
+        assert_eq!(locked(&pace.media).of(rate, now).ahead_bytes, 0);
     }
 }

@@ -212,7 +212,12 @@ async fn send_body(
     let (mut in_turn, mut may_leave) = (0, 0);
     while body.left() > 0 {
         if may_leave == 0 {
-            let (turn, waited) = pace.turn(body.left(), None).await;
+            // A stream that is cancelled gives its turn back at once.
+            let (turn, waited) = tokio::select! {
+                biased;
+                turn = pace.turn(body.left(), None) => turn,
+                _ = poll_fn(|context| send.poll_reset(context)) => break,
+            };
             until += waited;
             may_leave = turn;
         }

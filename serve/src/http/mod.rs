@@ -30,6 +30,7 @@ mod frame_budget;
 mod http2;
 pub(crate) mod index;
 pub(crate) mod open_files;
+mod pace_buckets;
 mod resource;
 mod transmit;
 mod transmit_encrypted;

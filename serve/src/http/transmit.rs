@@ -64,10 +64,10 @@ pub(super) async fn transmit(
         _ => return transmit_text(stream, &response, timeouts).await,
     };
     let FileContent::Open(media) = &file.content else {
-        return transmit_held(stream, response, file, server).await;
+        return transmit_held(stream, response, file, pace, server).await;
     };
     if response.parts.len() > 1 && response.bytes_total() <= GATHERED_BYTES_MAX {
-        return transmit_gathered(stream, response, content, server).await;
+        return transmit_gathered(stream, response, content, pace, server).await;
     }
     // Taken before the head is sent, which promises the file.
     let Some(mut path) = target.downloads.take() else {
@@ -93,8 +93,12 @@ async fn transmit_held(
     stream: &TcpStream,
     response: Response,
     file: &OpenFile,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
+    if pace.may_wait() {
+        pace.whole(response.bytes_total(), stream.as_fd()).await;
+    }
     let mut stats = SendStats::default();
     let piece = |part| match part {
         &Part::File { offset, bytes } => {
@@ -124,8 +128,10 @@ async fn transmit_gathered(
     stream: &TcpStream,
     response: Response,
     content: Content,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
+    pace.whole(response.bytes_total(), stream.as_fd()).await;
     let mut body = BodyReader::new(response.parts, content);
     let mut whole = response.head;
     let mut stats = SendStats::default();
@@ -193,7 +199,9 @@ async fn transmit_file(
 ) -> bool {
     let mut allowance = Allowance::new(server.config.timeouts.write);
     let stream = target.stream;
-    if !write_more(target, &response.head, &mut allowance).await {
+    // A head that may have to wait for its body leaves at once.
+    let is_alone = target.is_encrypted || pace.may_wait();
+    if !write_more(stream, &response.head, is_alone, &mut allowance).await {
         return false;
     }
     for (index, part) in response.parts.iter().enumerate() {
@@ -209,7 +217,7 @@ async fn transmit_file(
             part if is_last => {
                 write_pieces(stream, text(part), std::iter::empty(), &mut allowance).await
             }
-            part => write_more(target, text(part), &mut allowance).await,
+            part => write_more(stream, text(part), is_alone, &mut allowance).await,
         };
         if !sent {
             return false;
@@ -218,10 +226,14 @@ async fn transmit_file(
     true
 }
 
-/// Writes bytes that more will follow.
-async fn write_more(target: &PlainTarget<'_>, mut bytes: &[u8], allowance: &mut Allowance) -> bool {
-    let stream = target.stream;
-    let more = if target.is_encrypted { SendFlags::empty() } else { SendFlags::MORE };
+/// Writes bytes that more will follow, with which they leave unless they are to leave alone.
+async fn write_more(
+    stream: &TcpStream,
+    mut bytes: &[u8],
+    is_alone: bool,
+    allowance: &mut Allowance,
+) -> bool {
+    let more = if is_alone { SendFlags::empty() } else { SendFlags::MORE };
     while !bytes.is_empty() {
         let sent = stream
             .try_io(Interest::WRITABLE, || Ok(send(stream, bytes, more | SendFlags::NOSIGNAL)?));

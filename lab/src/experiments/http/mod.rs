@@ -197,7 +197,8 @@ impl<'a> Bench<'a> {
         results.notes.push(format!(
             "one server at a time on one core, one client thread on another; {} rounds of {:.1} s \
              in which the servers take turns, each after {:.1} s of warm-up; with {MANY} \
-             connections or more twice that, after {:.1} s; paced: {} s after {} s; files in {place}",
+             connections or more twice that, after {:.1} s; paced: {} s after {} s; files in \
+             {place}",
             self.rounds,
             self.time.as_secs_f64(),
             WARM_UP.as_secs_f64(),
@@ -465,8 +466,8 @@ const MANY: usize = 500;
 const PACED: usize = 1_000;
 const PACED_QUICK: usize = 20;
 const PACED_S: u64 = 15;
-/// Longer than a server takes to send the start bursts of all connections: pagewire sends ten seconds
-/// of media at once.
+/// Longer than a server takes to send the start bursts of all connections: pagewire sends ten
+/// seconds of media at once.
 const PACED_SETTLE_S: u64 = 15;
 const CLIP_MORE_S: u64 = 20;
 
