@@ -5,7 +5,8 @@
 //! The downloads run beside each other and for some seconds each, so that a busy machine's pauses
 //! are a small part of them.
 
-use std::net::IpAddr;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -185,3 +186,38 @@ fn answers_of_several_ranges_and_of_small_files_keep_to_the_limit() {
     });
     server.stop();
 }
+
+/// A hundred downloads that begin and are reset within a second lower the share of another for that
+/// second; it does not go on waiting at a share that nobody else has any more.
+#[test]
+fn downloads_that_end_give_their_share_back() {
+    let place = Place::new();
+    place.put("large.bin", &vec![6; 12 << 20]);
+    let options = ["--http-pace", "off", "--http-rate", "16M"];
+    let server = Server::at(&place, Command::new(PROGRAM), &options);
+    let request = "GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut reader = TcpStream::connect(server.http).expect("it listens");
+    reader.set_read_timeout(Some(GAP_MAX)).expect("a socket has the option");
+    reader.write_all(request.as_bytes()).expect("the request goes out");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_secs(1));
+            let mut others: Vec<_> = (0..100).map(|_| Line::to(server.http)).collect();
+            for line in &mut others {
+                line.send(request);
+            }
+            thread::sleep(Duration::from_secs(1));
+        });
+        let (mut read, mut piece) = (0, vec![0; 64 << 10]);
+        while read < 12 << 20 {
+            let bytes = reader.read(&mut piece).expect("the next bytes in time");
+            assert!(bytes > 0, "closed after {read} bytes");
+            read += bytes;
+        }
+    });
+    server.stop();
+}
+
+/// Longest time without a byte: the second of the others, one until a share is read again, and what
+/// a busy machine takes. It was forty seconds.
+const GAP_MAX: Duration = Duration::from_secs(12);
