@@ -289,7 +289,7 @@ impl Thread {
                     self.expire();
                 }
                 Err(errno) => {
-                    let source = io::Error::from_raw_os_error(errno.code());
+                    let source = io::Error::from(errno);
                     let port = socket.local_addr().map_or(0, |local| local.port());
                     let object = format!("UDP port {port}");
                     failure = Some(Error::Host { call: "recvmmsg", object, source });

@@ -101,6 +101,12 @@ impl From<io::Error> for Errno {
     }
 }
 
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.code())
+    }
+}
+
 /// The reason why a path cannot be used on this host: a fact, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("needs {need}, found {found}")]

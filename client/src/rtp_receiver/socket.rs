@@ -49,7 +49,7 @@ impl SocketReader {
         DatagramReader::prepare(socket).map_err(|errno| Error::Host {
             call: "setsockopt SO_TIMESTAMPNS",
             object: "RTP socket".to_owned(),
-            source: std::io::Error::from_raw_os_error(errno.code()),
+            source: errno.into(),
         })
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a web page reports to the test that opened it: a request to a port of the test, on
-//! loopback, whose path is the report.
+//! Report of a web page to the test that opened it: a request to a port of the test, on loopback,
+//! whose path is the report.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -103,10 +103,9 @@ pub fn try_kernel_tls(version: TlsVersion, cipher: RecordCipher) -> io::Result<(
     let key = [7; 32];
     let key = if cipher == RecordCipher::Aes128Gcm { &key[..16] } else { &key };
     let of = |iv| TrafficKeys { cipher, key, iv: [iv; IV_BYTES], sequence: 1 };
-    let failed = |errno: Errno| io::Error::from_raw_os_error(errno.code());
     for (socket, sending, receiving) in [(&near, 1, 2), (&far, 2, 1)] {
-        ready_kernel_tls(socket.as_fd()).map_err(failed)?;
-        start_kernel_tls(socket.as_fd(), version, &of(sending), &of(receiving)).map_err(failed)?;
+        ready_kernel_tls(socket.as_fd())?;
+        start_kernel_tls(socket.as_fd(), version, &of(sending), &of(receiving))?;
     }
     for (mut from, mut to) in [(&near, &far), (&far, &near)] {
         to.set_read_timeout(Some(TRIAL_WAIT))?;

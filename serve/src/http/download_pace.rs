@@ -100,7 +100,7 @@ struct Schedule<'a> {
     socket_rate: u64,
 }
 
-/// What applies to a body of media.
+/// Pace of a body of media.
 #[derive(Debug, PartialEq, Eq)]
 enum MediaPace {
     /// It leaves at once, charged to no bucket.
@@ -173,7 +173,7 @@ impl ConnectionPace {
         }))
     }
 
-    /// Returns what applies to a body; `media_rate` looks up the rate of its media, bytes a second.
+    /// Returns the pace of a body; `media_rate` looks up the rate of its media, bytes a second.
     fn media_pace(
         &self,
         body_bytes: u64,

@@ -5,7 +5,7 @@
 //! with this version and cipher, and the answers of HTTP/1 leave by the paths of plain connections:
 //! a download is a `sendfile` again. Where the host has no module `tls`, rustls encrypts as well.
 //!
-//! What the kernel does not do is done here. An alert of the peer ends the connection. So does a
+//! This module does what the kernel does not. An alert of the peer ends the connection. So does a
 //! message of a handshake: Linux before 6.14 cannot change keys, and rustls gives the next ones
 //! only to its unbuffered interface. A client that updates its keys (RFC 8446 §4.6.3, after
 //! hundreds of gigabytes) or renegotiates is answered to its last request and sees the connection
@@ -101,8 +101,7 @@ impl KernelTlsStream {
         let sending = traffic_keys(&secrets.tx, cipher)?;
         let receiving = traffic_keys(&secrets.rx, cipher)?;
         let stream = socket.into_tcp();
-        start_kernel_tls(stream.as_fd(), version, &sending, &receiving)
-            .map_err(|errno| io::Error::from_raw_os_error(errno.code()))?;
+        start_kernel_tls(stream.as_fd(), version, &sending, &receiving)?;
         TlsCounters::count(&counters.in_kernel);
         Ok(KernelTlsStream { stream, records: sending.sequence, is_failed: false })
     }
@@ -147,10 +146,8 @@ impl AsyncRead for KernelTlsStream {
             let stream = &self.stream;
             ready!(stream.poll_read_ready(context))?;
             let target = buffer.initialize_unfilled();
-            let received = stream.try_io(Interest::READABLE, || {
-                let received = receive_record(stream.as_fd(), target);
-                received.map_err(|errno| io::Error::from_raw_os_error(errno.code()))
-            });
+            let received =
+                stream.try_io(Interest::READABLE, || Ok(receive_record(stream.as_fd(), target)?));
             return Poll::Ready(match received {
                 Ok((CONTENT_TYPE_DATA, bytes)) => {
                     buffer.advance(bytes);

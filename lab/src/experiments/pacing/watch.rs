@@ -113,7 +113,7 @@ fn prepare(socket: &UdpSocket) -> Result<(), Error> {
             .map_err(|error| failed()(error.into()))?;
     }
     let timed = DatagramReader::prepare(socket);
-    timed.map_err(|errno| failed()(std::io::Error::from_raw_os_error(errno.code())))
+    timed.map_err(|errno| failed()(errno.into()))
 }
 
 /// Receives until `stop` is set.
