@@ -6,10 +6,12 @@
 #   fuzz/run.sh --list                  the names of the targets
 #   fuzz/run.sh --replay TARGET FILE    one input again, with its backtrace
 #
-# The list of targets is in src/main.rs; as many run at a time as there are cores. A run starts from
-# the committed seeds/TARGET and from the corpus that earlier runs left in corpus/TARGET. An input
-# that was found wanting is left in artifacts/TARGET, and the exit status is then 1. Without a C++
-# compiler (libFuzzer is C++) it says so in a line that begins with `skip:`.
+# The list of targets is in targets/src/lib.rs; as many run at a time as there are cores. A run
+# starts from the committed seeds/TARGET and from the corpus that earlier runs left in
+# corpus/TARGET. An input that was found wanting is left in artifacts/TARGET, and the exit status is
+# then 1. Without a C++ compiler (libFuzzer is C++) it says so in a line that begins with `skip:`.
+#
+# `cargo test -p fuzz-targets` replays the seeds and fixed mutations of them without this program.
 set -euo pipefail
 INPUT_SECONDS_MAX=10 # an input that takes longer is a finding
 MEMORY_MIB_MAX=1024  # and so is one that makes the program larger than that

@@ -412,8 +412,10 @@ fn has_extension(file: &Path, extension: &str) -> bool {
 fn is_crate_root(file: &Path) -> bool {
     let names: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    // A crate lies at the top, but for the crate fuzz/targets.
+    let names = names.strip_prefix(&["fuzz"]).unwrap_or(&names);
     matches!(
-        names.as_slice(),
+        names,
         [.., "src", "lib.rs" | "main.rs"]
             | [.., "src", "bin", _]
             | [.., "src", "bin", _, "main.rs"]

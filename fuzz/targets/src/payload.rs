@@ -153,9 +153,9 @@ fn presentation(
     };
     let numbered = samples.iter().enumerate();
     if is_backwards {
-        numbered.rev().for_each(&mut put)
+        numbered.rev().for_each(&mut put);
     } else {
-        numbered.for_each(&mut put)
+        numbered.for_each(&mut put);
     }
     // A table has no more samples than its file bytes.
     file.resize(file.len() + samples.len(), 0xee);

@@ -8,7 +8,7 @@
 //! offset from a descriptor; they lie in /dev/shm where the system has it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use seal::engine::{self, SealProgress, Settings, Work};
 use seal::epub::{Book, SealedBook, verify};
@@ -22,28 +22,12 @@ use crate::FuzzTarget;
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "epub", run };
 
 fn run(data: &[u8]) {
-    static DESK: OnceLock<Desk> = OnceLock::new();
-    let desk = DESK.get_or_init(Desk::new);
-    let Some((choice, body)) = data.split_first() else { return };
-    match choice % 5 {
-        0 => desk.seal(body),
-        1 => desk.seal(&book(&[("OEBPS/p.opf", body), ("OEBPS/a b.png", b"picture")])),
-        2 => desk.seal(&book_with("META-INF/container.xml", body)),
-        3 => desk.open(&book(&[
-            ("OEBPS/p.opf", PACKAGE),
-            ("a.css", &desk.ciphertext),
-            ("META-INF/encryption.xml", body),
-            ("META-INF/license.lcpl", &desk.licence),
-        ])),
-        _ => {
-            let mut sealed = desk.sealed.clone();
-            for change in body.chunks_exact(3) {
-                let at = usize::from(u16::from_be_bytes([change[0], change[1]])) % sealed.len();
-                sealed[at] ^= change[2];
-            }
-            desk.open(&sealed);
-        }
+    thread_local! {
+        // Dropped with the thread; a static would leave its folder behind.
+        static DESK: Desk = Desk::new();
     }
+    let Some((choice, body)) = data.split_first() else { return };
+    DESK.with(|desk| desk.run(*choice, body));
 }
 
 /// A provider, the key of a reader, and a sealed book.
@@ -103,6 +87,28 @@ impl Desk {
         desk.licence = desk.sealed[licence].to_vec();
         desk.ciphertext = desk.sealed[begin..begin + 64].to_vec();
         desk
+    }
+
+    fn run(&self, choice: u8, body: &[u8]) {
+        match choice % 5 {
+            0 => self.seal(body),
+            1 => self.seal(&book(&[("OEBPS/p.opf", body), ("OEBPS/a b.png", b"picture")])),
+            2 => self.seal(&book_with("META-INF/container.xml", body)),
+            3 => self.open(&book(&[
+                ("OEBPS/p.opf", PACKAGE),
+                ("a.css", &self.ciphertext),
+                ("META-INF/encryption.xml", body),
+                ("META-INF/license.lcpl", &self.licence),
+            ])),
+            _ => {
+                let mut sealed = self.sealed.clone();
+                for change in body.chunks_exact(3) {
+                    let at = usize::from(u16::from_be_bytes([change[0], change[1]])) % sealed.len();
+                    sealed[at] ^= change[2];
+                }
+                self.open(&sealed);
+            }
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {

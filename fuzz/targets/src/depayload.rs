@@ -13,8 +13,11 @@ use crate::FuzzTarget;
 
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "depayload", run };
 
+/// Names and values of an `a=fmtp` line (RFC 8866 §6.15).
+type Parameters = &'static [(&'static str, &'static str)];
+
 /// Encoding name, clock rate and parameters of each format.
-const FORMATS: &[(&str, u32, &[(&str, &str)])] = &[
+const FORMATS: &[(&str, u32, Parameters)] = &[
     ("H264", 90_000, &[]),
     ("H265", 90_000, &[]),
     ("AV1", 90_000, &[]),
