@@ -118,21 +118,41 @@ async fn losses_before_the_first_and_after_the_last_packet_are_known() {
     assert!(file == asset(2..197));
 }
 
-#[tokio::test]
-async fn a_pause_loses_nothing_and_is_not_lateness() {
-    let script = Script { session_timeout_s: 3, ..Script::default() };
+/// Plays so many packets, two milliseconds each, with a pause of 1.5 s behind the first 100; the
+/// session's time-out is 3 s.
+async fn with_a_pause(packets: u16) -> (Verdict, ServerRecord, Vec<u8>) {
+    let script = Script { session_timeout_s: 3, packets, ..Script::default() };
     let pause = (Duration::from_millis(200), Duration::from_millis(1500));
-    let (verdict, record, file) = trial(script, |asked| asked.pause = Some(pause)).await;
+    trial(script, |asked| asked.pause = Some(pause)).await
+}
+
+#[tokio::test]
+async fn a_pause_loses_nothing_and_keeps_the_session() {
+    let (verdict, mut record, file) = with_a_pause(1000).await;
     assert!(verdict.is_whole(), "{verdict}");
-    assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (200, 1, 0));
-    assert!(file == asset(0..200));
-    // Half of the packets came 1.5 s after the others: at least those would be late.
-    assert!(verdict.lateness.p90 < 750.0 && verdict.jitter_ms < 75.0, "{verdict}");
+    assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (1000, 1, 0));
+    assert!(file == asset(0..1000));
     assert!(verdict.wall_s >= 1.5, "{verdict}");
-    // A third of the time-out is a second.
-    let methods = ["DESCRIBE", "SETUP", "PLAY", "PAUSE", "GET_PARAMETER", "PLAY", "TEARDOWN"];
-    assert_eq!(record.methods, methods);
+    // One a second, a third of the time-out.
+    let requests = record.methods.len();
+    record.methods.retain(|method| method != "GET_PARAMETER");
+    assert!(record.methods.len() < requests, "nothing kept the session");
+    assert_eq!(record.methods, ["DESCRIBE", "SETUP", "PLAY", "PAUSE", "PLAY", "TEARDOWN"]);
     assert_eq!(record.ranges, [Some("npt=0.000-".to_owned()), None]);
+}
+
+/// Judges a clock: `make test-time`.
+mod timed {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_is_not_lateness() {
+        let (verdict, record, _) = with_a_pause(200).await;
+        // Half of the packets came 1.5 s after the others: at least those would be late.
+        assert!(verdict.lateness.p90 < 750.0 && verdict.jitter_ms < 75.0, "{verdict}");
+        let methods = ["DESCRIBE", "SETUP", "PLAY", "PAUSE", "GET_PARAMETER", "PLAY", "TEARDOWN"];
+        assert_eq!(record.methods, methods);
+    }
 }
 
 #[tokio::test]

@@ -407,81 +407,6 @@ fn files_of_openssl_enc_open() {
     }
 }
 
-/// Returns the Python that scripts/setup.sh installs with Tink, or else the system's.
-fn python_with_tink() -> PathBuf {
-    let installed = concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools/python/bin/python3");
-    let installed = Some(PathBuf::from(installed)).filter(|path| path.exists());
-    installed.unwrap_or_else(|| PathBuf::from("python3"))
-}
-
-#[test]
-fn tink_opens_what_is_sealed_and_what_it_seals_opens() {
-    let python = |script: &Path, arguments: &[&Path]| {
-        Command::new(python_with_tink()).arg(script).args(arguments).output()
-    };
-    let ground = Ground::new();
-    let script = ground.source.parent().unwrap().join("interop.py");
-    std::fs::write(&script, include_str!("tink.py")).unwrap();
-    match python(&script, &[]) {
-        Ok(output) if output.status.success() => {}
-        Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
-        Err(error) => return eprintln!("skip: python3: not installed: {error}"),
-    }
-    let form = form("gcm");
-    ground.seal(form, None);
-    let by_tink = ground.source.parent().unwrap().join("by tink");
-    let opened = ground.source.parent().unwrap().join("opened by tink");
-    for folder in [&by_tink, &opened] {
-        std::fs::create_dir(folder).unwrap();
-    }
-    for (verb, from, to) in [("open", &ground.sealed, &opened), ("seal", &ground.source, &by_tink)]
-    {
-        let output = python(&script, &[verb.as_ref(), &from.join("a/b"), to]).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let how = Some(SealedForm { form, iv: None });
-    let options = unseal::UnsealOptions { source: by_tink, how, ..ground.unseal_options(form) };
-    assert_eq!(messages(&unsealed(options).unwrap()), [""; 0]);
-    for bytes in SIZES {
-        let name = bytes.to_string();
-        assert!(std::fs::read(opened.join(&name)).unwrap() == content(bytes), "{bytes}");
-        assert!(std::fs::read(ground.opened.join(&name)).unwrap() == content(bytes), "{bytes}");
-    }
-}
-
-#[test]
-fn the_documented_recipe_for_python_opens_a_sealed_file_and_no_changed_one() {
-    let document = include_str!("../../docs/sealing.md");
-    let recipe = document.split_once("```python\n").expect("a recipe for Python").1;
-    let (recipe, _) = recipe.split_once("```").expect("it ends");
-    let ground = Ground::new();
-    let at = |name: &str| ground.source.parent().unwrap().join(name);
-    std::fs::write(at("open.py"), recipe).unwrap();
-    let digits: String = (0..32).map(|byte| format!("{byte:02x}")).collect();
-    std::fs::write(at("key"), digits + "\n").unwrap();
-    match Command::new(python_with_tink()).args(["-c", "import tink"]).output() {
-        Ok(output) if output.status.success() => {}
-        Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
-        Err(error) => return eprintln!("skip: python3: not installed: {error}"),
-    }
-    ground.seal(form("gcm"), None);
-    let open = |sealed: &Path| {
-        let mut python = Command::new(python_with_tink());
-        python.arg(at("open.py")).arg(at("key")).arg(sealed).arg(at("clear"));
-        python.output().unwrap()
-    };
-    for bytes in SIZES {
-        let sealed = ground.sealed.join("a/b").join(bytes.to_string());
-        let output = open(&sealed);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(std::fs::read(at("clear")).unwrap() == content(bytes), "{bytes}");
-        let mut changed = std::fs::read(&sealed).unwrap();
-        *changed.last_mut().unwrap() ^= 1;
-        std::fs::write(at("changed"), changed).unwrap();
-        assert!(!open(&at("changed")).status.success(), "{bytes}: changed");
-    }
-}
-
 #[test]
 fn what_sealing_passes_over_verifying_passes_over() {
     let form = &FORMS[0];
@@ -491,4 +416,86 @@ fn what_sealing_passes_over_verifying_passes_over() {
     let outcome = ground.verify(form, None, true);
     assert_eq!(messages(&outcome), [""; 0]);
     assert_eq!(outcome.passed_over.len(), 1, "{:?}", outcome.passed_over);
+}
+
+/// Another implementation, Tink for Python, opens and seals: `make test-clients`.
+mod clients {
+    use super::*;
+
+    /// Returns the Python that scripts/setup.sh installs with Tink, or else the system's.
+    fn python_with_tink() -> PathBuf {
+        let installed =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools/python/bin/python3");
+        let installed = Some(PathBuf::from(installed)).filter(|path| path.exists());
+        installed.unwrap_or_else(|| PathBuf::from("python3"))
+    }
+
+    #[test]
+    fn tink_opens_what_is_sealed_and_what_it_seals_opens() {
+        let python = |script: &Path, arguments: &[&Path]| {
+            Command::new(python_with_tink()).arg(script).args(arguments).output()
+        };
+        let ground = Ground::new();
+        let script = ground.source.parent().unwrap().join("interop.py");
+        std::fs::write(&script, include_str!("tink.py")).unwrap();
+        match python(&script, &[]) {
+            Ok(output) if output.status.success() => {}
+            Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
+            Err(error) => return eprintln!("skip: python3: not installed: {error}"),
+        }
+        let form = form("gcm");
+        ground.seal(form, None);
+        let by_tink = ground.source.parent().unwrap().join("by tink");
+        let opened = ground.source.parent().unwrap().join("opened by tink");
+        for folder in [&by_tink, &opened] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        for (verb, from, to) in
+            [("open", &ground.sealed, &opened), ("seal", &ground.source, &by_tink)]
+        {
+            let output = python(&script, &[verb.as_ref(), &from.join("a/b"), to]).unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let how = Some(SealedForm { form, iv: None });
+        let options = unseal::UnsealOptions { source: by_tink, how, ..ground.unseal_options(form) };
+        assert_eq!(messages(&unsealed(options).unwrap()), [""; 0]);
+        for bytes in SIZES {
+            let name = bytes.to_string();
+            assert!(std::fs::read(opened.join(&name)).unwrap() == content(bytes), "{bytes}");
+            assert!(std::fs::read(ground.opened.join(&name)).unwrap() == content(bytes), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_documented_recipe_for_python_opens_a_sealed_file_and_no_changed_one() {
+        let document = include_str!("../../docs/sealing.md");
+        let recipe = document.split_once("```python\n").expect("a recipe for Python").1;
+        let (recipe, _) = recipe.split_once("```").expect("it ends");
+        let ground = Ground::new();
+        let at = |name: &str| ground.source.parent().unwrap().join(name);
+        std::fs::write(at("open.py"), recipe).unwrap();
+        let digits: String = (0..32).map(|byte| format!("{byte:02x}")).collect();
+        std::fs::write(at("key"), digits + "\n").unwrap();
+        match Command::new(python_with_tink()).args(["-c", "import tink"]).output() {
+            Ok(output) if output.status.success() => {}
+            Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
+            Err(error) => return eprintln!("skip: python3: not installed: {error}"),
+        }
+        ground.seal(form("gcm"), None);
+        let open = |sealed: &Path| {
+            let mut python = Command::new(python_with_tink());
+            python.arg(at("open.py")).arg(at("key")).arg(sealed).arg(at("clear"));
+            python.output().unwrap()
+        };
+        for bytes in SIZES {
+            let sealed = ground.sealed.join("a/b").join(bytes.to_string());
+            let output = open(&sealed);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(std::fs::read(at("clear")).unwrap() == content(bytes), "{bytes}");
+            let mut changed = std::fs::read(&sealed).unwrap();
+            *changed.last_mut().unwrap() ^= 1;
+            std::fs::write(at("changed"), changed).unwrap();
+            assert!(!open(&at("changed")).status.success(), "{bytes}: changed");
+        }
+    }
 }

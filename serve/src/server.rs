@@ -297,7 +297,7 @@ fn is_unique_local(ip: &IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
     use crate::prefetch::Window;
@@ -326,10 +326,24 @@ mod tests {
         (format!("rtsp://{}/{name}", server.rtsp()), Duration::from_secs(seconds))
     }
 
+    /// Waits for an event; panics with its name after a minute.
+    async fn until(event: &str, holds: impl Fn() -> bool) {
+        let wait = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.expect(event);
+    }
+
     static DISK_WORKS: AtomicBool = AtomicBool::new(false);
+    static FETCHES_STALLED: AtomicU32 = AtomicU32::new(0);
 
     /// Simulates a disk that does not answer for one file until it is released.
     fn stalled_fetch(window: &Window) -> bool {
+        if window.source.asset.name.starts_with("cold") {
+            FETCHES_STALLED.fetch_add(1, Ordering::Relaxed);
+        }
         while window.source.asset.name.starts_with("cold") && !DISK_WORKS.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -360,7 +374,7 @@ mod tests {
         // More sessions wait for the stalled file than readers exist.
         let cold: Vec<_> = (0..6).map(|_| wanted(&server, "cold.ts", 2)).collect();
         let cold: Vec<_> = cold.into_iter().map(|c| tokio::spawn(play(c))).collect();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until("readers wait", || FETCHES_STALLED.load(Ordering::Relaxed) > 0).await;
         let hot = play(wanted(&server, "hot.ts", 2)).await;
         assert!(hot.is_whole(), "{hot:?}");
         assert!(cold.iter().all(|play| !play.is_finished()), "they wait for their disk");
@@ -394,8 +408,7 @@ mod tests {
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let server = Server::start(config(folder.path())).await.unwrap();
         let playing = tokio::spawn(play(wanted(&server, "clip.ts", 10)));
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        assert_eq!(server.report().sessions, 1);
+        until("a session plays", || server.report().sessions == 1).await;
         let running = threads();
         let report = server.stop().await;
         assert_eq!(report.sessions, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads by a scenario against a server with scripted faults.
+//! Loads by a scenario against a server with scripted faults. How often and how fast a session of a
+//! scenario acts is judged by the trials in `timed`, the others by counts that agree.
 
 use std::time::Duration;
 
@@ -60,19 +61,20 @@ async fn a_seek_is_a_pause_and_a_play_at_a_place_of_the_asset() {
     let (udp, tcp) = tokio::join!(over(StreamTransport::Udp), over(StreamTransport::Tcp));
     for (outcome, fake) in [udp, tcp] {
         let zap = only(&outcome);
-        assert!(outcome.is_timely() && !zap.is_harmed, "{outcome}");
-        assert!((5..=15).contains(&zap.seeks), "{outcome}");
+        assert!(outcome.is_timely() && !zap.is_harmed && zap.seeks > 0, "{outcome}");
         assert_eq!(requests(&fake, "PLAY") as u32, zap.seeks + 1);
         // The last PAUSE takes leave.
         assert_eq!(requests(&fake, "PAUSE") as u32, zap.seeks + 1);
         assert_eq!(zap.first_packet_ms.plays, u64::from(zap.seeks) + 1, "{outcome}");
-        assert!(zap.first_packet_ms.max < 1000.0, "{outcome}");
         assert_eq!((zap.verified.sessions, zap.verified.timely, zap.verified.lost), (1, 1, 0));
-        let seen = fake.seen();
-        let places: Vec<f64> = seen.ranges[1..].iter().map(npt).collect();
+        let places = places(&fake);
         assert!(places.iter().all(|place| (0.0..300.0).contains(place)), "{places:?}");
-        assert!(places.windows(2).any(|two| two[1] < two[0]), "not in order: {places:?}");
     }
+}
+
+/// Places of the asset that were sought, in seconds.
+fn places(fake: &ScriptedServer) -> Vec<f64> {
+    fake.seen().ranges[1..].iter().map(npt).collect()
 }
 
 fn npt(range: &Option<String>) -> f64 {
@@ -98,15 +100,15 @@ async fn a_seed_repeats_the_places_and_another_does_not() {
     assert_ne!(places[0], places[2]);
 }
 
+fn pauses() -> GroupDraft {
+    GroupDraft { every_s: Some((0.3, 0.5)), pause_s: Some((0.3, 0.4)), ..group("pause") }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_goes_on_where_it_stopped_and_is_not_late() {
-    let draft =
-        GroupDraft { every_s: Some((0.3, 0.5)), pause_s: Some((0.3, 0.4)), ..group("pause") };
-    let (outcome, fake) = run(StreamTransport::Tcp, long(), vec![draft]).await;
-    let pause = only(&outcome);
-    assert!(outcome.is_timely() && (3..=8).contains(&pause.pauses), "{outcome}");
+async fn a_pause_goes_on_where_it_stopped() {
+    let (outcome, fake) = run(StreamTransport::Tcp, long(), vec![pauses()]).await;
+    assert!(outcome.is_timely() && only(&outcome).pauses > 0, "{outcome}");
     assert!(fake.seen().ranges[1..].iter().all(Option::is_none), "{:?}", fake.seen().ranges);
-    assert!(pause.verified.lateness_ms.max < 250.0, "{outcome}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +132,7 @@ async fn comes_and_goes(behaviour: &str, sample: u32) {
     let outcome = load(options, |_| {}).await.unwrap();
     let it = only(&outcome);
     assert!(outcome.is_timely(), "{behaviour}: {outcome}");
-    assert!(it.reconnects >= 3 && it.starts == it.reconnects + 1, "{outcome}");
+    assert!(it.reconnects > 0 && it.starts == it.reconnects + 1, "{outcome}");
     assert_eq!(requests(&fake, "SETUP") as u32, it.starts);
     let left = requests(&fake, "TEARDOWN") as u32;
     match behaviour {
@@ -172,22 +174,22 @@ async fn readers_that_lag_are_not_judged_and_others_are() {
     assert_eq!((outcome.verified.sessions, outcome.verified.lost), (1, 330), "{outcome}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_reader_reads_at_its_rate_and_a_stalled_one_nothing() {
+/// Bytes that a slow reader, a stalled one and a steady one take in 2.5 s; by a tunnel those of the
+/// slow one alone, as the scripted server knows one tunnel at a time.
+async fn bytes_of_readers(transport: StreamTransport) -> Vec<u64> {
     let slow = GroupDraft { bytes_per_second: Some(100_000), ..group("slow") };
     let groups = [slow, group("stall"), group("steady")];
-    for transport in [StreamTransport::Tcp, StreamTransport::Http] {
-        // The scripted server knows one tunnel at a time.
-        let groups = if transport == StreamTransport::Http { &groups[..1] } else { &groups[..] };
-        let (outcome, _) = run(transport, long(), groups.to_vec()).await;
-        // Bytes of the measured time, 2.5 s.
-        let bytes: Vec<u64> = outcome.groups.iter().map(|group| group.verified.bytes).collect();
-        assert!((150_000..300_000).contains(&bytes[0]), "{outcome}");
-        if let [_, stalled, steady] = bytes[..] {
-            assert_eq!(stalled, 0, "{outcome}");
-            assert!(steady > 1_000_000, "{outcome}");
-        }
-    }
+    let groups = if transport == StreamTransport::Http { &groups[..1] } else { &groups[..] };
+    let (outcome, _) = run(transport, long(), groups.to_vec()).await;
+    outcome.groups.iter().map(|group| group.verified.bytes).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_reads_less_than_a_steady_one_and_a_stalled_one_nothing() {
+    let bytes = bytes_of_readers(StreamTransport::Tcp).await;
+    let [slow, stalled, steady] = bytes[..] else { panic!("{bytes:?}") };
+    assert!(0 < slow && slow < steady && stalled == 0, "{bytes:?}");
+    assert!(bytes_of_readers(StreamTransport::Http).await[0] > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,15 +234,71 @@ async fn impossible_scenarios_are_refused_before_the_first_session() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_lags_keeps_its_session_by_reports_alone() {
+/// Number of reports by which a reader that lags keeps its session.
+async fn reports_of_a_reader_that_lags() -> usize {
     let script = Script { session_timeout_s: 3, ..long() };
     let slow = GroupDraft { bytes_per_second: Some(200_000), ..group("slow") };
     let (outcome, fake) = run(StreamTransport::Tcp, script, vec![slow]).await;
     assert!(outcome.is_timely(), "{outcome}");
     assert_eq!(requests(&fake, "GET_PARAMETER"), 0);
     let is_report = |item: &&RtcpItem| matches!(item, RtcpItem::Report { .. });
-    // One a second in four and a half, and that of taking leave.
-    let reports = fake.seen().rtcp.iter().filter(is_report).count();
-    assert!((4..=8).contains(&reports), "{reports}");
+    fake.seen().rtcp.iter().filter(is_report).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_lags_keeps_its_session_by_reports_alone() {
+    assert!(reports_of_a_reader_that_lags().await > 0);
+}
+
+/// Judge a clock: `make test-time`.
+mod timed {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn seeks_follow_each_other_in_the_time_of_the_scenario() {
+        let draft = GroupDraft { every_s: Some((0.3, 0.6)), ..group("seek") };
+        for transport in [StreamTransport::Udp, StreamTransport::Tcp] {
+            let (outcome, fake) = run(transport, long(), vec![draft.clone()]).await;
+            let zap = only(&outcome);
+            assert!((5..=15).contains(&zap.seeks), "{outcome}");
+            assert!(zap.first_packet_ms.max < 1000.0, "{outcome}");
+            let places = places(&fake);
+            assert!(places.windows(2).any(|two| two[1] < two[0]), "not in order: {places:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pauses_follow_each_other_in_time_and_are_not_late() {
+        let (outcome, _) = run(StreamTransport::Tcp, long(), vec![pauses()]).await;
+        let pause = only(&outcome);
+        assert!((3..=8).contains(&pause.pauses), "{outcome}");
+        assert!(pause.verified.lateness_ms.max < 250.0, "{outcome}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_session_leaves_and_returns_in_the_time_of_the_scenario() {
+        let fake = ScriptedServer::for_connections(long(), 200).await;
+        let mut options = Load::new(fake.url.as_str(), 1);
+        options.length = Duration::from_millis(2500);
+        let (stay_s, away_s) = (Some((0.3, 0.6)), Some((0.1, 0.2)));
+        options.scenario = Some(scenario(vec![GroupDraft { stay_s, away_s, ..group("leave") }]));
+        let outcome = load(options, |_| {}).await.unwrap();
+        assert!(only(&outcome).reconnects >= 3, "{outcome}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_slow_reader_reads_at_its_rate() {
+        for transport in [StreamTransport::Tcp, StreamTransport::Http] {
+            let bytes = bytes_of_readers(transport).await;
+            assert!((150_000..300_000).contains(&bytes[0]), "{bytes:?}");
+            assert!(bytes.get(2).is_none_or(|steady| *steady > 1_000_000), "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reader_that_lags_reports_each_second() {
+        // One a second in four and a half, and that of taking leave.
+        let reports = reports_of_a_reader_that_lags().await;
+        assert!((4..=8).contains(&reports), "{reports}");
+    }
 }
