@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A receiver of datagrams: all of them, each with its sender and its moment.
+//! A receiver of datagrams: all of them, each with its sender and its moment; and how many of them
+//! the kernel dropped at its socket, as this program came too late for them.
 //!
-//! Does not look into them; [`crate::walk`] does.
+//! Looks into them for the stream's clock alone; [`crate::walk`] reads the rest.
+//!
+//! Sources: proc_net(5), `/proc/net/udp`.
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::net::netdevice::name_to_index;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use crate::walk::Stream;
+use crate::walk::{PCR_MODULUS, Stream, clock_of};
 
 /// A datagram as it came.
 #[derive(Clone)]
@@ -25,6 +29,7 @@ pub(crate) struct Datagram {
 /// A receiver at work.
 pub(crate) struct Capture {
     pub(crate) local: SocketAddr,
+    inode: u64,
     stopping: Arc<AtomicBool>,
     received: Arc<Mutex<Vec<Datagram>>>,
     thread: JoinHandle<()>,
@@ -63,19 +68,28 @@ impl Capture {
         socket.set_recv_buffer_size(BUFFER_BYTES).expect("a socket has a buffer");
         let socket = UdpSocket::from(socket);
         socket.set_read_timeout(Some(LOOK_EVERY)).expect("a time limit");
+        let inode = rustix::fs::fstat(&socket).expect("a socket has an inode").st_ino;
         let stopping = Arc::new(AtomicBool::new(false));
         let received = Arc::new(Mutex::new(Vec::new()));
         let (is_over, into) = (stopping.clone(), received.clone());
         let thread = thread::spawn(move || {
             let mut buffer = vec![0; 65_536];
-            while !is_over.load(Ordering::Relaxed) {
-                let Ok((bytes, from)) = socket.recv_from(&mut buffer) else { continue };
+            loop {
+                // Whatever is in the socket's buffer when it ends has come, too.
+                let ends = is_over.load(Ordering::Relaxed);
+                socket.set_nonblocking(ends).expect("a socket has the option");
+                let Ok((bytes, from)) = socket.recv_from(&mut buffer) else {
+                    if ends {
+                        return;
+                    }
+                    continue;
+                };
                 let bytes = buffer[..bytes].to_vec();
                 let datagram = Datagram { at: Instant::now(), from, bytes };
                 into.lock().expect("no thread panics with it").push(datagram);
             }
         });
-        Capture { local, stopping, received, thread }
+        Capture { local, inode, stopping, received, thread }
     }
 
     /// Returns the datagrams received so far.
@@ -93,12 +107,80 @@ impl Capture {
         }
     }
 
+    /// Waits until the stream's clock is at a second of the wall clock or later; of datagrams that
+    /// have `head_bytes` in front of the stream.
+    #[track_caller]
+    pub(crate) fn await_clock(&self, head_bytes: usize, second: f64) {
+        let wanted = (second * 27e6) as i128;
+        self.await_any(&format!("the stream's clock at {second} s"), |datagram| {
+            let packets = datagram.bytes[head_bytes..].chunks_exact(188);
+            let clocks = packets.filter_map(clock_of);
+            let is_reached =
+                |clock: i128| (clock - wanted).rem_euclid(PCR_MODULUS) < PCR_MODULUS / 2;
+            clocks.map(i128::from).any(is_reached)
+        });
+    }
+
+    /// Waits until so many datagrams more than now have come.
+    #[track_caller]
+    pub(crate) fn await_more(&self, what: &str, datagrams: usize) {
+        let count = || self.received.lock().expect("no thread panics with it").len();
+        let (wanted, deadline) = (count() + datagrams, Instant::now() + ARRIVAL_WAIT);
+        while count() < wanted {
+            assert!(Instant::now() < deadline, "{what}: {} of {wanted} datagrams", count());
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Returns the number of datagrams so far, when all that came to the socket are among them.
+    pub(crate) fn count_of_all(&self) -> usize {
+        let deadline = Instant::now() + ARRIVAL_WAIT;
+        while self.socket_state().unread_bytes > 0 {
+            assert!(Instant::now() < deadline, "the socket is never empty");
+            thread::sleep(LOOK_EVERY);
+        }
+        self.received.lock().expect("no thread panics with it").len()
+    }
+
+    fn socket_state(&self) -> SocketState {
+        let table = |name: &str| fs::read_to_string(name).unwrap_or_default();
+        let lines = table("/proc/net/udp") + &table("/proc/net/udp6");
+        let inode = self.inode.to_string();
+        let state = lines.lines().find_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let [_, _, _, _, queues, .., found, _, _, dropped] = fields[..] else { return None };
+            let (_, unread) = queues.split_once(':').filter(|_| found == inode)?;
+            let unread_bytes = u64::from_str_radix(unread, 16).ok()?;
+            Some(SocketState { unread_bytes, dropped: dropped.parse().ok()? })
+        });
+        state.expect("the socket is open and in the table")
+    }
+
+    /// As [`Capture::stop`]; `None`, with a skip printed for `test`, where the kernel dropped
+    /// datagrams that this program was too late for.
+    pub(crate) fn stop_whole(self, test: &str) -> Option<Vec<Datagram>> {
+        let (dropped, local) = (self.socket_state().dropped, self.local);
+        let datagrams = self.stop();
+        if dropped > 0 {
+            eprintln!("skip: busy machine: {test}: {dropped} datagrams dropped at {local}");
+            return None;
+        }
+        Some(datagrams)
+    }
+
     /// Stops, and gives back what came.
     pub(crate) fn stop(self) -> Vec<Datagram> {
         self.stopping.store(true, Ordering::Relaxed);
         self.thread.join().expect("it ends by itself");
         std::mem::take(&mut *self.received.lock().expect("nobody else has it"))
     }
+}
+
+/// State of a socket in the kernel's table.
+struct SocketState {
+    unread_bytes: u64,
+    /// Datagrams for which its buffer had no room.
+    dropped: u64,
 }
 
 /// Joins a group at an interface.
@@ -135,4 +217,4 @@ pub(crate) fn rtp(datagram: &Datagram) -> (u16, u32, u32) {
 pub(crate) const RTP_BYTES: usize = 12;
 const BUFFER_BYTES: usize = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const ARRIVAL_WAIT: Duration = Duration::from_secs(30);
+const ARRIVAL_WAIT: Duration = Duration::from_secs(60);

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of channels: some seconds of a picture and a sound, made by ffmpeg, no two alike.
 //!
-//! Made once a process and file. They differ as files of a playlist do: length, tone, distance of
-//! key frames and pictures that refer forward.
+//! Made once for all tests, on disk. They differ as files of a playlist do: length, tone, distance
+//! of key frames and pictures that refer forward.
 
-use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::harness::watchdog;
+use crate::harness::{film, watchdog};
 
 /// Streams of a clip.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Streams {
     Both,
     Picture,
@@ -23,21 +22,13 @@ pub(crate) enum Streams {
 /// The transport stream of a clip; `None`, with the reason printed for `test`, where ffmpeg or an
 /// encoder is missing.
 pub(crate) fn clip(test: &str, number: u32, frames: u32, streams: Streams) -> Option<Vec<u8>> {
-    type Made = HashMap<(u32, u32, Streams), Result<Vec<u8>, String>>;
-    static MADE: Mutex<Option<Made>> = Mutex::new(None);
-    let mut made = MADE.lock().expect("making a clip does not panic");
-    let made = made.get_or_insert_default();
-    let key = (number, frames, streams);
-    match made.entry(key).or_insert_with(|| make(number, frames, streams)) {
-        Ok(bytes) => Some(bytes.clone()),
-        Err(reason) => {
-            eprintln!("skip: {test}: no clip: {reason}");
-            None
-        }
-    }
+    let made = film::made(&mut command(number, frames, streams), "clip.ts");
+    let made = made.inspect_err(|reason| eprintln!("skip: {test}: no clip: {reason}")).ok()?;
+    Some(fs::read(made).expect("it was made"))
 }
 
-fn make(number: u32, frames: u32, streams: Streams) -> Result<Vec<u8>, String> {
+/// Command that makes a clip.
+fn command(number: u32, frames: u32, streams: Streams) -> Command {
     let seconds = f64::from(frames) / f64::from(FRAMES_PER_SECOND);
     let picture = format!("testsrc2=size=320x180:rate={FRAMES_PER_SECOND}:duration={seconds}");
     let sound =
@@ -58,33 +49,28 @@ fn make(number: u32, frames: u32, streams: Streams) -> Result<Vec<u8>, String> {
         command.args(["-vf", &hue, "-g", &group, "-bf", &between, "-pix_fmt", "yuv420p"]);
         command.args(["-c:v", "libx264", "-preset", "ultrafast", "-b:v", "500k"]);
     }
-    command.args(["-f", "mpegts", "-"]);
-    let outcome = watchdog::run(&mut command, LIMIT)?;
-    match outcome.status.success() {
-        true => Ok(outcome.stdout),
-        false if outcome.stderr.contains("Unknown encoder") => {
-            Err("encoders libx264 and aac of ffmpeg: not installed".to_owned())
-        }
-        false => panic!("{command:?}: {}", outcome.stderr),
-    }
+    command.args(["-f", "mpegts"]);
+    command
 }
 
-/// A line for each frame of a stream: the digest of what is decoded, or of what is in the file.
+/// Digests of the frames of a file: of pictures as decoded and as they are in the file, and of
+/// sounds as they are in the file.
 #[track_caller]
-pub(crate) fn frames(path: &Path, stream: &str, is_decoded: bool) -> Vec<String> {
+pub(crate) fn frames(path: &Path) -> [Vec<String>; 3] {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-i"]).arg(path);
-    command.args(["-map", stream, "-fps_mode", "passthrough"]);
-    if !is_decoded {
-        command.args(["-c", "copy"]);
-    }
-    command.args(["-f", "framemd5", "-"]);
+    command.args(["-map", "0:v", "-map", "0:v", "-map", "0:a", "-fps_mode", "passthrough"]);
+    command.args(["-c:v:0", "rawvideo", "-c:v:1", "copy", "-c:a", "copy", "-f", "framemd5", "-"]);
     let outcome = watchdog::run(&mut command, LIMIT).expect("it made the clips");
     assert_eq!(outcome.stderr, "", "{command:?}");
     let text = String::from_utf8(outcome.succeeded()).expect("ffmpeg prints ASCII");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let digest = |line: &str| line.split(',').nth(5).map(|digest| digest.trim().to_owned());
-    lines.map(|line| digest(line).expect("a digest is the sixth")).collect()
+    let mut digests = [const { Vec::new() }; 3];
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<_> = line.split(',').map(str::trim).collect();
+        let stream: usize = fields[0].parse().expect("the stream is the first");
+        digests[stream].push(fields[5].to_owned());
+    }
+    digests
 }
 
 /// Asserts that ffmpeg decodes all of a file without a complaint.

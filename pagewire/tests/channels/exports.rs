@@ -4,8 +4,6 @@
 //!
 //! Titles are hostile. Sources: RFC 2974 §6 (SAP), RFC 8866 §5 (SDP), xmltv.dtd.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::capture::{Capture, Datagram};
@@ -76,7 +74,7 @@ fn channels_are_listed_announced_and_withdrawn() {
     announcements.await_any("an announcement", |_| true);
     let log = server.stop();
     assert!(log.contains("channel.news: on the air"), "{log}");
-    std::thread::sleep(Duration::from_millis(300));
+    announcements.await_any("the end of the announcement", |datagram| sap(datagram).is_deletion);
     let packets: Vec<Sap> = announcements.stop().iter().map(sap).collect();
     let [first, .., last] = &packets[..] else { panic!("an announcement and its end") };
     assert!(!first.is_deletion && last.is_deletion, "{packets:?}");

@@ -6,11 +6,13 @@
 //! over), [`files`] (missing, broken and changing files), [`interfaces`] (a network that goes and
 //! comes back), [`schedule`] (starts by the clock), [`clock_steps`] (a clock that is set),
 //! [`times_of_day`] (places in a time shift), [`exports`] (lists, guides, announcements),
-//! [`refusals`] (settings that cannot be used), [`long`] (minutes of real time, on request). Tools:
-//! [`capture`] receives, [`walk`] reads transport streams, [`clips`] makes files.
+//! [`refusals`] (settings that cannot be used), [`timed`] (the same for longer, and in time),
+//! [`long`] (minutes of real time, on request). Tools: [`capture`] receives, [`walk`] reads
+//! transport streams, [`clips`] makes files.
 //!
-//! A channel plays in real time, so what takes long runs beside each other, by one test: about 50 s
-//! in all. Nothing here asserts that something is fast.
+//! A channel plays in real time, so its tests last as long as it plays: some seconds. They wait for
+//! the stream's own clock and for states of the server. Only [`timed`] asserts that something comes
+//! in time.
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +33,7 @@ mod long;
 mod refusals;
 mod schedule;
 mod standby;
+mod timed;
 mod times_of_day;
 mod walk;
 
@@ -43,26 +46,6 @@ use serde_json::Value;
 
 use harness::answer::http;
 use harness::{PROGRAM, Place, Server};
-
-/// Cases that wait for the clock.
-const BESIDE_EACH_OTHER: &[(&str, fn())] = &[
-    ("clock_steps", clock_steps::a_channel_has_no_seam_when_the_clock_is_set),
-    ("continuity", continuity::joined_files_have_no_seam),
-    ("files", files::a_channel_goes_on_whatever_its_files_do),
-    ("interfaces", interfaces::in_a_network),
-    ("schedule", schedule::an_item_starts_at_its_second_and_gives_the_playlist_back),
-    ("standby", standby::in_a_network),
-    ("times_of_day", times_of_day::a_viewer_goes_back_to_a_time_of_day),
-];
-
-#[test]
-fn channels_in_real_time() {
-    let run = |&(name, case): &(&'static str, fn())| (name, thread::spawn(case));
-    let running: Vec<_> = BESIDE_EACH_OTHER.iter().map(run).collect();
-    let ended = running.into_iter().map(|(name, thread)| (name, thread.join()));
-    let failed: Vec<_> = ended.filter(|(_, end)| end.is_err()).map(|(name, _)| name).collect();
-    assert!(failed.is_empty(), "failed, as said above: {}", failed.join(", "));
-}
 
 /// A server of the folder of a place, with this configuration.
 fn serve(place: &Place, config: &str) -> Server {
@@ -87,7 +70,7 @@ fn state(server: &Server, channel: usize) -> Value {
 
 /// Waits until the state of a channel is as wanted.
 #[track_caller]
-fn await_state(server: &Server, channel: usize, what: &str, holds: impl Fn(&Value) -> bool) {
+fn await_state(server: &Server, channel: usize, what: &str, mut holds: impl FnMut(&Value) -> bool) {
     let deadline = Instant::now() + STATE_WAIT;
     loop {
         let state = state(server, channel);
@@ -97,6 +80,13 @@ fn await_state(server: &Server, channel: usize, what: &str, holds: impl Fn(&Valu
         assert!(Instant::now() < deadline, "{what}: not so in {state:#}");
         thread::sleep(LOOK_EVERY);
     }
+}
+
+/// True, with a skip printed, where a channel's thread did not get the core for a second: then the
+/// server leaves out what was due, and says so in its log.
+fn has_left_out(test: &str, log: &str) -> bool {
+    let line = log.lines().find(|line| line.contains("over 1 s behind"));
+    line.inspect(|line| eprintln!("skip: busy machine: {test}: {line}")).is_some()
 }
 
 /// The next full second that is at least `ahead` away: seconds since the Unix epoch.
@@ -122,5 +112,5 @@ fn date(second: u64) -> String {
     String::from_utf8(output.stdout).expect("ASCII").trim().to_owned()
 }
 
-const STATE_WAIT: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const STATE_WAIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -118,4 +118,4 @@ fn files_that_are_no_configuration_are_refused() {
     }
 }
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);

@@ -77,8 +77,8 @@ impl Walk {
             if packet[4] > 0 && packet[5] & 0x80 != 0 {
                 self.faults.push(format!("packet {index}: a discontinuity is announced"));
             }
-            if packet[4] > 0 && packet[5] & 0x10 != 0 {
-                self.clock(index, packet);
+            if let Some(value) = clock_of(packet) {
+                self.clock(index, value);
             }
         }
         if has_payload && payload >= PACKET_BYTES {
@@ -89,9 +89,7 @@ impl Walk {
         self.compare(index, packet, pid, counter);
     }
 
-    fn clock(&mut self, index: u64, packet: &[u8]) {
-        let field = packet[6..12].iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
-        let value = (field >> 15) * 300 + (field & 0x1ff);
+    fn clock(&mut self, index: u64, value: u64) {
         let last = self.clocks.last().map(|(_, last)| *last);
         self.clocks.push((index, unwrap(last, value.into(), PCR_MODULUS)));
     }
@@ -222,6 +220,14 @@ impl Walk {
         };
         self.clocks.iter().map(deviation).fold(0.0, f64::max)
     }
+}
+
+/// Clock reference of a packet that has one.
+pub(crate) fn clock_of(packet: &[u8]) -> Option<u64> {
+    let has_clock = packet[3] & 0x20 != 0 && packet[4] > 0 && packet[5] & 0x10 != 0;
+    let bytes = packet[6..12].iter().filter(|_| has_clock);
+    let field = bytes.fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+    has_clock.then_some((field >> 15) * 300 + (field & 0x1ff))
 }
 
 fn few(texts: &[String]) -> &[String] {

@@ -2,28 +2,36 @@
 //! The commands of README.md and docs/, word for word, in a fresh folder: each ends well, and what
 //! the document shows as output is printed.
 //!
-//! One test a document, in a network of its own, where the usual ports are free and `HOST`,
-//! `camera`, `eth1` are what a reader replaces them by. A server or recorder runs on until the next
-//! one begins. What cannot run here has a line in [`ELSEWHERE`] with the reason and who runs it, so
-//! a new command is run or explained, and never forgotten.
+//! One test a document, and of README.md a section, in a network of its own, where the usual ports
+//! are free and `HOST`, `camera`, `eth1` are what a reader replaces them by. A server or recorder
+//! runs on until the next one begins. What cannot run here has a line in [`ELSEWHERE`] with the
+//! reason and who runs it, so a new command is run or explained, and never forgotten.
+//!
+//! Commands of `pagewire load` last as long as they measure: the tests in [`timed`] run them. Those
+//! of `pagewire lab` need the laboratory, which the gate does not build: they are run where
+//! `PAGEWIRE_TEST_LAB=1` is set, by `make test-lab`.
 //!
 //! Does not judge answers; the tests of each verb do.
 
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod docs;
 #[path = "../harness/mod.rs"]
 mod harness;
 #[path = "../../../paths/tests/harness/network.rs"]
 #[allow(dead_code, reason = "these tests have a network of their own")]
 mod network;
+mod readme;
 mod shell;
+mod timed;
 
+use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use blocks::Shown;
 use harness::clip::Clip;
@@ -49,15 +57,56 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("pagewire lab peers", "a quarter of an hour; lab/tests/program/peers.rs, with --quick"),
     ("pagewire lab paths --json", "all sizes take half an hour; --quick is run"),
     ("pagewire lab stalls --self", "minutes; lab/tests/program/stalls.rs"),
-    ("UPDATE=1 cargo test", "it writes the documents; without UPDATE it is run by cargo test"),
+    ("UPDATE=1 cargo test", "it writes the documents; without UPDATE make test-lab runs it"),
 ];
 
 /// Exact lines of which [`ELSEWHERE`] would say too much.
 const ELSEWHERE_WHOLE: &[(&str, &str)] =
     &[("pagewire lab paths", "all sizes take half an hour; --quick is run")];
 
-/// Commands whose status 1 says that the machine was too slow, which is not for tests.
-const JUDGES_SPEED: &[&str] = &["pagewire load "];
+/// A part of a document, by the name of the test that runs its commands.
+struct Part {
+    name: &'static str,
+    document: &'static str,
+    /// The whole document without one.
+    section: Option<&'static str>,
+}
+
+const fn section(name: &'static str, section: &'static str) -> Part {
+    Part { name, document: "README.md", section: Some(section) }
+}
+
+const fn whole(name: &'static str, document: &'static str) -> Part {
+    Part { name, document, section: None }
+}
+
+/// All parts that have commands to run.
+const PARTS: &[Part] = &[
+    section("readme::commands_of_install_and_serve_run_as_they_stand", "Install and serve"),
+    section("readme::commands_of_serving_run_as_they_stand", "Serving"),
+    section("readme::commands_of_receiving_run_as_they_stand", "Receiving"),
+    section("readme::commands_of_sealing_run_as_they_stand", "Sealing"),
+    section("readme::commands_of_verifying_run_as_they_stand", "Verifying and measuring"),
+    whole("docs::commands_of_channels_run_as_they_stand", "docs/channels.md"),
+    whole("docs::commands_of_load_run_as_they_stand", "docs/load.md"),
+    whole("docs::commands_of_measurements_run_as_they_stand", "docs/measurements.md"),
+    whole("docs::commands_of_measuring_run_as_they_stand", "docs/measuring.md"),
+    whole("docs::commands_of_peers_run_as_they_stand", "docs/peers.md"),
+];
+
+/// Commands that last as long as they measure. Their status 1 says that the machine was too slow,
+/// which is not for tests.
+const MEASURES: &str = "pagewire load ";
+const LABORATORY: &str = "pagewire lab";
+
+/// Choice of commands of one run of a part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// All but those that measure; those of the laboratory where it is built.
+    Usual,
+    /// All but those of the laboratory.
+    Measuring,
+}
 
 /// Sections that begin with a server at work elsewhere: what it is here.
 const BEFORE: &[(&str, &str, &str)] =
@@ -96,17 +145,55 @@ fn shown(document: &str) -> Vec<Shown> {
     blocks::commands(document, &text)
 }
 
+/// Reason for which no test here runs a command.
 fn elsewhere(command: &str) -> Option<&'static str> {
     let whole = ELSEWHERE_WHOLE.iter().find(|(line, _)| command == *line);
     let begins = || ELSEWHERE.iter().find(|(begin, _)| command.starts_with(begin));
     whole.or_else(begins).map(|(_, reason)| *reason)
 }
 
+impl Part {
+    fn has(&self, document: &str, one: &Shown) -> bool {
+        document == self.document && self.section.is_none_or(|section| section == one.section)
+    }
+
+    /// Its commands, in order.
+    fn commands(&self) -> Vec<Shown> {
+        let mut commands = shown(self.document);
+        commands.retain(|one| self.has(self.document, one));
+        commands
+    }
+}
+
+impl Choice {
+    /// Reason for which a run with this choice leaves a command out.
+    fn leaves_out(self, command: &str) -> Option<&'static str> {
+        if let Some(reason) = elsewhere(command) {
+            return Some(reason);
+        }
+        match self {
+            Choice::Usual if command.starts_with(MEASURES) => Some("it measures; make test-time"),
+            Choice::Usual if env::var_os(WITH_LABORATORY).is_some() => None,
+            _ if command.starts_with(LABORATORY) => Some("make test-lab"),
+            _ => None,
+        }
+    }
+
+    /// Length of the reader's film, which is played once from its beginning to its end.
+    fn film_seconds(self) -> u64 {
+        match self {
+            Choice::Usual => 2,
+            // Longer than what plays it is measured.
+            Choice::Measuring => 16,
+        }
+    }
+}
+
 /// Files of a reader: films, books, earlier measurements, the checkout's documents.
-fn desk() -> TempDir {
+fn desk(film_seconds: u64) -> TempDir {
     let desk = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let at = |name: &str| desk.path().join(name);
-    let film = Clip::of_seconds(3, 16).bytes();
+    let film = Clip::of_seconds(3, film_seconds).bytes();
     let book = include_bytes!("../../../fuzz/seeds/epub/book");
     for folder in ["DIR", "films", "books", "camera"] {
         fs::create_dir(at(folder)).expect("its place is free");
@@ -127,7 +214,9 @@ fn desk() -> TempDir {
     for name in ["paths.json", "before.json", "after.json", "yours.json"] {
         fs::copy(root().join("docs/measurements/paths.json"), at(name)).expect("room for a file");
     }
-    program(desk.path());
+    if env::var_os(WITH_LABORATORY).is_some() {
+        program(desk.path());
+    }
     desk
 }
 
@@ -171,90 +260,120 @@ fn program(desk: &Path) {
     assert!(status.expect("a C compiler, which linking needs").success());
 }
 
-/// Runs the commands of a document from its first to its last.
-fn follow(document: &str) {
-    let desk = desk();
+/// Runs the commands of a part from its first to its last.
+fn follow(part: &Part, choice: Choice) {
+    let desk = desk(choice.film_seconds());
     let mut shell = Shell::new(desk.path());
-    shell.start_aside(CAMERA, SERVING);
+    let commands = part.commands();
+    if commands.iter().any(|one| one.command.contains("rtsp://camera/")) {
+        shell.start_aside(CAMERA, SERVING);
+    }
     let mut section = String::new();
-    for one in shown(document) {
+    for one in &commands {
         if one.section != section {
             section.clone_from(&one.section);
             shell.end_of(RECORDING);
-            let before = BEFORE.iter().filter(|(name, of, _)| *name == document && *of == section);
+            let before =
+                BEFORE.iter().filter(|(name, of, _)| *name == part.document && *of == section);
             for (.., line) in before {
                 shell.start(line, SERVING);
             }
         }
-        if let Some(reason) = elsewhere(&one.command) {
-            println!("{document}:{}: {}: elsewhere: {reason}", one.line, one.command);
+        let place = format!("{}:{}: {}", part.document, one.line, one.command);
+        if let Some(reason) = choice.leaves_out(&one.command) {
+            println!("{place}: elsewhere: {reason}");
             continue;
         }
-        println!("{document}:{}: {}", one.line, one.command);
-        let last = one.command.rsplit("&&").next().expect("at least one").trim();
-        let printed = match last.split_whitespace().nth(1) {
-            Some("serve") if last.starts_with("pagewire") => shell.start(&one.command, SERVING),
-            Some("receive") if last.starts_with("pagewire") => {
-                let printed = shell.start(&one.command, RECORDING);
-                if one.command.contains("udp:") {
-                    send();
-                }
-                if one.command.contains("--sdp") {
-                    send_sound();
-                }
-                printed
-            }
-            _ => {
-                let judges = JUDGES_SPEED.iter().any(|begin| one.command.starts_with(begin));
-                shell.run(&one.command, if judges { &[0, 1] } else { &[0] })
-            }
-        };
+        println!("{place}");
+        let printed = run_one(&mut shell, &one.command);
         for line in &one.output {
-            assert!(
-                printed.contains(line),
-                "{document}:{}: {line:?} is not in:\n{printed}",
-                one.line
-            );
+            assert!(printed.contains(line), "{place}: {line:?} is not in:\n{printed}");
         }
     }
     shell.stop();
 }
 
-/// Runs a test in a network of its own, and not beside the other one: both measure paths, whose
-/// buffers of io_uring are locked memory, of which the kernel allows a user only so much.
-fn alone(test: &str) {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    network::run(Owner::UserWithMounts, NETWORK, test);
+/// Runs a command to its end, or starts it where it is a server or a recorder; gives all it has
+/// printed.
+fn run_one(shell: &mut Shell, command: &str) -> String {
+    let last = command.rsplit("&&").next().expect("at least one").trim();
+    match last.split_whitespace().nth(1) {
+        Some("serve") if last.starts_with("pagewire") => shell.start(command, SERVING),
+        Some("receive") if last.starts_with("pagewire") => {
+            let before = shell.recordings();
+            let printed = shell.start(command, RECORDING);
+            if command.contains("udp:") {
+                send();
+            }
+            if command.contains("--sdp") {
+                send_sound();
+            }
+            let sources = command.matches("://").count().max(1);
+            shell.await_recordings(&before, sources);
+            printed
+        }
+        _ => {
+            let measures = command.starts_with(MEASURES);
+            shell.run(command, if measures { &[0, 1] } else { &[0] })
+        }
+    }
+}
+
+/// Runs the commands of a part in a network of its own.
+fn run(name: &str, choice: Choice) {
+    let part = part(name);
+    if part.commands().iter().all(|one| choice.leaves_out(&one.command).is_some()) {
+        println!("{}: all of its commands are run by make test-lab", part.document);
+        return;
+    }
+    let measuring = if choice == Choice::Measuring { "1" } else { "" };
+    let setup = format!("{NETWORK}\nexport {PART}={name} {IS_MEASURING}={measuring}");
+    network::run(Owner::UserWithMounts, &setup, "inside_a_network");
+}
+
+fn part(name: &str) -> &'static Part {
+    PARTS.iter().find(|part| part.name == name).unwrap_or_else(|| panic!("{name} is in no list"))
 }
 
 #[test]
-fn readme() {
-    alone("the_commands_of_readme_run_as_they_stand");
+#[ignore = "in a network of its own, by the tests of parts"]
+fn inside_a_network() {
+    let name = env::var(PART).expect("the tests of parts set it");
+    let is_measuring = env::var(IS_MEASURING).is_ok_and(|set| !set.is_empty());
+    follow(part(&name), if is_measuring { Choice::Measuring } else { Choice::Usual });
 }
 
+/// Each command that is run belongs to one part, and each part has its test, and one in [`timed`]
+/// where it has commands that measure.
 #[test]
-#[ignore = "in a network of its own, by readme"]
-fn the_commands_of_readme_run_as_they_stand() {
-    follow("README.md");
-}
-
-#[test]
-fn docs() {
-    alone("the_commands_of_docs_run_as_they_stand");
-}
-
-#[test]
-#[ignore = "in a network of its own, by docs"]
-fn the_commands_of_docs_run_as_they_stand() {
-    documents().iter().for_each(|document| follow(document));
+fn every_command_has_a_test() {
+    let program = env::current_exe().expect("it runs");
+    let listed = Command::new(program).arg("--list").output().expect("it is there").stdout;
+    let listed = String::from_utf8(listed).expect("names in ASCII");
+    let tests: BTreeSet<&str> =
+        listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    for document in documents() {
+        let commands = shown(&document);
+        for one in commands.iter().filter(|one| elsewhere(&one.command).is_none()) {
+            let place = format!("{document}:{}: {}", one.line, one.command);
+            let parts: Vec<_> = PARTS.iter().filter(|part| part.has(&document, one)).collect();
+            assert_eq!(parts.len(), 1, "{place}: parts that have it");
+            let name = parts[0].name;
+            assert!(tests.contains(name), "{place}: no test {name}");
+            let (_, function) = name.split_once("::").expect("in a module");
+            let timed = format!("timed::{function}");
+            assert!(
+                !one.command.starts_with(MEASURES) || tests.contains(&*timed),
+                "{place}: no test {timed}"
+            );
+        }
+    }
 }
 
 /// A line of the lists above that no command begins with is left over.
 #[test]
 fn what_is_run_elsewhere_is_in_a_document() {
-    let mut all: Vec<Shown> = shown("README.md");
-    documents().iter().for_each(|document| all.extend(shown(document)));
+    let all: Vec<Shown> = documents().iter().flat_map(|document| shown(document)).collect();
     for (begin, _) in ELSEWHERE {
         assert!(all.iter().any(|one| one.command.starts_with(begin)), "{begin}: in no document");
     }
@@ -263,9 +382,9 @@ fn what_is_run_elsewhere_is_in_a_document() {
     }
 }
 
-/// All of docs/, by name.
+/// README.md, and all of docs/ by name.
 fn documents() -> Vec<String> {
-    let mut names = Vec::new();
+    let mut names = vec!["README.md".to_owned()];
     for entry in fs::read_dir(root().join("docs")).expect("the checkout has docs") {
         let name = entry.expect("it can be read").file_name();
         let name = name.to_str().expect("a name in UTF-8");
@@ -274,6 +393,12 @@ fn documents() -> Vec<String> {
         }
     }
     names.sort();
-    assert!(names.len() >= 3, "{names:?}");
+    assert!(names.len() >= 4, "{names:?}");
     names
 }
+
+/// Set by `make test-lab`, which builds the laboratory.
+const WITH_LABORATORY: &str = "PAGEWIRE_TEST_LAB";
+/// Name of the part, for the test inside the network.
+const PART: &str = "PAGEWIRE_TEST_PART";
+const IS_MEASURING: &str = "PAGEWIRE_TEST_MEASURING";

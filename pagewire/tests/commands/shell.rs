@@ -4,6 +4,7 @@
 //!
 //! Does not: choose what is run; the tests do.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::harness::answer::http;
 use crate::harness::{PROGRAM, watchdog};
 
 /// A reader's folder, and what runs in it.
@@ -48,7 +50,8 @@ impl Shell {
             .args(["-euc", line])
             .current_dir(&self.folder)
             .env("PATH", &self.path)
-            .env("XDG_CACHE_HOME", self.folder.join(".cache"))
+            // Calibrated once for all tests, and not in the user's own cache.
+            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null());
         (command, log)
     }
@@ -80,7 +83,7 @@ impl Shell {
         command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
         let child = command.spawn().expect("there is a shell");
         let mut one = Running { ready: "", command: line.to_owned(), child, log };
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + READY_WAIT;
         while !one.printed().contains(ready) {
             let ended = one.child.try_wait().expect("it is our child");
             assert!(
@@ -90,7 +93,39 @@ impl Shell {
             );
             sleep(LOOK_EVERY);
         }
+        if ready == SERVING {
+            one.await_files();
+        }
         self.running.push(one);
+    }
+
+    /// Files of recordings that have bytes.
+    pub(crate) fn recordings(&self) -> BTreeSet<PathBuf> {
+        let entries = fs::read_dir(self.folder.join("films")).expect("the folder of recordings");
+        let paths = entries.map(|entry| entry.expect("it can be read").path());
+        paths.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() > 0)).collect()
+    }
+
+    /// Waits until there are `count` recordings more than `before`: a recorder that received
+    /// nothing does not end well.
+    pub(crate) fn await_recordings(&mut self, before: &BTreeSet<PathBuf>, count: usize) {
+        let deadline = Instant::now() + READY_WAIT;
+        loop {
+            let last = self.running.last_mut().expect("the recorder runs");
+            let ended = last.child.try_wait().expect("it is our child");
+            let more = self.recordings().difference(before).count();
+            if more >= count {
+                return;
+            }
+            let last = self.running.last().expect("the recorder runs");
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "{}: {ended:?}, {more} of {count} recordings have bytes:\n{}",
+                last.command,
+                last.printed()
+            );
+            sleep(LOOK_EVERY);
+        }
     }
 
     /// Ends what said `ready`.
@@ -118,6 +153,25 @@ impl Shell {
 }
 
 impl Running {
+    /// Waits until a server has read its files, so that all of them can be played.
+    fn await_files(&self) {
+        let printed = self.printed();
+        let ready = printed.lines().find(|line| line.starts_with(SERVING)).expect("it is ready");
+        let address = ready.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+        let address = address.and_then(|address| address.parse().ok()).expect("an address");
+        let deadline = Instant::now() + READY_WAIT;
+        loop {
+            let index = http(address, "GET", "/index.json").text();
+            let index: serde_json::Value = serde_json::from_str(&index).expect("JSON");
+            let total = &index["total"];
+            if total["files"].as_u64() > Some(0) && total["waiting"] == 0 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{}: not read: {index:#}", self.command);
+            sleep(LOOK_EVERY);
+        }
+    }
+
     fn printed(&self) -> String {
         fs::read_to_string(&self.log).expect("its log")
     }
@@ -150,4 +204,5 @@ pub(crate) const SERVING: &str = "pagewire ready: ";
 pub(crate) const RECORDING: &str = "pagewire receiving: ";
 /// The longest command is a measurement of under a minute, here beside other tests.
 const LIMIT: Duration = Duration::from_secs(400);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const READY_WAIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The asset the tests serve: a minute of H.264 and AAC in a transport stream, made by ffmpeg.
+//! Films that the tests serve: H.264 and AAC in transport streams, made by ffmpeg.
 //!
-//! Made once by the first test program that needs it, in about three seconds. A key frame every 2 s
-//! with PAT and PMT before it, so wherever play starts a decoder has what it needs.
+//! Each film is made once on disk, by the first process that needs it, and kept for later runs. A
+//! key frame every 2 s with PAT and PMT before it, so wherever play starts a decoder has what it
+//! needs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -25,38 +25,86 @@ pub(crate) struct Film {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The film; `None`, with the reason printed for `test`, where there is no ffmpeg or no encoder.
+/// The film of a minute; `None`, with the reason printed for `test`, where there is no ffmpeg or no
+/// encoder.
 pub(crate) fn film(test: &str) -> Option<&'static Film> {
-    static FILM: OnceLock<Result<Film, String>> = OnceLock::new();
-    match FILM.get_or_init(|| make(SECONDS)) {
-        Ok(film) => Some(film),
-        Err(reason) => {
-            eprintln!("skip: {test}: no film: {reason}");
-            None
-        }
-    }
+    static FILM: OnceLock<Option<Film>> = OnceLock::new();
+    let film = FILM.get_or_init(|| {
+        let path = or_skip(test, minute())?;
+        let bytes = fs::read(&path).expect("it was made");
+        Some(Film { path, bytes })
+    });
+    film.as_ref()
 }
 
-/// A film of six seconds with one or two programmes, each of a picture and a sound: streams 0 and
+/// A film of some seconds with one or two programmes, each of a picture and a sound: streams 0 and
 /// 1, 2 and 3. `None` as for [`film`].
-pub(crate) fn short_film(test: &str, programmes: usize) -> Option<Vec<u8>> {
-    film(test)?;
-    match make_short(programmes) {
-        Ok(bytes) => Some(bytes),
-        Err(reason) => {
-            eprintln!("skip: {test}: no film of {programmes} programmes: {reason}");
-            None
-        }
-    }
+pub(crate) fn short_film(test: &str, programmes: usize, seconds: u64) -> Option<PathBuf> {
+    or_skip(test, short(programmes, seconds))
 }
 
-fn make_short(programmes: usize) -> Result<Vec<u8>, String> {
+/// Puts the output of an ffmpeg command at `path`, by [`made`]. `None` as for [`film`].
+pub(crate) fn put(test: &str, command: &mut Command, path: &Path) -> Option<()> {
+    let name = path.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+    let made = or_skip(test, made(command, name))?;
+    fs::copy(made, path).expect("room for a film");
+    Some(())
+}
+
+/// Runs an ffmpeg command whose output is a file of this name, once for all tests: the first
+/// process runs it, others wait, and later runs find the file. `Err`, with the reason, where ffmpeg
+/// or one of its encoders is missing.
+pub(crate) fn made(command: &mut Command, name: &str) -> Result<PathBuf, String> {
+    let mut hash = DefaultHasher::new();
+    format!("{command:?} {name}").hash(&mut hash);
+    let folder = format!("film-{:016x}", hash.finish());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let path = folder.join(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    fs::create_dir_all(&folder).expect("room for a folder");
+    let lock = File::create(folder.join("lock")).expect("room for a file");
+    // The kernel unlocks it when this process ends, however that is.
+    lock.lock().expect("the file system has locks");
+    if path.exists() {
+        return Ok(path);
+    }
+    let unfinished = folder.join(format!("unfinished-{name}"));
+    let outcome = watchdog::run(command.arg("-y").arg(&unfinished), LIMIT)?;
+    if outcome.stderr.contains("Unknown encoder") {
+        return Err(format!("encoder of ffmpeg: not installed: {}", outcome.stderr.trim()));
+    }
+    outcome.succeeded();
+    fs::rename(&unfinished, &path).expect("both names are in one folder");
+    Ok(path)
+}
+
+fn or_skip(test: &str, made: Result<PathBuf, String>) -> Option<PathBuf> {
+    made.inspect_err(|reason| eprintln!("skip: {test}: no film: {reason}")).ok()
+}
+
+/// An ffmpeg command that prints errors alone.
+fn ffmpeg() -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error"]);
+    command
+}
+
+/// Options of the picture's encoder.
+fn picture(command: &mut Command) -> &mut Command {
+    let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
+    command
+        .args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"])
+        .args(["-g", &group, "-keyint_min", &group])
+}
+
+fn short(programmes: usize, seconds: u64) -> Result<PathBuf, String> {
+    let mut command = ffmpeg();
     let contents = &[("480x270", 440), ("320x180", 880)][..programmes];
     for (size, tone) in contents {
-        let picture = format!("testsrc2=size={size}:rate={FRAMES_PER_SECOND}:duration=6");
-        let sound = format!("sine=frequency={tone}:sample_rate=48000:duration=6");
+        let picture = format!("testsrc2=size={size}:rate={FRAMES_PER_SECOND}:duration={seconds}");
+        let sound = format!("sine=frequency={tone}:sample_rate=48000:duration={seconds}");
         command.args(["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound]);
     }
     for programme in 0..programmes {
@@ -64,54 +112,26 @@ fn make_short(programmes: usize) -> Result<Vec<u8>, String> {
         command.args(["-map", &picture.to_string(), "-map", &sound.to_string(), "-program"]);
         command.arg(format!("program_num={}:st={picture}:st={sound}", programme + 1));
     }
-    let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
-    command
-        .args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"])
-        .args(["-g", &group, "-keyint_min", &group, "-b:v", "600k", "-c:a", "aac", "-b:a", "96k"])
-        .args(["-mpegts_flags", "+pat_pmt_at_frames", "-f", "mpegts", "-"]);
-    Ok(watchdog::run(&mut command, LIMIT)?.succeeded())
+    picture(&mut command).args(["-b:v", "600k", "-c:a", "aac", "-b:a", "96k"]).args([
+        "-mpegts_flags",
+        "+pat_pmt_at_frames",
+        "-f",
+        "mpegts",
+    ]);
+    made(&mut command, "short.ts")
 }
 
-fn make(seconds: u64) -> Result<Film, String> {
-    let encoders = ["-hide_banner", "-encoders"];
-    let known = watchdog::run(Command::new("ffmpeg").args(encoders), LIMIT)?.succeeded();
-    let known = String::from_utf8_lossy(&known);
-    for encoder in ["libx264", "aac"] {
-        if !known.split_whitespace().any(|word| word == encoder) {
-            return Err(format!("encoder {encoder} of ffmpeg: not installed"));
-        }
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let picture = format!("testsrc2=size=480x270:rate={FRAMES_PER_SECOND}:duration={seconds}");
-    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
-    let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
-    let mut command = Command::new("ffmpeg");
-    command
-        .args(["-hide_banner", "-loglevel", "error", "-y"])
-        .args(["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound])
-        .args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"])
-        .args(["-g", &group, "-keyint_min", &group])
+fn minute() -> Result<PathBuf, String> {
+    let contents = format!("testsrc2=size=480x270:rate={FRAMES_PER_SECOND}:duration={SECONDS}");
+    let sound = format!("sine=frequency=440:sample_rate=48000:duration={SECONDS}");
+    let mut command = ffmpeg();
+    command.args(["-f", "lavfi", "-i", &contents, "-f", "lavfi", "-i", &sound]);
+    picture(&mut command)
         .args(["-b:v", "1200k", "-maxrate", "1500k", "-bufsize", "1500k"])
         .args(["-c:a", "aac", "-b:a", "96k", "-mpegts_flags", "+pat_pmt_at_frames"])
         .args(["-f", "mpegts"]);
-    // Two test programs may be at it at once, and on a busy machine ffmpeg makes two films of one
-    // command. The first that has the name is that of all, also of later runs.
-    let mut hash = DefaultHasher::new();
-    format!("{command:?}").hash(&mut hash);
-    let folder = folder.join(format!("film-{:016x}", hash.finish()));
-    fs::create_dir_all(&folder).expect("room for a folder");
-    let path = folder.join("film.ts");
-    if !path.exists() {
-        let unfinished = folder.join(format!("film-{}.ts", std::process::id()));
-        command.arg(&unfinished);
-        watchdog::run(&mut command, LIMIT)?.succeeded();
-        match fs::hard_link(&unfinished, &path) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{error}"),
-            _ => fs::remove_file(&unfinished).expect("it was just made"),
-        }
-    }
-    let bytes = fs::read(&path).expect("it has its name");
-    Ok(Film { path, bytes })
+    made(&mut command, "film.ts")
 }
 
+/// Against a hanging ffmpeg; making the film takes three seconds on an idle core.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -277,8 +277,8 @@ fn addresses_of_tls(also: &str) -> (Option<SocketAddr>, Option<SocketAddr>) {
 
 /// Options with which a second line of addresses follows the ready line.
 const TLS_OPTIONS: [&str; 2] = ["--rtsps", "--https"];
-const READY_WAIT: Duration = Duration::from_secs(20);
-/// Generous: planning runs beside everything else a test run does.
-const ANSWER_WAIT: Duration = Duration::from_secs(30);
-const STOP_WAIT: Duration = Duration::from_secs(15);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Against hanging, and no judgement of speed, as are the two behind it.
+const READY_WAIT: Duration = Duration::from_secs(60);
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+const STOP_WAIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);

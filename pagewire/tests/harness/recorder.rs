@@ -2,11 +2,14 @@
 //! `pagewire receive` at work: started on ports of this machine, stopped by SIGTERM, its figures
 //! read; and a sender that sends what a test tells it, right or wrong.
 //!
-//! Sources: RFC 3550 §5.1, RFC 2250 §2.
+//! The sender waits for room in the receiving socket, so that nothing is lost however late the
+//! recorder is.
+//!
+//! Sources: RFC 3550 §5.1, RFC 2250 §2; proc_net(5), `/proc/net/udp`.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -166,17 +169,28 @@ pub(crate) fn files(place: &Place) -> Vec<PathBuf> {
     files
 }
 
-/// A UDP port of this machine that was free a moment ago, as was the one after it.
+/// An even port of this machine that is free, as is the one after it, for a program that has to be
+/// given a port. No other test is given either of them: each pair has a file that is locked until
+/// this process ends. The kernel gives them to nobody who asks for any port, as they lie below
+/// those (ip(7), `ip_local_port_range`).
 pub(crate) fn free_port() -> u16 {
-    for _ in 0..1000 {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = socket.local_addr().expect("it is bound").port();
-        let next = port.checked_add(1);
-        if next.is_some_and(|next| UdpSocket::bind((Ipv4Addr::LOCALHOST, next)).is_ok()) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
+    fs::create_dir_all(&folder).expect("room for a folder");
+    let begin = std::process::id().wrapping_mul(2_654_435_761);
+    for step in 0..PORT_PAIRS {
+        let port = FIRST_PORT + 2 * (begin.wrapping_add(step) % PORT_PAIRS) as u16;
+        let lock = File::create(folder.join(port.to_string())).expect("room for a file");
+        if lock.try_lock().is_ok() && is_free(port) && is_free(port + 1) {
+            std::mem::forget(lock);
             return port;
         }
     }
     panic!("no two neighbouring ports are free");
+}
+
+fn is_free(port: u16) -> bool {
+    let address = (Ipv4Addr::UNSPECIFIED, port);
+    UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
 }
 
 /// The URL of a port of this machine.
@@ -240,22 +254,55 @@ impl Sender {
         self.send_raw(&datagram);
     }
 
-    /// Sends a stream, slowly enough for a receiver with a small buffer on a busy machine.
+    /// Sends a stream, as fast as it is received.
     pub(crate) fn send_all(&mut self, stream: &[u8]) {
         for (index, payload) in stream.chunks(PAYLOAD_BYTES).enumerate() {
-            self.send(payload);
-            if index % BURST == BURST - 1 {
-                thread::sleep(PACE);
+            if index % BURST == 0 {
+                self.await_room();
             }
+            self.send(payload);
+        }
+    }
+
+    /// Waits until the sockets that receive have room for [`BURST`] packets; at once where none is
+    /// open.
+    pub(crate) fn await_room(&self) {
+        let deadline = Instant::now() + READY_WAIT;
+        loop {
+            let unread = unread_bytes(self.to.port());
+            if unread <= UNREAD_BYTES_MAX {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{unread} bytes at {} are not received", self.to);
+            thread::sleep(ROOM_LOOK_EVERY);
         }
     }
 }
 
+/// Memory of the packets that a UDP socket of this network with a local port holds, of the fullest.
+fn unread_bytes(port: u16) -> u64 {
+    let port = format!(":{port:04X}");
+    let unread = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let is_it = fields.next()?.ends_with(&port);
+        let (_, unread) = fields.nth(2)?.split_once(':')?;
+        u64::from_str_radix(unread, 16).ok().filter(|_| is_it)
+    };
+    let tables = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);
+    let of_table = |table: &String| table.lines().filter_map(unread).max();
+    tables.iter().flatten().filter_map(of_table).max().unwrap_or(0)
+}
+
 /// Calibrations are kept below it.
 pub(crate) const CACHE_HOME: &str = "XDG_CACHE_HOME";
-/// 1400 packets a second: what a socket holds by default lasts a tenth of a second.
-const BURST: usize = 7;
-const PACE: Duration = Duration::from_millis(5);
-const READY_WAIT: Duration = Duration::from_secs(30);
-const END_WAIT: Duration = Duration::from_secs(30);
+/// Packets between two looks at the receiving socket: 37 kB of its memory.
+pub(crate) const BURST: usize = 16;
+/// A socket has 208 KiB where nobody has changed `rmem_default`, and a packet takes 2.3 kB of it.
+const UNREAD_BYTES_MAX: u64 = 64 << 10;
+const ROOM_LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Pairs of ports that are given, all below those of the kernel's choice, from 32768 on.
+const FIRST_PORT: u16 = 20_000;
+const PORT_PAIRS: u32 = 6000;
+const READY_WAIT: Duration = Duration::from_secs(60);
+const END_WAIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

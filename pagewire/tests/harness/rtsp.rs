@@ -171,7 +171,7 @@ impl Player {
             let (packets, byes) = (heard.packets.len(), &heard.byes);
             assert!(Instant::now() < deadline, "{what}: only {packets} packets, BYE {byes:?}");
             drop(heard);
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(HEAR_EVERY);
         }
     }
 
@@ -339,4 +339,6 @@ pub(crate) fn base64(text: &str) -> String {
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const RTP_HEADER_BYTES: usize = 12;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-const HEAR_WAIT: Duration = Duration::from_secs(30);
+/// Against hanging, and no judgement of speed.
+const HEAR_WAIT: Duration = Duration::from_secs(60);
+const HEAR_EVERY: Duration = Duration::from_millis(10);

@@ -18,17 +18,18 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::client;
+use crate::harness::film;
 use crate::harness::recorder::{Recorder, free_port};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::tracks::{Picture, pictures};
-use crate::trick::film;
+use crate::trick;
 
 const SECONDS: u32 = 8;
 
 /// A film with B-frames, a key frame a second, and sound.
 fn make(test: &str, folder: &Path) -> Option<(PathBuf, Vec<Picture>)> {
     let path = folder.join("film.mp4");
-    film(test, &path, SECONDS, 25)?;
+    trick::film(test, &path, SECONDS, 25)?;
     let sent = pictures(test, &[], path.as_os_str(), &[])?;
     Some((path, sent))
 }
@@ -109,9 +110,8 @@ fn a_title_of_few_pictures_is_whole_with_the_last() {
     let path = folder.path().join("slides.mp4");
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i"]);
-    command.args(["testsrc2=size=320x180:rate=0.5:duration=8", "-c:v", "libx264"]).arg(&path);
-    let Some(outcome) = client(test, &mut command) else { return };
-    outcome.succeeded();
+    command.args(["testsrc2=size=320x180:rate=0.5:duration=8", "-c:v", "libx264"]);
+    let Some(()) = film::put(test, &mut command, &path) else { return };
     let Some(sent) = pictures(test, &[], path.as_os_str(), &[]) else { return };
     assert_eq!(sent.len(), 4);
     let server = Server::start(&[("slides.mp4", &path)]);

@@ -16,7 +16,7 @@ const NAME: &str = "folder/a film é 100%.bin";
 const BYTES: usize = 3_000_017;
 
 /// A server with one file that cannot be streamed, the file's bytes, and its address by the index.
-fn serve_file(options: &[&str]) -> (Server, Vec<u8>, String) {
+pub(crate) fn serve_file(options: &[&str]) -> (Server, Vec<u8>, String) {
     // Xorshift: no run of it occurs twice.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let bytes: Vec<u8> = std::iter::repeat_with(|| {

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::TS_PACKET_BYTES;
 use crate::ffmpeg;
+use crate::harness::film;
 use crate::harness::rtsp::{Control, LOCALHOST, PortPair, session_of};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::side_by_side::{self, Case};
 use crate::tracks::{Picture, pictures};
-use crate::{TS_PACKET_BYTES, client};
 
 /// Name, and options of ffmpeg that make the file from a picture and a sound.
 const TITLES: &[(&str, &[&str])] = &[
@@ -92,12 +93,11 @@ fn decoded(
 fn make(test: &str, folder: &Path, (name, options): (&'static str, &[&str])) -> Option<Title> {
     let path = folder.join(name);
     let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
+    command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i"]);
     command.arg("testsrc2=size=480x270:rate=25:duration=6");
     command.args(["-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000:duration=6"]);
     command.args(["-preset", "ultrafast", "-g", "50", "-sc_threshold", "0"]);
-    command.args(options).arg(&path);
-    client(test, &mut command)?.succeeded();
+    film::put(test, command.args(options), &path)?;
     let sound = folder.join(format!("{name}.md5"));
     let (pictures, sounds) = decoded(test, &[], path.as_os_str(), &sound)?;
     Some(Title { name, pictures, sounds })

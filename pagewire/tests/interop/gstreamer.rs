@@ -20,7 +20,10 @@ pub(crate) fn has_elements(test: &str, elements: &[&str]) -> bool {
     })
 }
 
-pub(crate) fn receives_every_byte() {
+/// An exit status is not judged: at the end of a stream two of GStreamer's threads may each close
+/// the session, and the second then reports a closed connection.
+#[test]
+fn receives_every_byte() {
     let test = "gstreamer::receives_every_byte";
     if !has_elements(test, &["rtspsrc", "rtpmp2tdepay", "fdsink"]) {
         return;
@@ -31,7 +34,7 @@ pub(crate) fn receives_every_byte() {
     command.arg(format!("location={}", server.rtsp_url("film.ts")));
     command.args(["!", "rtpmp2tdepay", "!", "fdsink", "fd=1", "sync=false"]);
     let Some(outcome) = client(test, &mut command) else { return };
-    assert_bytes(&outcome.succeeded(), &film.bytes);
+    assert_bytes(&outcome.stdout, &film.bytes);
     server.stop();
 }
 
@@ -58,7 +61,8 @@ fn decodes() {
     server.stop();
 }
 
-pub(crate) fn loses_nothing_in_a_pause() {
+#[test]
+fn loses_nothing_in_a_pause() {
     let test = "gstreamer::loses_nothing_in_a_pause";
     let Some((server, film)) = serve_film(test) else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/pause.py");

@@ -13,7 +13,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use crate::curl::ask;
 use crate::ffmpeg::{Frame, PICTURE, SOUND, frames, of_stream};
@@ -25,17 +27,22 @@ use crate::{assert_bytes, client, vlc};
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// A server of a sealed film, with what its players need.
-struct Sealed {
-    server: Server,
+pub(crate) struct Sealed {
+    pub(crate) server: Server,
     /// Kept for its files.
-    secrets: tempfile::TempDir,
+    pub(crate) secrets: TempDir,
 }
 
 /// Seals the film into the folder of a new server; `None`, with the reason printed, where there
 /// is none.
 fn sealed(test: &str, seal: &[&str], serve: &[&str]) -> Option<Sealed> {
-    let film = film(test)?;
-    let secrets = tempfile::tempdir().expect("a folder");
+    Some(sealed_film(&film(test)?.path, seal, serve))
+}
+
+/// Seals a film, as `film` if that is its name, into the folder of a new server. `SECRETS` in
+/// options is the folder of keys and tokens.
+pub(crate) fn sealed_film(film: &Path, seal: &[&str], serve: &[&str]) -> Sealed {
+    let secrets = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let secret = secrets.path().join("secret");
     fs::write(&secret, "5a".repeat(32)).expect("written");
     fs::write(secrets.path().join("tokens"), TOKEN).expect("written");
@@ -43,16 +50,16 @@ fn sealed(test: &str, seal: &[&str], serve: &[&str]) -> Option<Sealed> {
     let place = Place::new();
     let seal: Vec<String> = seal.iter().map(|word| word.replace("SECRETS", &path(""))).collect();
     let mut command = Command::new(PROGRAM);
-    command.args(["seal", "hls"]).arg(&film.path).arg(place.folder()).args(&seal);
+    command.args(["seal", "hls"]).arg(film).arg(place.folder()).args(&seal);
     watchdog::run(&mut command, LIMIT).expect("the program is there").succeeded();
     let serve: Vec<String> = serve.iter().map(|word| word.replace("SECRETS", &path(""))).collect();
     let serve: Vec<&str> = serve.iter().map(String::as_str).collect();
     let server = Server::at(&place, Command::new(PROGRAM), &serve);
-    Some(Sealed { server, secrets })
+    Sealed { server, secrets }
 }
 
-const KEY: [&str; 2] = ["--key-file", "SECRETS/secret"];
-const SERVED_KEY: [&str; 2] = ["--hls-key-file", "SECRETS/secret"];
+pub(crate) const KEY: [&str; 2] = ["--key-file", "SECRETS/secret"];
+pub(crate) const SERVED_KEY: [&str; 2] = ["--hls-key-file", "SECRETS/secret"];
 const SERVED_TOKEN: [&str; 2] = ["--key-token-file", "SECRETS/tokens"];
 
 fn assert_same_frames(played: &[Frame], test: &str) {
@@ -134,8 +141,10 @@ pub(crate) fn browsed(
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let report = listener.local_addr().expect("it is bound");
     fs::write(server.folder().join("page.html"), page(&report.to_string())).expect("written");
-    let profile = tempfile::tempdir().expect("a folder");
+    let profile = private_folder();
     let mut command = Command::new("chromium");
+    // It leaves folders there when it is killed.
+    command.env("TMPDIR", profile.path());
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]);
     command.arg("--autoplay-policy=no-user-gesture-required");
     command.arg(format!("--user-data-dir={}", profile.path().display()));
@@ -152,10 +161,30 @@ pub(crate) fn browsed(
     // Its other processes end with it.
     let _ = browser.kill();
     browser.wait().expect("it is our child");
+    remove(profile);
     if said.is_none() {
         eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }
     said
+}
+
+/// A folder for all files of a browser. Chromium has a socket in there, and aborts where its path
+/// does not fit into a socket's address.
+fn private_folder() -> TempDir {
+    let below = env!("CARGO_TARGET_TMPDIR");
+    let is_short = below.len() < FOLDER_BYTES_MAX;
+    let folder = if is_short { TempDir::new_in(below) } else { TempDir::new() };
+    folder.expect("a folder")
+}
+
+/// Removes the folder of a browser that was killed, whose processes may write for a moment more.
+fn remove(folder: TempDir) {
+    let path = folder.keep();
+    let deadline = Instant::now() + LIMIT;
+    while let Err(error) = fs::remove_dir_all(&path) {
+        assert!(Instant::now() < deadline, "{}: is not removed: {error}", path.display());
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A page that plays the film for two seconds and tells `report`.
@@ -314,7 +343,7 @@ fn it_is_unsealed_and_verified_by_its_key_alone() {
 fn killed_at_any_moment_and_run_again_it_is_the_same_bytes() {
     let test = "hls::killed_at_any_moment_and_run_again_it_is_the_same_bytes";
     let Some(film) = film(test) else { return };
-    let top = tempfile::tempdir().expect("a folder");
+    let top = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let secret = top.path().join("secret");
     fs::write(&secret, "5a".repeat(32)).expect("written");
     let seal = |target: &str| {
@@ -362,3 +391,5 @@ fn contents(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// 108 bytes of an address, less `/.tmpXXXXXX/org.chromium.Chromium.XXXXXX/SingletonSocket`.
+const FOLDER_BYTES_MAX: usize = 108 - 56;

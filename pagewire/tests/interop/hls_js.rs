@@ -14,7 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use crate::ffmpeg::{Frame, frames};
+use crate::harness::film;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::hls::browsed;
 
@@ -34,7 +37,7 @@ fn made(
     options: &[&str],
 ) -> Option<PathBuf> {
     let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-y"]);
+    command.args(["-hide_banner", "-loglevel", "error"]);
     for input in inputs {
         command.args(["-f", "lavfi", "-t", "12", "-i", input]);
     }
@@ -42,18 +45,8 @@ fn made(
         command.args(["-map", &index.to_string()]);
     }
     let path = folder.join(name);
-    let outcome = watchdog::run(command.args(options).args(["-f", "mpegts"]).arg(&path), LIMIT);
-    match outcome {
-        Ok(outcome) if outcome.status.success() => Some(path),
-        Ok(outcome) => {
-            eprintln!("skip: {test}: encoder of ffmpeg: not installed: {}", outcome.stderr.trim());
-            None
-        }
-        Err(reason) => {
-            eprintln!("skip: {test}: {reason}");
-            None
-        }
-    }
+    film::put(test, command.args(options).args(["-f", "mpegts"]), &path)?;
+    Some(path)
 }
 
 const PICTURE: &str = "testsrc2=size=320x180:rate=25";
@@ -67,11 +60,11 @@ struct Title {
     source: PathBuf,
     said: String,
     /// Kept for its files.
-    secrets: tempfile::TempDir,
+    secrets: TempDir,
 }
 
 fn sealed(test: &str, inputs: &[&str], options: &[&[&str]]) -> Option<Title> {
-    let secrets = tempfile::tempdir().expect("a folder");
+    let secrets = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let source = made(test, secrets.path(), "title.ts", inputs, &options.concat())?;
     let key = secrets.path().join("secret");
     fs::write(&key, "5a".repeat(32)).expect("written");

@@ -2,9 +2,10 @@
 //! Interoperation: `pagewire serve` and `receive`, as built, against what other people wrote.
 //!
 //! One file a client; `socket` is none, but what no client shows: sequence numbers, times, RTCP.
-//! Received media is compared with the file, byte by byte or frame by frame; no time is measured. A
-//! film of a minute takes a minute, so the tests that play it to its end are played beside each
-//! other, by one test. Where a client is missing, its tests print `skip: TEST: REASON` and pass.
+//! Received media is compared with the file, byte by byte or frame by frame. A film of a minute
+//! takes a minute. [`brief`] is a short pass of ffmpeg and curl, in which no clock decides: it
+//! belongs to the gate, all else to `make test-clients`. Where a client is missing, its tests print
+//! `skip: TEST: REASON` and pass.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod harness;
 #[allow(dead_code, reason = "these tests have a network of their own")]
 mod network;
 
+mod brief;
 mod camera;
 mod channels;
 mod curl;
@@ -38,29 +40,11 @@ mod wav;
 
 use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use harness::Server;
 use harness::film::{Film, film};
 use harness::watchdog::{self, Outcome};
-
-/// Clients that play the whole film. As tests of their own they would run in turn where cores
-/// are few, and wait for the clock most of the time.
-const WHOLE_FILM: &[(&str, fn())] = &[
-    ("ffmpeg::copies_every_frame", ffmpeg::copies_every_frame),
-    ("gstreamer::loses_nothing_in_a_pause", gstreamer::loses_nothing_in_a_pause),
-    ("gstreamer::receives_every_byte", gstreamer::receives_every_byte),
-];
-
-#[test]
-fn a_whole_film() {
-    let run = |&(name, test): &(&'static str, fn())| (name, thread::spawn(test));
-    let running: Vec<_> = WHOLE_FILM.iter().map(run).collect();
-    let ended = running.into_iter().map(|(name, thread)| (name, thread.join()));
-    let failed: Vec<_> = ended.filter(|(_, end)| end.is_err()).map(|(name, _)| name).collect();
-    assert!(failed.is_empty(), "failed, as said above: {}", failed.join(", "));
-}
 
 /// The film served, and ready to be streamed; `None`, with the reason printed, where there is
 /// none.

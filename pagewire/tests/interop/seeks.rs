@@ -15,6 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::harness::Server;
+use crate::harness::film;
 use crate::harness::rtsp::Player;
 use crate::{client, harness::answer::Answer};
 
@@ -35,12 +36,11 @@ fn make(test: &str, folder: &Path, title: &(&str, &str, &[&str])) -> Option<Path
     let picture = format!("testsrc2=size=320x180:rate={rate}:duration=20");
     let mut command = Command::new("ffmpeg");
     command
-        .args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i", &picture])
+        .args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i", &picture])
         .args(["-f", "lavfi", "-i", "sine=sample_rate=48000:duration=20"])
         .args(*options)
-        .args(["-force_key_frames", "expr:gte(t,n_forced*2)", "-c:a", "aac", "-f", "mpegts"])
-        .arg(&path);
-    client(test, &mut command)?.succeeded();
+        .args(["-force_key_frames", "expr:gte(t,n_forced*2)", "-c:a", "aac", "-f", "mpegts"]);
+    film::put(test, &mut command, &path)?;
     Some(path)
 }
 

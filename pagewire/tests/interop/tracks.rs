@@ -22,6 +22,7 @@ use tempfile::TempDir;
 
 use crate::ffmpeg::{self, Frame, assert_frames, of_stream};
 use crate::harness::answer::Answer;
+use crate::harness::film;
 use crate::harness::rtsp::{Control, PortPair, session_of};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::side_by_side::{self, Case};
@@ -389,7 +390,7 @@ pub(crate) fn make(test: &str, folder: &Path, recipe: &Recipe) -> Option<Title> 
     let path = folder.join(name);
     let sound = |tone| format!("sine=frequency={tone}:sample_rate=48000:duration=6");
     let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
+    command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i"]);
     command.arg("testsrc2=size=480x270:rate=25:duration=6");
     for tone in [440, 880] {
         command.args(["-f", "lavfi", "-i", &sound(tone)]);
@@ -399,8 +400,7 @@ pub(crate) fn make(test: &str, folder: &Path, recipe: &Recipe) -> Option<Title> 
     }
     command.args(coder_options(coders[0])).args(["-g", "50", "-sc_threshold", "0"]);
     command.args(["-metadata:s:a:0", "language=deu", "-metadata:s:a:1", "language=eng"]);
-    command.args(options).arg(&path);
-    client(test, &mut command)?.succeeded();
+    film::put(test, command.args(options), &path)?;
     let frames = ffmpeg::frames(test, &[], path.as_os_str(), &["-map", "-0:v"])?;
     let sound = |stream| {
         let frames = of_stream(&frames, stream).into_iter().map(Frame::without_times);
@@ -454,10 +454,9 @@ fn files_of_sound_come_frame_by_frame() {
     for (name, encoder, _) in titles {
         let path = folder.path().join(name);
         let mut command = Command::new("ffmpeg");
-        command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
-        command.args(["sine=sample_rate=44100:duration=4", "-c:a", encoder]).arg(&path);
-        let Some(outcome) = client(test, &mut command) else { return };
-        outcome.succeeded();
+        command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i"]);
+        command.args(["sine=sample_rate=44100:duration=4", "-c:a", encoder]);
+        let Some(()) = film::put(test, &mut command, &path) else { return };
         let Some(frames) = ffmpeg::frames(test, &[], path.as_os_str(), &[]) else { return };
         sent.push(frames);
         place.put(name, &std::fs::read(&path).expect("just made"));

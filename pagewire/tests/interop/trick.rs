@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::client;
 use crate::harness::Server;
 use crate::harness::answer::Answer;
+use crate::harness::film;
 use crate::harness::rtsp::{Player, PortPair};
 use crate::side_by_side::{self, Case};
 use crate::tracks::{Picture, pictures};
@@ -167,13 +168,12 @@ pub(crate) fn make(test: &str, folder: &Path) -> Option<[PathBuf; 2]> {
 /// Makes an MP4 of so many seconds, with so many pictures from one key frame to the next.
 pub(crate) fn film(test: &str, path: &Path, seconds: u32, group: usize) -> Option<()> {
     let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i"]);
+    command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i"]);
     command.arg(format!("testsrc2=size=480x270:rate=25:duration={seconds}"));
     command.args(["-f", "lavfi", "-i"]).arg(format!("sine=duration={seconds}"));
     command.args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"]);
-    command.args(["-g", &group.to_string(), "-c:a", "aac"]).arg(path);
-    client(test, &mut command)?.succeeded();
-    Some(())
+    command.args(["-g", &group.to_string(), "-c:a", "aac"]);
+    film::put(test, &mut command, path)
 }
 
 pub(crate) fn serve(paths: &[PathBuf; 2]) -> Server {

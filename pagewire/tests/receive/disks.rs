@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::assert_file;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::recorder::{BURST, Recorder, Sender, free_port, url};
 use crate::harness::{PROGRAM, Place, Server};
 
 #[test]
@@ -128,8 +128,12 @@ fn kill_once(round: u64) -> Place {
     let sent = clip.clone();
     let sender = spawn(move || {
         let mut sender = Sender::rtp(port, 1, 0);
-        for payload in sent.chunks(PAYLOAD_BYTES) {
+        for (index, payload) in sent.chunks(PAYLOAD_BYTES).enumerate() {
+            if index % BURST == 0 {
+                sender.await_room();
+            }
             sender.send(payload);
+            // Two seconds in all, over which the rounds' ends are spread.
             sleep(Duration::from_micros(700));
         }
     });

@@ -69,11 +69,10 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) fn start(script: Script) -> Fake {
-        Fake::at((Ipv4Addr::LOCALHOST, 0).into(), script)
+        Fake::by(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"), script)
     }
 
-    pub(crate) fn at(address: SocketAddr, script: Script) -> Fake {
-        let listener = TcpListener::bind(address).expect("a port");
+    pub(crate) fn by(listener: TcpListener, script: Script) -> Fake {
         let address = listener.local_addr().expect("it is bound");
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let cnames = Arc::<Mutex<Vec<String>>>::default();

@@ -6,7 +6,8 @@
 //! One file a kind: [`choice`] (which way of receiving), [`recording`] (files equal what was sent),
 //! [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP, by [`fake`]),
 //! [`relays`] (sent on), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and
-//! interfaces, in a network of their own). Nothing here asserts that something is fast.
+//! interfaces, in a network of their own), [`following`] (played while it is written). Only
+//! [`timed`] asserts that something comes in time.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod recording;
 mod relays;
 mod senders;
 mod servers;
+mod timed;
 mod titles;
 
 use std::path::Path;

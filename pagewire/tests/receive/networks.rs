@@ -2,10 +2,11 @@
 //! Groups and interfaces, in a network of their own (`unshare -Urn`): joined, source-specific, gone
 //! and back.
 
+use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::assert_file;
 use crate::harness::clip::Clip;
@@ -101,13 +102,29 @@ fn an_interface_that_goes_and_comes_back_is_joined_again() {
         ip address add 10.9.1.1/24 dev left
         ip route add 224.0.0.0/4 dev left
         sysctl -qw net.ipv4.conf.right.rp_filter=0 net.ipv4.conf.right.accept_local=1");
-    // It looks once a second.
-    sleep(Duration::from_millis(2500));
+    await_membership("right", "010101EF");
+    // An outage is a silence of a second or more.
+    sleep(Duration::from_millis(1500));
     send(&clip[half..]);
     let recorded = recorder.stop().well();
     assert_file(&place.folder().join("0.ts"), &clip);
     assert!(recorded.summary["path_errors"].as_u64() > Some(0), "{:#}", recorded.summary);
     assert_eq!(recorded.figure("outages"), 1);
+}
+
+/// Waits until a group, as a number in the host's order of bytes, is joined at a device.
+fn await_membership(device: &str, group: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let joined = fs::read_to_string("/proc/net/igmp").expect("the kernel has IPv4");
+        let of_device = joined.split("\n").skip_while(|line| !line.contains(device));
+        let mut groups = of_device.skip(1).take_while(|line| line.starts_with('\t'));
+        if groups.any(|line| line.trim_start().starts_with(group)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{group} is not joined at {device}:\n{joined}");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

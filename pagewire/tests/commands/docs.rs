@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Documents of docs/.
+
+use crate::{Choice, run};
+
+#[test]
+fn commands_of_channels_run_as_they_stand() {
+    run("docs::commands_of_channels_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_load_run_as_they_stand() {
+    run("docs::commands_of_load_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_measurements_run_as_they_stand() {
+    run("docs::commands_of_measurements_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_measuring_run_as_they_stand() {
+    run("docs::commands_of_measuring_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_peers_run_as_they_stand() {
+    run("docs::commands_of_peers_run_as_they_stand", Choice::Usual);
+}
