@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Viewers of a channel over RTSP: they pause, go back, wait for what has not come yet, and do not
-//! read; one who only watches misses nothing meanwhile, and the window's memory stays bounded.
+//! Viewers of a channel over RTSP: they pause, go back, and wait for what has not come yet; one who
+//! only watches misses nothing meanwhile.
 //!
-//! Real time: about 40 s, all of them beside each other.
+//! `timed` has viewers who do so for longer than the window keeps a part, one who does not read,
+//! and the memory of the window, which stays bounded: 40 s, beside each other.
 //!
 //! Sources: RFC 2326 §3.6, §10.5, §10.6.
 
@@ -31,11 +32,11 @@ fn serve_channel(settings: &str) -> Server {
     fs::write(&config, text).expect("room for settings");
     let options = ["--config", config.to_str().expect("a plain path")];
     let server = Server::at(&place, Command::new(PROGRAM), &options);
-    let deadline = Instant::now() + WAIT;
+    let deadline = Instant::now() + HANGING;
     for channel in ["channel/news", "channel/heavy"] {
         while !Reader::to(&server).ask("DESCRIBE", channel, &[]).starts_with("RTSP/1.0 200 ") {
             assert!(Instant::now() < deadline, "{channel} is not on the air: {}", server.log());
-            thread::sleep(Duration::from_millis(200));
+            thread::sleep(LOOK_EVERY);
         }
     }
     server
@@ -49,11 +50,16 @@ fn stamp(packet: &[u8]) -> (u16, u32) {
     (number(2, 2) as u16, number(4, 4))
 }
 
-/// Reads media for a time; asserts that no packet is missing behind `last`; returns the last one.
+/// Reads media until `enough` is true of its packets and ticks; asserts that no packet is missing
+/// behind `last`; returns the last one.
 #[track_caller]
-fn watch(reader: &mut Reader, time: Duration, last: Option<(u16, u32)>) -> (u16, u32) {
-    let (began, mut last, mut packets) = (Instant::now(), last, 0);
-    while began.elapsed() < time {
+fn watch_until(
+    reader: &mut Reader,
+    last: Option<(u16, u32)>,
+    enough: impl Fn(u32, u32) -> bool,
+) -> (u16, u32) {
+    let (mut last, mut packets, mut ticks) = (last, 0, 0);
+    while packets == 0 || !enough(packets, ticks) {
         let (channel, data) = reader.frame();
         if channel != 0 {
             continue;
@@ -62,14 +68,20 @@ fn watch(reader: &mut Reader, time: Duration, last: Option<(u16, u32)>) -> (u16,
         if let Some((before, time)) = last {
             assert_eq!(sequence, before.wrapping_add(1), "a packet is missing");
             let step = timestamp.wrapping_sub(time) as i32;
-            assert!((-1..SECOND).contains(&step), "{step} ticks from packet to packet");
+            assert!((-1..SECOND as i32).contains(&step), "{step} ticks from packet to packet");
+            ticks += step.max(0) as u32;
         }
         assert!(data[12..].chunks(188).all(|packet| packet[0] == 0x47), "whole packets");
         last = Some((sequence, timestamp));
         packets += 1;
     }
-    assert!(packets > 10, "{packets} packets in {time:?}");
     last.expect("packets came")
+}
+
+/// Reads so many packets.
+#[track_caller]
+fn watch_packets(reader: &mut Reader, packets: u32, last: Option<(u16, u32)>) -> (u16, u32) {
+    watch_until(reader, last, |seen, _| seen >= packets)
 }
 
 /// Start of the range in an answer to PLAY, seconds.
@@ -89,109 +101,185 @@ fn seek(reader: &mut Reader, session: &str, npt: &str) -> f64 {
     start
 }
 
-/// Over two changes of the window's parts and of the file.
-fn watches_on(server: &Server) {
-    let mut reader = Reader::to(server);
-    reader.play(NEWS, "0-1");
-    watch(&mut reader, Duration::from_secs(30), None);
-}
-
-fn goes_on_after_a_pause(server: &Server) {
-    let mut reader = Reader::to(server);
-    let session = reader.play(NEWS, "0-1");
-    let last = watch(&mut reader, Duration::from_secs(3), None);
-    let reply = reader.ask("PAUSE", NEWS, &[&session]);
+/// Pauses, and drops nothing: the last packet before the answer.
+#[track_caller]
+fn pause(reader: &mut Reader, session: &str, last: (u16, u32)) -> (u16, u32) {
+    let reply = reader.ask("PAUSE", NEWS, &[session]);
     assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
-    let last = reader
-        .take_frames()
-        .iter()
-        .rev()
-        .find(|(channel, _)| *channel == 0)
-        .map_or(last, |(_, packet)| stamp(packet));
-    // The window goes on to another part meanwhile.
-    thread::sleep(Duration::from_secs(13));
-    let reply = reader.ask("PLAY", NEWS, &[&session]);
-    start_of(&reply);
-    watch(&mut reader, Duration::from_secs(5), Some(last));
-}
-
-fn goes_back_and_forth(server: &Server) {
-    let mut reader = Reader::to(server);
-    let session = reader.set_up(NEWS, "0-1");
-    let began = start_of(&reader.ask("PLAY", NEWS, &[&session]));
-    watch(&mut reader, Duration::from_secs(15), None);
-    let back = seek(&mut reader, &session, &format!("{:.3}", began + 3.0));
-    assert!((began - 3.0..began + 3.1).contains(&back), "from {began}, back to {back}");
-    watch(&mut reader, Duration::from_secs(2), None);
-    // What has not come yet is the present, and so are `now` and 0.
-    for npt in ["99999", "now", "0"] {
-        let live = seek(&mut reader, &session, npt);
-        assert!(live > began + 8.0, "npt={npt}: {live}, having begun at {began} 17 s ago");
-        watch(&mut reader, Duration::from_secs(2), None);
-    }
-    let reply = reader.ask("PLAY", NEWS, &[&session, "Range: npt=20-10"]);
-    assert!(reply.starts_with("RTSP/1.0 457 "), "{reply}");
-    watch(&mut reader, Duration::from_secs(1), None);
-}
-
-/// The parts it holds go with their memory; its session ends or skips.
-fn never_reads(server: &Server) {
-    let mut silent = Reader::to(server);
-    silent.keep_small();
-    silent.play("channel/heavy", "0-1");
-    thread::sleep(Duration::from_secs(32));
-    let memory = resident_bytes(server);
-    // Two channels of 6 and 1 Mb/s, four parts each.
-    assert!(memory < 200 << 20, "{memory} bytes resident");
-}
-
-fn resident_bytes(server: &Server) -> u64 {
-    let path = format!("/proc/{}/status", server.pid());
-    let status = fs::read_to_string(path).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-    let kib: u64 = line.trim_end_matches("kB").trim().parse().expect("a number");
-    kib << 10
+    let frames = reader.take_frames();
+    let media = frames.iter().rev().find(|(channel, _)| *channel == 0);
+    media.map_or(last, |(_, packet)| stamp(packet))
 }
 
 #[test]
-fn viewers_of_a_channel_pause_and_go_back() {
+fn a_viewer_of_a_channel_misses_no_packet() {
     let server = serve_channel("time_shift_s = 60");
-    let cases: [fn(&Server); 4] =
-        [watches_on, goes_on_after_a_pause, goes_back_and_forth, never_reads];
-    thread::scope(|scope| {
-        let running = cases.map(|case| {
-            let server = &server;
-            scope.spawn(move || case(server))
-        });
-        let failed = running.map(|case| case.join().is_err());
-        assert_eq!(failed, [false; 4], "failed, as said above: {}", server.log());
-    });
-    await_nobody(&server);
-    let log = server.stop();
-    assert!(!log.contains("panicked"), "{log}");
-}
-
-/// The window is that of a channel without time shift: what was paused is gone, and play goes on
-/// with the oldest there is.
-#[test]
-fn long_pause_goes_on_with_the_oldest_there_is() {
-    let server = serve_channel("time_shift_s = 0");
     let mut reader = Reader::to(&server);
-    let session = reader.set_up(NEWS, "0-1");
-    let began = start_of(&reader.ask("PLAY", NEWS, &[&session]));
-    watch(&mut reader, Duration::from_secs(1), None);
-    reader.ask("PAUSE", NEWS, &[&session]);
-    reader.drop_frames();
-    thread::sleep(Duration::from_secs(35));
-    let again = start_of(&reader.ask("PLAY", NEWS, &[&session]));
-    assert!(again > began + 5.0 && again < began + 40.0, "{again}, paused at {began}");
-    watch(&mut reader, Duration::from_secs(3), None);
+    reader.play(NEWS, "0-1");
+    watch_packets(&mut reader, 150, None);
     drop(reader);
     await_nobody(&server);
     server.stop();
 }
 
+#[test]
+fn a_viewer_who_paused_goes_on_with_the_next_packet() {
+    let server = serve_channel("time_shift_s = 60");
+    let mut reader = Reader::to(&server);
+    let session = reader.play(NEWS, "0-1");
+    let last = watch_packets(&mut reader, 20, None);
+    let last = pause(&mut reader, &session, last);
+    // The channel goes on meanwhile, as another viewer sees.
+    let mut other = Reader::to(&server);
+    other.play(NEWS, "0-1");
+    watch_packets(&mut other, 20, None);
+    start_of(&reader.ask("PLAY", NEWS, &[&session]));
+    watch_packets(&mut reader, 40, Some(last));
+    drop((reader, other));
+    await_nobody(&server);
+    server.stop();
+}
+
+#[test]
+fn a_viewer_goes_back_and_returns_to_the_present() {
+    let server = serve_channel("time_shift_s = 60");
+    let mut reader = Reader::to(&server);
+    let session = reader.set_up(NEWS, "0-1");
+    let began = start_of(&reader.ask("PLAY", NEWS, &[&session]));
+    // A viewer joins three seconds behind the present, or at a younger channel's beginning; places
+    // to start are a second apart.
+    watch_until(&mut reader, None, |_, ticks| ticks > 5 * SECOND);
+    let back = seek(&mut reader, &session, &format!("{:.3}", began + 0.5));
+    assert!((began - 3.0..began + 0.6).contains(&back), "from {began}, back to {back}");
+    watch_packets(&mut reader, 20, None);
+    // What has not come yet is the present, and so are `now` and 0.
+    for npt in ["99999", "now", "0"] {
+        let live = seek(&mut reader, &session, npt);
+        assert!(live > began + 0.9, "npt={npt}: {live}, having begun at {began} 5 s ago");
+        watch_packets(&mut reader, 20, None);
+    }
+    let reply = reader.ask("PLAY", NEWS, &[&session, "Range: npt=20-10"]);
+    assert!(reply.starts_with("RTSP/1.0 457 "), "{reply}");
+    watch_packets(&mut reader, 20, None);
+    drop(reader);
+    await_nobody(&server);
+    let log = server.stop();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
 const NEWS: &str = "channel/news";
-const WAIT: Duration = Duration::from_secs(20);
+/// Against hanging, and no judgement of speed.
+const HANGING: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Ticks of an RTP timestamp.
-const SECOND: i32 = 90_000;
+const SECOND: u32 = 90_000;
+
+mod timed {
+    use super::*;
+
+    /// Reads media for a time; asserts that no packet is missing behind `last`; returns the last.
+    #[track_caller]
+    fn watch(reader: &mut Reader, time: Duration, last: Option<(u16, u32)>) -> (u16, u32) {
+        let began = Instant::now();
+        watch_until(reader, last, |packets, _| {
+            let is_over = began.elapsed() >= time;
+            assert!(!is_over || packets > 10, "{packets} packets in {time:?}");
+            is_over
+        })
+    }
+
+    /// Over two changes of the window's parts and of the file.
+    fn watches_on(server: &Server) {
+        let mut reader = Reader::to(server);
+        reader.play(NEWS, "0-1");
+        watch(&mut reader, Duration::from_secs(30), None);
+    }
+
+    fn goes_on_after_a_pause(server: &Server) {
+        let mut reader = Reader::to(server);
+        let session = reader.play(NEWS, "0-1");
+        let last = watch(&mut reader, Duration::from_secs(3), None);
+        let last = pause(&mut reader, &session, last);
+        // The window goes on to another part meanwhile.
+        thread::sleep(Duration::from_secs(13));
+        let reply = reader.ask("PLAY", NEWS, &[&session]);
+        start_of(&reply);
+        watch(&mut reader, Duration::from_secs(5), Some(last));
+    }
+
+    fn goes_back_and_forth(server: &Server) {
+        let mut reader = Reader::to(server);
+        let session = reader.set_up(NEWS, "0-1");
+        let began = start_of(&reader.ask("PLAY", NEWS, &[&session]));
+        watch(&mut reader, Duration::from_secs(15), None);
+        let back = seek(&mut reader, &session, &format!("{:.3}", began + 3.0));
+        assert!((began - 3.0..began + 3.1).contains(&back), "from {began}, back to {back}");
+        watch(&mut reader, Duration::from_secs(2), None);
+        // What has not come yet is the present, and so are `now` and 0.
+        for npt in ["99999", "now", "0"] {
+            let live = seek(&mut reader, &session, npt);
+            assert!(live > began + 8.0, "npt={npt}: {live}, having begun at {began} 17 s ago");
+            watch(&mut reader, Duration::from_secs(2), None);
+        }
+        let reply = reader.ask("PLAY", NEWS, &[&session, "Range: npt=20-10"]);
+        assert!(reply.starts_with("RTSP/1.0 457 "), "{reply}");
+        watch(&mut reader, Duration::from_secs(1), None);
+    }
+
+    /// The parts it holds go with their memory; its session ends or skips.
+    fn never_reads(server: &Server) {
+        let mut silent = Reader::to(server);
+        silent.keep_small();
+        silent.play("channel/heavy", "0-1");
+        thread::sleep(Duration::from_secs(32));
+        let memory = resident_bytes(server);
+        // Two channels of 6 and 1 Mb/s, four parts each.
+        assert!(memory < 200 << 20, "{memory} bytes resident");
+    }
+
+    fn resident_bytes(server: &Server) -> u64 {
+        let path = format!("/proc/{}/status", server.pid());
+        let status = fs::read_to_string(path).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        let kib: u64 = line.trim_end_matches("kB").trim().parse().expect("a number");
+        kib << 10
+    }
+
+    #[test]
+    fn viewers_of_a_channel_pause_and_go_back() {
+        let server = serve_channel("time_shift_s = 60");
+        let cases: [fn(&Server); 4] =
+            [watches_on, goes_on_after_a_pause, goes_back_and_forth, never_reads];
+        thread::scope(|scope| {
+            let running = cases.map(|case| {
+                let server = &server;
+                scope.spawn(move || case(server))
+            });
+            let failed = running.map(|case| case.join().is_err());
+            assert_eq!(failed, [false; 4], "failed, as said above: {}", server.log());
+        });
+        await_nobody(&server);
+        let log = server.stop();
+        assert!(!log.contains("panicked"), "{log}");
+    }
+
+    /// The window is that of a channel without time shift: what was paused is gone, and play goes
+    /// on with the oldest there is.
+    #[test]
+    fn long_pause_goes_on_with_the_oldest_there_is() {
+        let server = serve_channel("time_shift_s = 0");
+        let mut reader = Reader::to(&server);
+        let session = reader.set_up(NEWS, "0-1");
+        let began = start_of(&reader.ask("PLAY", NEWS, &[&session]));
+        watch(&mut reader, Duration::from_secs(1), None);
+        reader.ask("PAUSE", NEWS, &[&session]);
+        reader.drop_frames();
+        thread::sleep(Duration::from_secs(35));
+        let again = start_of(&reader.ask("PLAY", NEWS, &[&session]));
+        assert!(again > began + 5.0 && again < began + 40.0, "{again}, paused at {began}");
+        watch(&mut reader, Duration::from_secs(3), None);
+        drop(reader);
+        await_nobody(&server);
+        server.stop();
+    }
+}

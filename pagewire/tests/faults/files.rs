@@ -7,7 +7,6 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -131,15 +130,15 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     let mut line = Line::to(server.http);
     line.send("GET /download.bin HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(line.head().expect("an answer").starts_with("HTTP/1.1 200 "));
-    other.hear("it plays", |heard| heard.packets.len() > 30);
+    other.hear("it plays", |heard| heard.packets.len() > 15);
 
     // A place within a packet and within a page.
-    let left = shrinking.len() / 30 + 1001;
+    let left = shrinking.len() / 60 + 1001;
     for (name, bytes) in [("shrinking.ts", left), ("download.bin", 1001)] {
         let file = File::options().write(true).open(server.folder().join(name));
         file.and_then(|file| file.set_len(bytes as u64)).expect("the test may cut it");
     }
-    let (rest, _) = line.rest(Duration::from_secs(30));
+    let (rest, _) = line.rest(HANGING);
     assert!(rest.len() < download.len(), "all of it came");
     for (player, first) in hit.iter().zip(firsts) {
         player.hear("a BYE", |heard| !heard.byes.is_empty());
@@ -158,7 +157,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     let log = server.log();
     assert!(log.contains("shrinking.ts") && log.contains("the file now ends at byte"), "{log}");
     let before = other.heard().packets.len();
-    other.hear("it plays on", |heard| heard.packets.len() > before + 30);
+    other.hear("it plays on", |heard| heard.packets.len() > before + 15);
     other.heard().assert_gapless(&steady, other_first);
     assert_eq!(hit[0].command("PLAY", &[]).status, 454, "it is over");
     assert_eq!(other.command("TEARDOWN", &[]).status, 200);
@@ -181,28 +180,35 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
 /// Deleted while it plays: who has it open has it to the end; who comes later is told.
 #[test]
 fn a_file_that_vanishes_plays_to_its_end_for_those_who_have_it() {
-    let clip = Clip::of_seconds(25, 2).bytes();
-    for options in [&["--cache-size", "0"][..], &[]] {
-        let server = serve(&[("a.ts", &clip)], options);
-        let snapshot = ResourceSnapshot::of(&server);
-        let mut player = Player::set_up(server.rtsp, "a.ts");
-        let mut ready = Player::set_up(server.rtsp, "a.ts");
-        let first = player.play();
-        player.hear("it plays", |heard| heard.packets.len() > 5);
-        fs::remove_file(server.folder().join("a.ts")).expect("it is there");
-        let first_of_ready = ready.play();
-        assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "a.ts", &[]).status, 404);
-        assert_eq!(http(server.http, "GET", "/a.ts").status, 404);
-        for (player, first) in [(&mut player, first), (&mut ready, first_of_ready)] {
-            player.hear("the end", |heard| !heard.byes.is_empty());
-            assert_eq!(player.heard().byes, ["end of stream"]);
-            assert_eq!(player.heard().assert_gapless(&clip, first).len(), clip.len());
-            assert_eq!(player.command("TEARDOWN", &[]).status, 200);
-        }
-        await_read(&server, 0);
-        drop((player, ready));
-        snapshot.assert_restored(&server);
+    assert_vanished_plays_to_its_end(&["--cache-size", "0"]);
+}
+
+#[test]
+fn a_file_with_a_wire_image_that_vanishes_plays_to_its_end_for_those_who_have_it() {
+    assert_vanished_plays_to_its_end(&[]);
+}
+
+fn assert_vanished_plays_to_its_end(options: &[&str]) {
+    let clip = Clip::of_seconds(25, 1).bytes();
+    let server = serve(&[("a.ts", &clip)], options);
+    let snapshot = ResourceSnapshot::of(&server);
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    let mut ready = Player::set_up(server.rtsp, "a.ts");
+    let first = player.play();
+    player.hear("it plays", |heard| heard.packets.len() > 5);
+    fs::remove_file(server.folder().join("a.ts")).expect("it is there");
+    let first_of_ready = ready.play();
+    assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "a.ts", &[]).status, 404);
+    assert_eq!(http(server.http, "GET", "/a.ts").status, 404);
+    for (player, first) in [(&mut player, first), (&mut ready, first_of_ready)] {
+        player.hear("the end", |heard| !heard.byes.is_empty());
+        assert_eq!(player.heard().byes, ["end of stream"]);
+        assert_eq!(player.heard().assert_gapless(&clip, first).len(), clip.len());
+        assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
+    await_read(&server, 0);
+    drop((player, ready));
+    snapshot.assert_restored(&server);
 }
 
 /// A file the server may not read is not listed and refused by name; made readable, it is served.
@@ -214,7 +220,7 @@ fn a_file_that_cannot_be_read_is_refused() {
     let closed = place.put("closed.ts", &clip);
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).expect("the test owns it");
     let Some(command) = as_somebody_else(&place) else { return };
-    let server = Server::at(&place, command, &[]);
+    let server = Server::at(&place, command, &PATHS);
     await_read(&server, 1);
     assert_eq!(http(server.http, "GET", "/open.ts").body, clip);
     let refused = http(server.http, "GET", "/closed.ts");
@@ -232,6 +238,10 @@ fn a_file_that_cannot_be_read_is_refused() {
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).expect("the test owns it");
     await_read(&server, 1);
 }
+
+/// By name, so that a server does not measure for seconds which are the cheapest: nobody cannot
+/// read the result, and for addresses other than loopback there may be none.
+pub(crate) const PATHS: [&str; 4] = ["--path", "wire_sendfile", "--path", "read_write"];
 
 /// A command that runs the program where permissions count: as it is, or for root as nobody.
 /// `None`, with the reason printed, where that cannot be.
@@ -272,9 +282,14 @@ fn a_pipe_in_the_folder_is_not_waited_for() {
     assert!(made.expect("mkfifo is part of every system").success());
     assert_eq!(http(server.http, "GET", "/pipe.ts").status, 404);
     assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "pipe.ts", &[]).status, 404);
+    // Each is noticed behind the pipe.
     server.place.put("b.ts", &clip);
     await_read(&server, 2);
-    thread::sleep(Duration::from_millis(500));
+    server.place.put("c.ts", &clip);
+    await_read(&server, 3);
     assert!(!server.index().to_string().contains("pipe"));
     snapshot.assert_restored(&server);
 }
+
+/// Against hanging, and no judgement of speed.
+const HANGING: Duration = Duration::from_secs(60);

@@ -5,8 +5,6 @@
 //! Sources: inotify(7).
 
 use std::fs::{self, File};
-use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -35,7 +33,7 @@ fn assert_plays(server: &Server, name: &str, bytes: &[u8]) {
 #[test]
 fn new_changed_renamed_and_deleted_files_are_noticed() {
     let [old, new] = [11, 12].map(|seed| {
-        Clip { seed, milliseconds: 500, bits_per_second: 500_000, with_clock: true }.bytes()
+        Clip { seed, milliseconds: 300, bits_per_second: 500_000, with_clock: true }.bytes()
     });
     let server = serve(&[("a.ts", &old)], &[]);
     let folder = server.folder();
@@ -48,7 +46,10 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
     let writing = folder.join("d.ts");
     for end in [0, new.len() / 3, new.len()] {
         fs::write(&writing, &new[..end]).expect("a file that grows");
-        thread::sleep(Duration::from_millis(400));
+        server.await_index("its length is noticed", |index| {
+            let rows = index["files"].as_array().expect("a list of files");
+            rows.iter().any(|row| row["name"] == "d.ts" && row["bytes"] == end)
+        });
     }
     await_read(&server, 5);
     for (name, bytes) in [("b.ts", &new), ("deep/er/c.ts", &old), ("d.ts", &new)] {
@@ -84,7 +85,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
 /// A session plays the file that it was set up with, wherever its name points now.
 #[test]
 fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
-    let [old, new] = [13, 14].map(|seed| Clip::of_seconds(seed, 2).bytes());
+    let [old, new] = [13, 14].map(|seed| Clip::of_seconds(seed, 1).bytes());
     assert_eq!(old.len(), new.len());
     let server = serve(&[("a.ts", &old)], &[]);
     let snapshot = ResourceSnapshot::of(&server);

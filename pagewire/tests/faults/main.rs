@@ -6,14 +6,13 @@
 //! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
 //! descriptors spent), [`pace`] (downloads that are paced or limited), [`sessions`] (strangers,
 //! leavers, RTCP, SIGTERM), [`files`] (what is no stream, vanishes or shrinks), [`interleaved`]
-//! (readers over TCP, tunnels), [`channel_viewers`] (pauses, seeks, readers that do not read),
-//! [`channel_answers`] (titles, channels that are not there), [`library`] (what is new or changed),
-//! [`cache`] (damaged, not writable), [`routes`] (every path gives the same bytes), [`open_files`]
-//! (changed while kept).
+//! (readers over TCP), [`tunnels`] (RTSP through HTTP), [`channel_viewers`] (pauses, seeks, readers
+//! that do not read), [`channel_answers`] (titles, channels that are not there), [`library`] (what
+//! is new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
+//! bytes), [`open_files`] (changed while kept).
 //!
-//! Nothing here asserts that something is fast, except that an unpaced download is five times as
-//! fast as a paced one; where a time limit is the server's promise, its end is awaited with room
-//! for a busy machine. Takes about a minute on two cores.
+//! The modules `timed` have the tests whose verdict is on a rate or a lateness, or that wait for
+//! the end of a time limit. No other test asserts that something is fast.
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +33,7 @@ mod resource_snapshot;
 mod routes;
 mod sessions;
 mod start;
+mod tunnels;
 
 use std::process::Command;
 

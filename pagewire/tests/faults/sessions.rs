@@ -3,17 +3,21 @@
 //! word, talked to in garbage, more than there are ports, ended by SIGTERM. Each ends when it
 //! should and not before, and what it held is given back.
 //!
+//! `timed` asserts when they end.
+//!
 //! Sources: RFC 2326 §11.3.4 (454), §12.37 (time-out), RFC 3550 §6.6 (BYE).
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::harness::Server;
 use crate::harness::answer::Line;
 use crate::harness::clip::Clip;
-use crate::harness::rtsp::{Control, LOCALHOST, Player, PortPair, assert_cname};
+use crate::harness::rtsp::{Control, Ears, Heard, LOCALHOST, Player, PortPair, assert_cname};
 use crate::resource_snapshot::{ResourceSnapshot, sessions};
 use crate::serve;
 
@@ -24,7 +28,7 @@ fn long() -> Vec<u8> {
 
 #[test]
 fn setup_without_describe_plays_to_the_end() {
-    let clip = Clip::of_seconds(4, 2).bytes();
+    let clip = Clip::of_seconds(4, 1).bytes();
     let server = serve(&[("a.ts", &clip)], &[]);
     let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
@@ -44,15 +48,20 @@ fn setup_without_describe_plays_to_the_end() {
 /// name.
 #[test]
 fn each_session_has_a_canonical_name_of_its_own() {
-    let clip = Clip::of_seconds(4, 2).bytes();
+    let clip = long();
     let servers = [(); 2].map(|()| serve(&[("a.ts", &clip)], &[]));
     let mut players = [0, 0, 1].map(|server: usize| Player::set_up(servers[server].rtsp, "a.ts"));
-    let names = players.each_mut().map(|player| {
+    for player in &mut players {
         player.play();
-        player.hear("the end", |heard| !heard.byes.is_empty());
+        player.hear("a report at the beginning", |heard| !heard.cnames.is_empty());
+    }
+    for server in servers {
+        server.stop();
+    }
+    let names = players.each_ref().map(|player| {
+        player.hear("a BYE", |heard| !heard.byes.is_empty());
         let names = player.heard().cnames.clone();
         assert_cname(&names[0]);
-        // A report at the beginning, and BYE.
         assert!(names.len() >= 2 && names.iter().all(|name| *name == names[0]), "{names:?}");
         names
     });
@@ -60,27 +69,28 @@ fn each_session_has_a_canonical_name_of_its_own() {
     assert!(one != other && one != elsewhere && other != elsewhere, "{names:?}");
 }
 
-/// A server that has the processor for 15 ms of every 115 sends all that is due each time.
+/// Stopped again and again while packets become due, it sends each of them.
 #[test]
-fn a_server_that_seldom_runs_keeps_up() {
+fn a_server_that_is_stopped_again_and_again_loses_nothing() {
     let clip = long();
     let server = serve(&[("a.ts", &clip)], &[]);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     player.hear("it plays", |heard| heard.packets.len() > 5);
-    let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(4) {
-        kill_process(pid, Signal::STOP).expect("it is ours");
-        thread::sleep(Duration::from_millis(100));
-        kill_process(pid, Signal::CONT).expect("it is ours");
-        thread::sleep(Duration::from_millis(15));
+    for _ in 0..5 {
+        let before = player.heard().packets.len();
+        stop_for(&server, Duration::from_millis(100));
+        player.hear("it plays on", |heard| heard.packets.len() > before + 3);
     }
-    let before = player.heard().packets.len();
-    player.hear("it plays on", |heard| heard.packets.len() > before + 50);
     player.heard().assert_gapless(&clip, first);
-    let log = server.log();
-    assert!(!log.contains("clock is moved"), "{log}");
+}
+
+/// Takes the processor from the server.
+fn stop_for(server: &Server, time: Duration) {
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
+    kill_process(pid, Signal::STOP).expect("it is ours");
+    thread::sleep(time);
+    kill_process(pid, Signal::CONT).expect("it is ours");
 }
 
 /// An unknown identifier, and a known one from another address: one cannot be told from the other.
@@ -128,44 +138,52 @@ fn a_strangers_session_is_none() {
 
 /// Connection and ports closed: a bounce of the next packets tells.
 #[test]
-fn a_client_that_is_gone_altogether_is_noticed_at_once() {
+fn a_client_that_is_gone_altogether_is_noticed() {
     let server = serve(&[("a.ts", &long())], &[]);
     let snapshot = ResourceSnapshot::of(&server);
+    four_are_gone(&server);
+    snapshot.assert_restored(&server);
+    let log = server.stop();
+    assert_eq!(log.matches("the client's port is closed").count(), 4, "{log}");
+}
+
+/// Four clients play, and close all they have.
+fn four_are_gone(server: &Server) {
     let players: Vec<_> = (0..4).map(|_| Player::set_up(server.rtsp, "a.ts")).collect();
     for mut player in players {
         player.play();
         player.hear("it plays", |heard| !heard.packets.is_empty());
     }
-    // Far less than the grace of 10 s, were it not for the bounce.
-    let began = Instant::now();
-    snapshot.assert_restored(&server);
-    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
-    let log = server.stop();
-    assert_eq!(log.matches("the client's port is closed").count(), 4, "{log}");
 }
 
-/// The connection closed, the ports open and nothing heard: it ends after the grace, not before.
+/// The connection closed, the ports open and nothing heard.
 #[test]
-fn a_client_that_hangs_up_is_given_the_grace() {
-    let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
+fn a_client_that_hangs_up_is_forgotten() {
+    let server = serve(&[("a.ts", &long())], &["--session-timeout", "1"]);
     let snapshot = ResourceSnapshot::of(&server);
+    let ears = hang_up_three(&server);
+    snapshot.assert_restored(&server);
+    drop(ears);
+}
+
+/// One that plays, one that is paused and one that never played close their connections.
+fn hang_up_three(server: &Server) -> [Ears; 3] {
     let mut playing = Player::set_up(server.rtsp, "a.ts");
     playing.play();
     let mut paused = Player::set_up(server.rtsp, "a.ts");
     paused.play();
     assert_eq!(paused.command("PAUSE", &[]).status, 200);
     let ready = Player::set_up(server.rtsp, "a.ts");
-    let began = Instant::now();
-    let ears = [playing, paused, ready].map(Player::hang_up);
-    snapshot.assert_restored(&server);
-    assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
-    drop(ears);
+    [playing, paused, ready].map(Player::hang_up)
 }
 
-/// The connection open and nothing heard on it: it ends after the timeout of the answer to SETUP; a
-/// sign of life or a receiver report puts that off.
+/// The connection open and nothing heard on it: it ends, unlike those of whom a sign of life or a
+/// receiver report comes.
 #[test]
 fn silence_ends_a_session_and_signs_of_life_keep_it() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    const SIGN_EVERY: Duration = Duration::from_millis(100);
+    let test = "silence_ends_a_session_and_signs_of_life_keep_it";
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
     let snapshot = ResourceSnapshot::of(&server);
     let mut silent = Player::set_up(server.rtsp, "a.ts");
@@ -174,12 +192,19 @@ fn silence_ends_a_session_and_signs_of_life_keep_it() {
     for player in [&mut silent, &mut pinging, &mut reporting] {
         player.play();
     }
-    for _ in 0..10 {
-        assert_eq!(pinging.command("GET_PARAMETER", &[]).status, 200);
+    let mut alive_at = Instant::now();
+    while silent.heard().byes.is_empty() {
+        let pinged = pinging.command("GET_PARAMETER", &[]).status;
         reporting.rtcp().send_to(RECEIVER_REPORT, reporting.server_rtcp).expect("it goes out");
-        thread::sleep(Duration::from_millis(400));
+        let gap = alive_at.elapsed();
+        if gap > TIMEOUT / 2 {
+            eprintln!("skip: busy machine: {test}: {gap:?} between two signs of life");
+            return;
+        }
+        assert_eq!(pinged, 200);
+        alive_at = Instant::now();
+        thread::sleep(SIGN_EVERY);
     }
-    silent.hear("a BYE", |heard| !heard.byes.is_empty());
     assert_eq!(silent.heard().byes, ["not heard from"]);
     assert_eq!(silent.command("GET_PARAMETER", &[]).status, 454);
     for player in [&mut pinging, &mut reporting] {
@@ -192,17 +217,20 @@ fn silence_ends_a_session_and_signs_of_life_keep_it() {
 
 #[test]
 fn garbage_on_the_rtcp_port_disturbs_nothing() {
+    assert_garbage_disturbs_nothing(&[], |heard| heard.packets.len() > 50);
+}
+
+/// Sends garbage and requests until `enough` was heard of the stream, of a server with `options`.
+fn assert_garbage_disturbs_nothing(options: &[&str], enough: impl Fn(&Heard) -> bool) {
     let clip = long();
-    let server = serve(&[("a.ts", &clip)], &["--session-timeout", "3"]);
+    let server = serve(&[("a.ts", &clip)], options);
     let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     let strangers = PortPair::on(LOCALHOST);
-    let began = Instant::now();
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
     let mut sent = 0;
-    // Beyond the session timeout: garbage is no sign of life, the requests between are.
-    while began.elapsed() < Duration::from_secs(4) {
+    while !enough(&player.heard()) {
         for length in [0, 1, 3, 4, 7, 8, 28, 64, 1400] {
             let mut datagram = vec![0; length];
             for byte in &mut datagram {
@@ -222,12 +250,11 @@ fn garbage_on_the_rtcp_port_disturbs_nothing() {
         // A BYE of the receiver's, which anybody could have forged, ends nothing either.
         let _ = player.rtcp().send_to(RECEIVER_BYE, player.server_rtcp);
         assert_eq!(player.command("GET_PARAMETER", &[]).status, 200, "after {sent} datagrams");
+        // A trickle for as long as the stream is watched; a flood is another test's.
         thread::sleep(Duration::from_millis(20));
     }
     let heard = player.heard();
     assert!(heard.byes.is_empty(), "{:?}", heard.byes);
-    // Half a megabit a second for four seconds, less what a busy machine is late by.
-    assert!(heard.packets.len() > 100, "only {} packets", heard.packets.len());
     heard.assert_gapless(&clip, first);
     drop(heard);
     assert!(server.index()["server"]["requests_malformed"].as_u64() > Some(0), "it is counted");
@@ -243,10 +270,7 @@ fn garbage_on_the_rtcp_port_disturbs_nothing() {
 #[test]
 fn a_range_of_ports_that_is_spent_refuses_with_453() {
     let clip = long();
-    let first = free_ports(6);
-    let taken = UdpSocket::bind((LOCALHOST, first)).expect("it was free just now");
-    let range = format!("{first}-{}", first + 5);
-    let server = serve(&[("a.ts", &clip)], &["--rtp-port", &range]);
+    let (first, taken, server) = serve_three_pairs(&clip);
     let snapshot = ResourceSnapshot::of(&server);
 
     let mut players: Vec<_> = (0..2).map(|_| Player::set_up(server.rtsp, "a.ts")).collect();
@@ -271,21 +295,31 @@ fn a_range_of_ports_that_is_spent_refuses_with_453() {
     late.heard().assert_gapless(&clip, begin);
     players[1].hear("undisturbed", |heard| heard.packets.len() > 10);
     players[1].heard().assert_gapless(&clip, firsts[1]);
+    for player in [&mut players[1], &mut late] {
+        assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    }
     drop((players, late, taken));
     snapshot.assert_restored(&server);
 }
 
-/// The first, even one, of `count` neighbouring ports that are free now.
-fn free_ports(count: u16) -> u16 {
-    (20_000..60_000_u16)
-        .step_by(usize::from(count))
-        // Test programs run beside each other: each begins to look somewhere else.
-        .map(|port| 20_000 + (port - 20_000 + (std::process::id() % 997) as u16 * 36) % 40_000)
-        .find(|&first| {
-            let free = |port| UdpSocket::bind((LOCALHOST, port)).is_ok();
-            first % 2 == 0 && (first..first + count).all(free)
+/// A server of a range of three pairs of ports, of which this test holds the first port. The range
+/// lies below those that the kernel gives to whoever binds port 0, and nobody else here asks for a
+/// port by its number: none is taken meanwhile.
+fn serve_three_pairs(clip: &[u8]) -> (u16, UdpSocket, Server) {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("it is there");
+    let ephemeral: u16 = range.split_whitespace().next().and_then(|n| n.parse().ok()).expect("two");
+    let taken = (10_000..ephemeral.max(20_000))
+        .step_by(6)
+        .filter_map(|first| {
+            let held: Result<Vec<_>, _> =
+                (first..first + 6).map(|port| UdpSocket::bind((LOCALHOST, port))).collect();
+            held.ok()?.into_iter().next()
         })
-        .expect("some ports are free")
+        .next()
+        .expect("six neighbouring ports are free");
+    let first = taken.local_addr().expect("it is bound").port();
+    let range = format!("{first}-{}", first + 5);
+    (first, taken, serve(&[("a.ts", clip)], &["--rtp-port", &range]))
 }
 
 #[test]
@@ -364,3 +398,86 @@ fn come_and_go(server: SocketAddr, way: usize) {
 const RECEIVER_REPORT: &[u8] = &[0x80, 201, 0, 1, 0, 0, 0, 7];
 /// The same, and a BYE of that receiver.
 const RECEIVER_BYE: &[u8] = &[0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 203, 0, 1, 0, 0, 0, 7];
+
+mod timed {
+    use super::*;
+
+    /// A server that has the processor for 15 ms of every 115 sends all that is due each time.
+    #[test]
+    fn a_server_that_seldom_runs_keeps_up() {
+        let clip = long();
+        let server = serve(&[("a.ts", &clip)], &[]);
+        let mut player = Player::set_up(server.rtsp, "a.ts");
+        let first = player.play();
+        player.hear("it plays", |heard| heard.packets.len() > 5);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(4) {
+            stop_for(&server, Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(15));
+        }
+        let before = player.heard().packets.len();
+        player.hear("it plays on", |heard| heard.packets.len() > before + 50);
+        player.heard().assert_gapless(&clip, first);
+        let log = server.log();
+        assert!(!log.contains("clock is moved"), "{log}");
+    }
+
+    /// Far less than the grace of 10 s, were it not for the bounce.
+    #[test]
+    fn a_client_that_is_gone_altogether_is_noticed_at_once() {
+        let server = serve(&[("a.ts", &long())], &[]);
+        let snapshot = ResourceSnapshot::of(&server);
+        four_are_gone(&server);
+        let began = Instant::now();
+        snapshot.assert_restored(&server);
+        assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    }
+
+    /// A session ends after the grace, not before.
+    #[test]
+    fn a_client_that_hangs_up_is_given_the_grace() {
+        let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
+        let snapshot = ResourceSnapshot::of(&server);
+        let began = Instant::now();
+        let ears = hang_up_three(&server);
+        snapshot.assert_restored(&server);
+        assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
+        drop(ears);
+    }
+
+    /// A session without a sign of life ends after the timeout of the answer to SETUP; a sign of
+    /// life every 400 ms puts that off for twice as long.
+    #[test]
+    fn signs_of_life_keep_a_session_beyond_its_timeout() {
+        let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
+        let mut silent = Player::set_up(server.rtsp, "a.ts");
+        let mut pinging = Player::set_up(server.rtsp, "a.ts");
+        let mut reporting = Player::set_up(server.rtsp, "a.ts");
+        for player in [&mut silent, &mut pinging, &mut reporting] {
+            player.play();
+        }
+        for _ in 0..10 {
+            assert_eq!(pinging.command("GET_PARAMETER", &[]).status, 200);
+            reporting.rtcp().send_to(RECEIVER_REPORT, reporting.server_rtcp).expect("it goes out");
+            thread::sleep(Duration::from_millis(400));
+        }
+        silent.hear("a BYE", |heard| !heard.byes.is_empty());
+        assert_eq!(silent.heard().byes, ["not heard from"]);
+        for player in [&mut pinging, &mut reporting] {
+            assert!(player.heard().byes.is_empty(), "a sign of life keeps the session");
+            assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+        }
+    }
+
+    /// Beyond the session timeout: garbage is no sign of life, the requests between are.
+    #[test]
+    fn garbage_for_longer_than_the_session_timeout_disturbs_nothing() {
+        let began = Instant::now();
+        assert_garbage_disturbs_nothing(&["--session-timeout", "3"], |heard| {
+            let is_over = began.elapsed() > Duration::from_secs(5);
+            // Half a megabit a second for four seconds, less what a busy machine is late by.
+            assert!(!is_over || heard.packets.len() > 100, "only {} packets", heard.packets.len());
+            is_over
+        });
+    }
+}

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire load --scenario`: all behaviours against a real server, and files that are refused.
+//!
+//! `timed` asserts that nobody is harmed: a play of two seconds without a packet harms a group.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +10,11 @@ use serde_json::Value;
 
 use crate::harness::clip::Clip;
 use crate::harness::{PROGRAM, Place, Server};
-use crate::{events, load, number, serve};
+use crate::{events, load, number, play, serve};
 
-/// One session of each behaviour by each transport that it can have.
+/// One session of each behaviour by each transport that it can have. The words in braces are times.
 const ALL: &str = r#"
-seconds = 6
+seconds = {length}
 seed = 7
 [[group]]
 name = "watch"
@@ -26,39 +28,39 @@ name = "watch-http"
 transport = "http"
 [[group]]
 behaviour = "seek"
-every_s = [1, 2]
+every_s = {time}
 share = 2
 [[group]]
 name = "seek-tcp"
 transport = "tcp"
 behaviour = "seek"
-every_s = [1, 2]
+every_s = {time}
 [[group]]
 behaviour = "pause"
 transport = "http"
-every_s = 1
-pause_s = [0.5, 1]
+every_s = {pause_after}
+pause_s = {pause}
 [[group]]
 behaviour = "leave"
-stay_s = [1, 2]
-away_s = 0.5
+stay_s = {time}
+away_s = {away}
 share = 2
 [[group]]
 name = "leave-tcp"
 transport = "tcp"
 behaviour = "leave"
-stay_s = [1, 2]
-away_s = 0.5
+stay_s = {time}
+away_s = {away}
 [[group]]
 behaviour = "vanish"
-stay_s = [1, 2]
-away_s = 0.5
+stay_s = {time}
+away_s = {away}
 [[group]]
 name = "vanish-tcp"
 transport = "tcp"
 behaviour = "vanish"
-stay_s = [1, 2]
-away_s = 0.5
+stay_s = {time}
+away_s = {away}
 [[group]]
 behaviour = "slow"
 transport = "tcp"
@@ -79,45 +81,37 @@ fn plain(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-#[test]
-fn every_behaviour_has_its_figures_and_leaves_nothing_behind() {
-    let place = Place::new();
-    let clip = Clip { bits_per_second: 4_000_000, ..Clip::of_seconds(12, 30) };
-    place.put("a.ts", &clip.bytes());
-    let options = ["--session-timeout", "3"];
-    let server = Server::at(&place, Command::new(PROGRAM), &options);
-    server.await_stream("a.ts");
-    let scenario = file(&place, ALL);
-    let options = ["--sessions", "16", "--scenario", plain(&scenario), "--json", "-"];
-    let outcome = load(&server.rtsp_url("a.ts"), &options);
-    let events = events(&outcome);
-    let result = events.last().expect("a result");
-    assert!(outcome.status.success(), "{result:#}");
+/// The scenario of [`ALL`] with these times, for `length`, `time`, `pause_after`, `pause`, `away`.
+fn all(times: [&str; 5]) -> String {
+    let names = ["{length}", "{time}", "{pause_after}", "{pause}", "{away}"];
+    let pairs = names.into_iter().zip(times);
+    pairs.fold(ALL.to_owned(), |text, (name, time)| text.replace(name, time))
+}
+
+fn group<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let groups = result["groups"].as_array().expect("a list of groups");
+    let found = groups.iter().find(|group| group["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in {result:#}"))
+}
+
+/// Asserts the figures of the behaviours, each of which did its own at least so many times.
+fn assert_figures(result: &Value, least: u64) {
     assert_eq!(result["played"], 16, "{result:#}");
-    let seconds = result["seconds"].as_f64().expect("a time");
-    assert!((6.0..7.0).contains(&seconds), "{result:#}");
-    let group = |name: &str| {
-        let groups = result["groups"].as_array().expect("a list of groups");
-        let found = groups.iter().find(|group| group["name"] == name);
-        found.unwrap_or_else(|| panic!("{name} is not in {result:#}"))
-    };
     for (name, sessions) in [("watch", 3), ("watch-tcp", 1), ("watch-http", 1)] {
-        let group = group(name);
+        let group = group(result, name);
         assert_eq!((&group["sessions"], &group["starts"]), (&sessions.into(), &sessions.into()));
         assert_eq!(group["first_packet_ms"]["plays"], sessions, "{group:#}");
-        // 6 s of 4 Mb/s.
-        assert!(number(&group["verified"]["bytes"]) > sessions * 2_500_000, "{group:#}");
     }
     for (name, action) in [("seek", "seeks"), ("seek-tcp", "seeks"), ("pause", "pauses")] {
-        let group = group(name);
-        assert!(number(&group[action]) >= 2, "{group:#}");
+        let group = group(result, name);
+        assert!(number(&group[action]) >= least, "{group:#}");
         let plays = number(&group[action]) + number(&group["starts"]);
         // One may have just begun when the load ended.
-        assert!(number(&group["first_packet_ms"]["plays"]) + 1 >= plays, "{group:#}");
+        assert!(number(&group["first_packet_ms"]["plays"]) + PENDING >= plays, "{group:#}");
     }
     for name in ["leave", "leave-tcp", "vanish", "vanish-tcp"] {
-        let group = group(name);
-        assert!(number(&group["reconnects"]) >= 2, "{group:#}");
+        let group = group(result, name);
+        assert!(number(&group["reconnects"]) >= least, "{group:#}");
         assert_eq!(
             number(&group["starts"]),
             number(&group["reconnects"]) + number(&group["sessions"]),
@@ -127,7 +121,8 @@ fn every_behaviour_has_its_figures_and_leaves_nothing_behind() {
     for group in result["groups"].as_array().expect("a list of groups") {
         let is_judged = group["behaviour"] != "slow" && group["behaviour"] != "stall";
         assert_eq!(group["is_judged"], is_judged, "{group:#}");
-        assert_eq!((&group["is_harmed"], &group["failed"]), (&false.into(), &Value::Array(vec![])));
+        assert_eq!(group["failed"], Value::Array(vec![]), "{group:#}");
+        assert_eq!(group["ended"], Value::Array(vec![]), "{group:#}");
         if is_judged {
             assert_eq!(
                 (&group["verified"]["lost"], &group["reader_skips"]),
@@ -135,14 +130,23 @@ fn every_behaviour_has_its_figures_and_leaves_nothing_behind() {
             );
         }
     }
-    // The server has skipped packets for readers that lag, and for nobody else.
-    assert!(number(&group("slow")["reader_skips"]) > 0, "{result:#}");
-    assert!(number(&group("slow")["verified"]["bytes"]) < 600_000, "{result:#}");
-    assert_eq!(group("stall")["verified"]["bytes"], 0, "{result:#}");
-    server.await_index("nobody is left", |index| {
-        let server = &index["server"];
-        // This request has the only connection.
-        server["sessions"] == 0 && server["connections"] == 1
+    assert_eq!(group(result, "stall")["verified"]["bytes"], 0, "{result:#}");
+}
+
+#[test]
+fn every_behaviour_has_its_figures() {
+    let (server, _) = serve(30);
+    let scenario = all(["3", "[0.3, 0.6]", "0.3", "[0.2, 0.3]", "0.1"]);
+    let scenario = file(&server.place, &scenario);
+    let options = ["--sessions", "16", "--scenario", plain(&scenario), "--json", "-"];
+    let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
+    let events = events(&outcome);
+    let result = events.last().expect("a result");
+    assert_figures(result, 1);
+    // Who vanishes over UDP or leaves a tunnel without a word is found out later.
+    let cut = number(&group(result, "vanish")["starts"]) + 1;
+    server.await_index("those who took no leave are left", |index| {
+        number(&index["server"]["sessions"]) <= cut
     });
     server.stop();
 }
@@ -150,17 +154,14 @@ fn every_behaviour_has_its_figures_and_leaves_nothing_behind() {
 #[test]
 fn the_example_scenario_is_played() {
     let (server, _) = serve(20);
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scenarios/evening.toml");
-    let options = ["--sessions", "50", "--scenario", example, "--seconds", "3"];
-    let outcome = load(&server.rtsp_url("a.ts"), &options);
-    assert!(outcome.status.success(), "{outcome:?}");
+    let options = ["--sessions", "50", "--scenario", EXAMPLE, "--seconds", "0.5"];
+    let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     let table = String::from_utf8_lossy(&outcome.stdout);
     for words in [
-        ": 50 sessions for 3.0 s\n",
-        "group watch: steady over udp, 30 sessions, 30 starts: well\n",
+        ": 50 sessions for 0.",
+        "group watch: steady over udp, 30 sessions, 30 starts: ",
         "group bad-line: slow over tcp, 1 session, 1 start: not judged\n",
         "group hung: stall over http, 1 session, 1 start: not judged\n",
-        "all groups but those not judged\n",
     ] {
         assert!(table.contains(words), "{words:?} is not in {table}");
     }
@@ -173,9 +174,9 @@ fn a_refused_group_harms_the_load() {
     let options = ["--sessions", "2"];
     let server = Server::at(&place, Command::new(PROGRAM), &options);
     server.await_stream("a.ts");
-    let scenario = file(&place, "seconds = 1\n[[group]]\nname = \"crowd\"\n");
+    let scenario = file(&place, "seconds = 0.5\n[[group]]\nname = \"crowd\"\n");
     let options = ["--sessions", "3", "--scenario", plain(&scenario), "--json", "-"];
-    let outcome = load(&server.rtsp_url("a.ts"), &options);
+    let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     let result = events(&outcome).pop().expect("a result");
     let [crowd] = &result["groups"].as_array().expect("a list")[..] else { panic!("{result:#}") };
@@ -214,4 +215,66 @@ fn wrong_scenarios_are_refused_with_line_and_cure() {
     let expected = "--scenario /none.toml: No such file or directory";
     assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
     assert_eq!(server.index()["server"]["sessions_total"], 0);
+}
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scenarios/evening.toml");
+/// Actions of a group that may be under way when a load ends.
+const PENDING: u64 = 1;
+
+mod timed {
+    use super::*;
+
+    #[test]
+    fn every_behaviour_for_six_seconds_harms_nobody_and_leaves_nothing_behind() {
+        let place = Place::new();
+        let clip = Clip { bits_per_second: 4_000_000, ..Clip::of_seconds(12, 30) };
+        place.put("a.ts", &clip.bytes());
+        let options = ["--session-timeout", "3"];
+        let server = Server::at(&place, Command::new(PROGRAM), &options);
+        server.await_stream("a.ts");
+        let scenario = file(&place, &all(["6", "[1, 2]", "1", "[0.5, 1]", "0.5"]));
+        let options = ["--sessions", "16", "--scenario", plain(&scenario), "--json", "-"];
+        let outcome = load(&server.rtsp_url("a.ts"), &options);
+        let events = events(&outcome);
+        let result = events.last().expect("a result");
+        assert!(outcome.status.success(), "{result:#}");
+        assert_figures(result, 2);
+        let seconds = result["seconds"].as_f64().expect("a time");
+        assert!((6.0..7.0).contains(&seconds), "{result:#}");
+        for (name, sessions) in [("watch", 3), ("watch-tcp", 1), ("watch-http", 1)] {
+            // 6 s of 4 Mb/s.
+            let bytes = number(&group(result, name)["verified"]["bytes"]);
+            assert!(bytes > sessions * 2_500_000, "{result:#}");
+        }
+        for group in result["groups"].as_array().expect("a list of groups") {
+            assert_eq!(group["is_harmed"], false, "{group:#}");
+        }
+        // The server has skipped packets for readers that lag, and for nobody else.
+        assert!(number(&group(result, "slow")["reader_skips"]) > 0, "{result:#}");
+        assert!(number(&group(result, "slow")["verified"]["bytes"]) < 600_000, "{result:#}");
+        server.await_index("nobody is left", |index| {
+            let server = &index["server"];
+            // This request has the only connection.
+            server["sessions"] == 0 && server["connections"] == 1
+        });
+        server.stop();
+    }
+
+    #[test]
+    fn the_example_scenario_harms_nobody() {
+        let (server, _) = serve(20);
+        let options = ["--sessions", "50", "--scenario", EXAMPLE, "--seconds", "3"];
+        let outcome = load(&server.rtsp_url("a.ts"), &options);
+        assert!(outcome.status.success(), "{outcome:?}");
+        let table = String::from_utf8_lossy(&outcome.stdout);
+        for words in [
+            ": 50 sessions for 3.0 s\n",
+            "group watch: steady over udp, 30 sessions, 30 starts: well\n",
+            "group bad-line: slow over tcp, 1 session, 1 start: not judged\n",
+            "group hung: stall over http, 1 session, 1 start: not judged\n",
+            "all groups but those not judged\n",
+        ] {
+            assert!(table.contains(words), "{words:?} is not in {table}");
+        }
+    }
 }
