@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::{Read, Write, pipe};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,24 @@ fn a_full_device_is_an_error_with_its_reason() {
     assert!(said.starts_with("pagewire: writing to standard output: No space left"), "{said}");
 }
 
+/// The TCP port at which a process listens on this address: nobody reads the line that names it.
+fn listening_port(pid: u32, address: Ipv4Addr) -> Option<u16> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let links = links.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let own: Vec<_> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
+    // proc_net(5): local address and port in hexadecimal, the state (0A: listening), and the inode
+    // in the tenth field.
+    let address = format!("{:08X}", u32::from_ne_bytes(address.octets()));
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let (found, port) = fields[1].split_once(':')?;
+        let is_own = own.contains(&format!("socket:[{}]", fields[9]));
+        let is_it = is_own && found == address && fields[3] == "0A";
+        is_it.then(|| u16::from_str_radix(port, 16).expect("hexadecimal"))
+    })
+}
+
 #[test]
 fn a_server_goes_on_and_a_download_is_whole() {
     let folder = folder();
@@ -69,20 +87,20 @@ fn a_server_goes_on_and_a_download_is_whole() {
     fs::create_dir(&library).expect("a folder");
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     fs::write(library.join("file.bin"), &bytes).expect("a file");
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let http = free.local_addr().expect("an address").to_string();
-    drop(free);
     let cache = folder.path().join("cache");
     let [library, cache] = [&library, &cache].map(|path| path.to_str().expect("a plain name"));
-    let serve =
-        ["serve", library, "--cache", cache, "--rtsp", "127.0.0.1:0", "--http", &http, "--path"];
-    let mut server = unread(&[&serve[..], &["mmap_writev"]].concat()).spawn().expect("it starts");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while TcpStream::connect(&http).is_err() {
+    let serve = ["serve", library, "--cache", cache, "--path", "mmap_writev"];
+    let ports = ["--rtsp", "127.0.0.2:0", "--http", "127.0.0.1:0"];
+    let mut server = unread(&[&serve[..], &ports].concat()).spawn().expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let http = loop {
+        if let Some(port) = listening_port(server.id(), Ipv4Addr::LOCALHOST) {
+            break format!("127.0.0.1:{port}");
+        }
         assert!(server.try_wait().expect("its status").is_none(), "the server has ended");
-        assert!(Instant::now() < deadline, "no server after 30 s");
+        assert!(Instant::now() < deadline, "the server does not listen");
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
     let target = folder.path().join("copy.bin");
     let url = format!("http://{http}/file.bin");
     ends_quietly(&["play", &url, "--output", target.to_str().expect("a plain name")]);

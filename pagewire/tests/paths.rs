@@ -20,26 +20,33 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+fn cache() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
+}
+
+/// Output of `pagewire paths` with this cache.
+#[track_caller]
+fn ranked(cache: &TempDir, more: &[&str]) -> String {
+    let output = Command::new(PROGRAM)
+        .args(["paths", "--interface", "lo"])
+        .args(more)
+        .env("XDG_CACHE_HOME", cache.path())
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{}", said(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn paths_are_ranked_once_and_kept() {
     if !has_network() {
         return;
     }
-    let cache = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
-    let ranked = |more: &[&str]| {
-        let output = Command::new(PROGRAM)
-            .args(["paths", "--interface", "lo"])
-            .args(more)
-            .env("XDG_CACHE_HOME", cache.path())
-            .output()
-            .expect("the program runs");
-        assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let cache = cache();
+    let ranked = |more: &[&str]| ranked(&cache, more);
     let first = ranked(&[]);
     assert!(first.contains("measured now") && first.contains("wire_sendfile"), "{first}");
     assert!(ranked(&[]).contains("kept from before"));
-    assert!(ranked(&["--again"]).contains("measured now"));
     let table: Value = serde_json::from_str(&ranked(&["--json"])).unwrap();
     let ranks = table["ranks"].as_array().unwrap();
     for transport in ["rtp", "tcp"] {
@@ -62,4 +69,20 @@ fn unknown_interface_is_refused_with_its_name() {
         .expect("the program runs");
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("ENODEV"), "{}", said(&output));
+}
+
+/// Each ranking measures for seconds.
+mod timed {
+    use super::*;
+
+    #[test]
+    fn paths_are_measured_again_when_asked_for() {
+        if !has_network() {
+            return;
+        }
+        let cache = cache();
+        assert!(ranked(&cache, &[]).contains("measured now"));
+        assert!(ranked(&cache, &["--again"]).contains("measured now"));
+        assert!(ranked(&cache, &[]).contains("kept from before"));
+    }
 }

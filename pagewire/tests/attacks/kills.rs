@@ -9,10 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::harness::answer::Line;
-use crate::harness::clip::Clip;
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::rtsp::{Control, Player};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::random::Random;
+use crate::tries;
 
 #[test]
 fn a_server_killed_at_any_moment_is_followed_by_one_that_streams_the_right_bytes() {
@@ -22,7 +23,7 @@ fn a_server_killed_at_any_moment_is_followed_by_one_that_streams_the_right_bytes
     place.put("long.ts", &long);
     place.put("short.ts", &short);
     let mut random = Random::seeded(3);
-    for _ in 0..KILLS {
+    for _ in 0..tries(KILLS) {
         let server = Server::at(&place, Command::new(PROGRAM), &[]);
         // A scan, a wire image and a download are under way when it is killed.
         let mut download = Line::to(server.http);
@@ -41,8 +42,16 @@ fn a_server_killed_at_any_moment_is_followed_by_one_that_streams_the_right_bytes
     assert_eq!(player.heard().assert_gapless(&short, first).len(), short.len());
     let mut player = Player::set_up(server.rtsp, "long.ts");
     let first = player.play();
-    player.hear("a second of it", |heard| heard.packets.len() > 2000);
-    player.heard().assert_gapless(&long, first);
+    player.hear("a part of it", |heard| heard.packets.len() > 500);
+    // A client that is late may have missed some of 1900 packets a second.
+    for (number, packet) in player.heard().packets.iter().enumerate() {
+        let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+        let place = usize::from(sequence.wrapping_sub(first));
+        assert!(place >= number, "packet {number} has place {place}");
+        let expected = long.chunks(PAYLOAD_BYTES).nth(place).expect("within the film");
+        assert!(packet[RTP_HEADER_BYTES..] == *expected, "packet {number}, place {place}");
+    }
 }
 
 const KILLS: usize = 12;
+const RTP_HEADER_BYTES: usize = 12;

@@ -2,6 +2,9 @@
 //! Kills while wire images are made: the next start removes every unfinished file, whatever its
 //! age, and takes none from another server on the same cache that still makes one.
 //!
+//! A server is stopped (SIGSTOP) as soon as an unfinished file is seen; where it was quicker, its
+//! image is removed and made again.
+//!
 //! Sources: flock(2): a lock ends with the last descriptor, so a killed maker holds none.
 //! Does not damage finished files.
 
@@ -16,7 +19,7 @@ use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Place, Server};
 
-/// Large enough that its image takes a tenth of a second and more.
+/// Large enough that its image is seen while it is made.
 const FILM: &str = "film.ts";
 
 #[test]
@@ -26,21 +29,11 @@ fn killed_servers_leave_nothing_for_longer_than_a_start() {
     let plans = place.cache().join("plans");
     fs::create_dir_all(&plans).expect("a folder");
     fs::write(plans.join("0123456789abcdef.key.tmp"), [7; 4096]).expect("room for a file");
-    let mut leftovers = 0;
     for round in 0..KILLS {
-        let server = Server::at(&place, Command::new(PROGRAM), &[]);
-        assert_eq!(unfinished(&place), [] as [PathBuf; 0], "round {round}: swept at the start");
-        play(&server);
-        await_unfinished(&place);
         // Dropped without a stop it is killed by SIGKILL.
-        drop(server);
-        leftovers += unfinished(&place).len();
-        // An image that was finished before the kill would be found by the next server.
-        for image in files(&place.cache().join("images"), "wire") {
-            fs::remove_file(image).expect("nobody else removes it");
-        }
+        drop(stopped_amid_an_image(&place));
+        assert_eq!(making(&place).len(), 1, "round {round}: it was making an image");
     }
-    assert!(leftovers > 0, "no kill came while an image was made: the test tests nothing");
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
     assert_eq!(unfinished(&place), [] as [PathBuf; 0]);
     server.await_log("unfinished files of");
@@ -49,47 +42,87 @@ fn killed_servers_leave_nothing_for_longer_than_a_start() {
 #[test]
 fn a_start_takes_nothing_from_a_server_that_makes_an_image() {
     let place = film();
-    let maker = Server::at(&place, Command::new(PROGRAM), &[]);
-    play(&maker);
-    await_unfinished(&place);
-    let pid = Pid::from_raw(maker.pid() as i32).expect("a process");
     // As slow a disk as there is.
-    kill_process(pid, Signal::STOP).expect("it runs");
-    let making = unfinished(&place);
+    let maker = stopped_amid_an_image(&place);
+    let pid = Pid::from_raw(maker.pid() as i32).expect("a process");
+    let making = making(&place);
     assert_eq!(making.len(), 1, "stopped while it made one: {making:?}");
     let second = Place::new();
     std::os::unix::fs::symlink(place.cache(), second.cache()).expect("a link to the cache");
     let other = Server::at(&second, Command::new(PROGRAM), &[]);
-    let left = unfinished(&place);
+    let left = self::making(&place);
     kill_process(pid, Signal::CONT).expect("it is stopped");
     assert_eq!(left, making, "the second server started and took nothing");
     maker.await_log("wire image ready");
     assert_eq!(unfinished(&place), [] as [PathBuf; 0]);
-    assert_eq!(files(&place.cache().join("images"), "wire").len(), 1);
+    assert_eq!(images(&place).len(), 1);
     other.stop();
     maker.stop();
 }
 
 fn film() -> Place {
     let place = Place::new();
-    let clip = Clip { bits_per_second: 20_000_000, ..Clip::of_seconds(3, 180) };
+    let clip = Clip { bits_per_second: 20_000_000, ..Clip::of_seconds(3, 16) };
     place.put(FILM, &clip.bytes());
     place
 }
 
-/// Has the image made; the session ends with its connection.
-fn play(server: &Server) {
-    server.await_stream(FILM);
-    Player::set_up(server.rtsp, FILM).play();
+/// A server that finds nothing unfinished at its start, and is stopped while it makes an image.
+#[track_caller]
+fn stopped_amid_an_image(place: &Place) -> Server {
+    let deadline = Instant::now() + WAIT;
+    loop {
+        let server = Server::at(place, Command::new(PROGRAM), &[]);
+        assert_eq!(unfinished(place), [] as [PathBuf; 0], "swept at the start");
+        server.await_stream(FILM);
+        // The session ends with its connection.
+        Player::set_up(server.rtsp, FILM).play();
+        while making(place).is_empty() && images(place).is_empty() {
+            assert!(Instant::now() < deadline, "no image is made");
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let pid = Pid::from_raw(server.pid() as i32).expect("a process");
+        kill_process(pid, Signal::STOP).expect("it runs");
+        await_stopped(server.pid(), deadline);
+        if !making(place).is_empty() {
+            return server;
+        }
+        assert!(Instant::now() < deadline, "each image was finished before it was seen");
+        drop(server);
+        images(place).iter().for_each(|image| fs::remove_file(image).expect("it is there"));
+    }
 }
 
+/// A signal is on its way for a moment.
 #[track_caller]
-fn await_unfinished(place: &Place) {
-    let deadline = Instant::now() + WAIT;
-    while unfinished(place).is_empty() {
-        assert!(Instant::now() < deadline, "no image is made");
-        std::thread::sleep(Duration::from_millis(1));
+fn await_stopped(pid: u32, deadline: Instant) {
+    // proc_pid_stat(5): the state follows the name in parentheses; each thread has its own.
+    let is_stopped = |stat: &Path| {
+        let stat = fs::read_to_string(stat).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    };
+    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+    loop {
+        let entries = fs::read_dir(&tasks).expect("it is stopped, not gone");
+        let mut threads = entries.flatten().map(|entry| entry.path().join("stat"));
+        if threads.all(|stat| is_stopped(&stat)) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it runs on after SIGSTOP");
+        std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Images that are being written: a file that was made this moment has neither bytes nor a lock.
+fn making(place: &Place) -> Vec<PathBuf> {
+    let mut paths = files(&place.cache().join("images"), "tmp");
+    paths.retain(|path| fs::metadata(path).is_ok_and(|found| found.len() > 0));
+    paths
+}
+
+/// Finished images.
+fn images(place: &Place) -> Vec<PathBuf> {
+    files(&place.cache().join("images"), "wire")
 }
 
 /// Temporary files of the whole cache.
@@ -103,4 +136,5 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
 }
 
 const KILLS: u32 = 3;
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(1);

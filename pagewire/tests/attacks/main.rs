@@ -2,10 +2,10 @@
 //! Attacks on the built program: each file holds one kind of attacker's script, bounded in time and
 //! count, and asserts the promise of SECURITY.md that it tests.
 //!
-//! Attacks that load a running server run beside a [`canary`]: a paced session of 5 Mb/s that must
-//! lose nothing. Its lateness is printed; `make attacks` runs the attacks one after the other on a
-//! release build and judges the lateness, too. All packets stay on loopback or in network
-//! namespaces that the test made.
+//! Attacks that load a running server run beside a [`canary`]: a paced session that must lose
+//! nothing. Its lateness is printed; `make test-attacks` runs the attacks one after the other on a
+//! release build and judges the lateness, too. Tests in modules `timed` judge the clock by
+//! themselves. All packets stay on loopback or in network namespaces that the test made.
 //!
 //! Sources: SECURITY.md for the promises and their limits.
 //! Bad input by accident is in `tests/faults`, real clients are in `tests/interop`.
@@ -29,6 +29,7 @@ mod index;
 mod kills;
 mod leftovers;
 mod library;
+mod mapping;
 mod mutations;
 mod plans;
 mod plants;
@@ -41,8 +42,12 @@ mod tracks;
 use std::process::Command;
 
 use canary::Canary;
-use harness::clip::Clip;
 use harness::{PROGRAM, Place, Server};
+
+/// Number of tries of an attack that chance decides: `all` in the suite of attacks, else a part.
+fn tries(all: usize) -> usize {
+    if canary::is_judged() { all } else { all / 2 }
+}
 
 /// Starts a server of `files` and of the canary's clip, and waits until the clip can be streamed.
 fn serve(files: &[(&str, &[u8])], options: &[&str]) -> Server {
@@ -60,8 +65,7 @@ fn serve_place(place: &Place, options: &[&str]) -> Server {
 
 /// As [`serve_place`], with a command that runs the program, perhaps under limits.
 fn serve_place_by(command: Command, place: &Place, options: &[&str]) -> Server {
-    place
-        .put(canary::NAME, &Clip { bits_per_second: 5_000_000, ..Clip::of_seconds(1, 60) }.bytes());
+    place.put(canary::NAME, &canary::clip());
     let server = Server::at(place, command, options);
     server.await_stream(canary::NAME);
     server

@@ -83,7 +83,7 @@ fn connections_of_an_address_are_limited() {
     assert_eq!(first.answer().map(|answer| answer.status), Some(200), "the first is served on");
     drop(first);
     // The server counts the first connection until it has seen its end.
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while http(server.http, "GET", "/a.bin").status != 200 {
         assert!(Instant::now() < deadline, "refused though no other connection is open");
         std::thread::sleep(Duration::from_millis(20));
@@ -94,19 +94,36 @@ fn connections_of_an_address_are_limited() {
 /// After limit_req.t: nginx rejects with 503 what is over the rate and its burst, or delays it.
 /// Pagewire delays all of it, each answer whole (RFC 9110 §15.6.4 obliges no server to refuse).
 #[test]
-fn requests_over_the_rate_are_delayed_and_not_refused() {
+fn requests_over_the_rate_are_not_refused() {
+    answer_over_the_rate(24);
+}
+
+/// Sends so many requests at once, where a burst of 20 and then 10 a second are allowed; the time
+/// to the last answer.
+#[track_caller]
+fn answer_over_the_rate(requests: usize) -> Duration {
     let options = ["--exempt-from-limits", "none", "--requests-per-second", "10"];
     let server = serve(&options);
     let mut line = Line::to(server.http);
     let began = Instant::now();
-    line.send("GET /a.bin HTTP/1.1\r\nHost: h\r\n\r\n".repeat(30));
-    for number in 0..30 {
+    line.send("GET /a.bin HTTP/1.1\r\nHost: h\r\n\r\n".repeat(requests));
+    for number in 0..requests {
         let answer = line.answer().unwrap_or_else(|| panic!("closed before answer {number}"));
         assert_eq!((answer.status, answer.body.len()), (200, 1000), "answer {number}");
     }
-    // A burst of two seconds' worth is free: 21 requests at once, then one each 100 ms.
     let took = began.elapsed();
-    assert!(took > Duration::from_millis(800), "30 requests at 10 a second took {took:?}");
     assert_eq!(http(server.http, "GET", "/a.bin").status, 200, "another connection has its own");
     server.stop();
+    took
+}
+
+mod timed {
+    use super::*;
+
+    #[test]
+    fn requests_over_the_rate_are_delayed() {
+        let took = answer_over_the_rate(30);
+        // A burst of two seconds' worth is free: 21 requests at once, then one each 100 ms.
+        assert!(took > Duration::from_millis(800), "30 requests at 10 a second took {took:?}");
+    }
 }

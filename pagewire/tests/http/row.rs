@@ -239,6 +239,6 @@ fn multipart(
 }
 
 /// Longer than a busy machine delays the end of a connection.
-const CLOSE_WAIT: Duration = Duration::from_secs(15);
+const CLOSE_WAIT: Duration = Duration::from_secs(60);
 /// Characters of an unexpected answer's content that are shown.
 const TEXT_MAX: usize = 200;

@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -105,6 +106,19 @@ impl Client {
         let (status, length, mut body) = self.head();
         body.extend(self.read(length - body.len()));
         (status, body)
+    }
+
+    /// Waits until the server has sent more than tickets of the session, and reads none of it.
+    pub(crate) fn await_answer(&self) {
+        let socket = self.stream.get_ref().0;
+        let deadline = Instant::now() + ANSWER_WAIT;
+        self.runtime.block_on(async {
+            let mut piece = [0; 2048];
+            while socket.peek(&mut piece).await.expect("it is connected") < piece.len() {
+                assert!(Instant::now() < deadline, "no answer within {ANSWER_WAIT:?}");
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
     }
 
     /// Reads this many bytes.
@@ -250,3 +264,5 @@ impl ServerCertVerifier for TrustAny {
 
 /// Bytes of a receive buffer that a server fills at once.
 pub(crate) const NARROW: u32 = 4096;
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);

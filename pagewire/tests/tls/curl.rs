@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! curl and wget over HTTPS: HTTP/1.1 and HTTP/2 give the bytes, ranges and conditions that plain
-//! HTTP gives, with a certificate of files and with a self-signed one.
+//! curl over HTTPS: HTTP/1.1 and HTTP/2 give the bytes, ranges and conditions that plain HTTP
+//! gives, with a certificate of files and with a self-signed one.
 //!
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges), RFC 9113 §5.1.2 (concurrency).
 
 use std::fs;
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
@@ -205,35 +204,6 @@ fn twenty_downloads_share_a_connection_of_http2() {
         assert_bytes(&fs::read(folder.join(name)).expect("curl wrote it"), bytes);
     }
     assert_eq!(server.index()["server"]["tls_handshakes"], 1);
-    server.stop();
-}
-
-#[test]
-fn wget_downloads_and_resumes() {
-    let test = "curl::wget_downloads_and_resumes";
-    let bytes = noise(BYTES);
-    let TlsServer { server, authority } = TlsServer::start(&[("a.bin", &bytes)]);
-    let copy = server.place.top().join("copy.bin");
-    fs::write(&copy, &bytes[..1_000_001]).expect("room for a file");
-    let wget = |options: &[&str]| {
-        let mut command = Command::new("wget");
-        command.args(["-nv", "--tries=1", "--timeout=60"]).args(options);
-        command.arg("--ca-certificate").arg(authority.root());
-        command.arg("-O").arg(&copy).arg(server.https_url("a.bin"));
-        run(test, &mut command).map(|outcome| outcome.succeeded())
-    };
-    // With -c it asks for what is missing only.
-    if wget(&["-c"]).is_none() {
-        return;
-    }
-    assert_bytes(&fs::read(&copy).expect("wget wrote it"), &bytes);
-    let sent = server.index()["server"]["bytes"].as_u64();
-    assert!(sent < Some(BYTES as u64), "{sent:?} bytes sent");
-    wget(&[]).expect("wget was there");
-    let mut whole = Vec::new();
-    let read = fs::File::open(&copy).and_then(|mut file| file.read_to_end(&mut whole));
-    read.expect("wget wrote it");
-    assert_bytes(&whole, &bytes);
     server.stop();
 }
 

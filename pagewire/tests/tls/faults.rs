@@ -5,7 +5,8 @@
 //! (RST_STREAM).
 
 use std::fs::File;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use h2::{Reason, RecvStream};
 use crate::client::{Client, connect, runtime};
 use crate::harness::answer::Line;
 use crate::resource_snapshot::ResourceSnapshot;
-use crate::{TlsServer, noise, run};
+use crate::{TlsServer, assert_restored, noise};
 
 #[test]
 fn renewed_certificate_is_shown_to_new_clients_and_open_connections_go_on() {
@@ -80,7 +81,7 @@ fn request_without_tls_is_answered_400_with_the_address() {
     let answer = line.answer().expect("an answer");
     assert_eq!(answer.status, 400, "{answer:?}");
     assert_eq!(answer.text(), "this port speaks TLS: https://films.test:8443/\n");
-    assert!(line.rest(Duration::from_secs(10)).0.is_empty());
+    assert!(line.rest(CLOSE_WAIT).0.is_empty());
     let mut line = Line::to(rtsps);
     line.send(format!("OPTIONS rtsp://{rtsps}/a.ts RTSP/1.0\r\nCSeq: 7\r\n\r\n"));
     let answer = line.answer().expect("an answer");
@@ -90,9 +91,9 @@ fn request_without_tls_is_answered_400_with_the_address() {
     // Neither TLS nor a request: closed without a word.
     let mut line = Line::to(https);
     line.send([0x80, 0x2e, 1, 3, 1]);
-    assert!(line.rest(Duration::from_secs(10)).0.is_empty());
+    assert!(line.rest(CLOSE_WAIT).0.is_empty());
     drop(line);
-    snapshot.assert_restored(&server);
+    assert_restored(&snapshot, &server);
     server.stop();
 }
 
@@ -121,11 +122,24 @@ fn renegotiation_is_refused_with_an_alert() {
     let test = "faults::renegotiation_is_refused_with_an_alert";
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", b"some bytes")]);
     let https = server.https.expect("it listens");
-    // s_client asks for it at a line of `R`.
-    let script = "(sleep 1; echo R; sleep 3) | openssl s_client -tls1_2 -connect \"$0\" 2>&1";
     let mut command = Command::new("sh");
-    let Some(outcome) = run(test, command.args(["-c", script, &https.to_string()])) else { return };
-    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    command.args(["-c", "exec openssl s_client -tls1_2 -connect \"$0\" 2>&1", &https.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = command.spawn().expect("a shell is on every machine");
+    let mut input = client.stdin.take().expect("it is piped");
+    let mut output = client.stdout.take().expect("it is piped");
+    let (mut said, mut piece) = (String::new(), [0; 4096]);
+    let mut has_asked = false;
+    // The refusal ends the connection, and so the program.
+    while let Ok(count @ 1..) = output.read(&mut piece) {
+        said.push_str(&String::from_utf8_lossy(&piece[..count]));
+        // The last line about the handshake. At a line of `R` it asks for another.
+        if !has_asked && said.contains("Extended master secret") {
+            input.write_all(b"R\n").expect("it reads its input");
+            has_asked = true;
+        }
+    }
+    client.wait().expect("it is our child");
     if said.contains("openssl: not found") {
         eprintln!("skip: {test}: openssl: not found");
         return;
@@ -171,7 +185,7 @@ fn file_that_shrinks_resets_its_own_stream_only() {
         drop((hit, on, requests));
         driven.await.expect("no panic").expect("the connection ends well");
     });
-    snapshot.assert_restored(&server);
+    assert_restored(&snapshot, &server);
     server.stop();
 }
 
@@ -189,7 +203,7 @@ fn file_that_shrinks_ends_its_connection_of_http1_short() {
     let read = read.len() + client.count_rest();
     assert!(read < large.len(), "all of it came");
     drop(client);
-    snapshot.assert_restored(&server);
+    assert_restored(&snapshot, &server);
     server.stop();
 }
 
@@ -222,4 +236,5 @@ pub(crate) async fn drain(content: &mut RecvStream) -> (usize, Result<(), h2::Er
 /// Larger than all buffers on the way.
 const LARGE_BYTES: usize = 64 << 20;
 /// The files are looked at once a second.
-const RELOAD_WAIT: Duration = Duration::from_secs(20);
+const RELOAD_WAIT: Duration = Duration::from_secs(60);
+const CLOSE_WAIT: Duration = Duration::from_secs(60);

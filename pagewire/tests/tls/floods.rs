@@ -8,6 +8,7 @@
 //! (CONTINUATION), CVE-2019-9512 (PING), CVE-2019-9515 (SETTINGS), CVE-2019-9518 (empty frames).
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
@@ -15,73 +16,124 @@ use tokio::time::timeout;
 
 use crate::client::{Client, connect, runtime};
 use crate::resource_snapshot::ResourceSnapshot;
-use crate::{TlsServer, noise};
+use crate::{TlsServer, assert_restored, noise};
 
-/// A flood: its name, the frames that begin it, and the frames of its step with this number.
-type Flood = (&'static str, fn() -> Vec<u8>, fn(u32) -> Vec<u8>);
+/// A flood: the frames that begin it, and the frames of its step with this number.
+struct Flood {
+    begin: fn() -> Vec<u8>,
+    step: fn(u32) -> Vec<u8>,
+}
 
-const FLOODS: &[Flood] = &[
-    ("resets", Vec::new, |step| {
+const RESETS: Flood = Flood {
+    begin: Vec::new,
+    step: |step| {
         let stream = 2 * step + 1;
         [
             request(stream, END_STREAM | END_HEADERS),
             frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
         ]
         .concat()
-    }),
-    ("requests", Vec::new, |step| request(2 * step + 1, END_STREAM | END_HEADERS)),
-    (
-        "continuations",
-        || request(1, END_STREAM),
-        |_| {
-            // A field without index: a name of one byte, a value of 120.
-            let field = [&[0, 1, b'x', 120][..], &[b'y'; 120]].concat();
-            frame(CONTINUATION, 0, 1, &field.repeat(100))
-        },
-    ),
-    ("empty data", || request(1, END_HEADERS), |_| frame(DATA, 0, 1, &[])),
-    ("pings", Vec::new, |_| frame(PING, 0, 0, &[7; 8])),
-    ("settings", Vec::new, |_| frame(SETTINGS, 0, 0, &[])),
-    ("priorities", Vec::new, |step| frame(PRIORITY, 0, 2 * step + 1, &[0, 0, 0, 0, 9])),
-];
+    },
+};
+const REQUESTS: Flood =
+    Flood { begin: Vec::new, step: |step| request(2 * step + 1, END_STREAM | END_HEADERS) };
+const CONTINUATIONS: Flood = Flood {
+    begin: || request(1, END_STREAM),
+    step: |_| {
+        // A field without index: a name of one byte, a value of 120.
+        let field = [&[0, 1, b'x', 120][..], &[b'y'; 120]].concat();
+        frame(CONTINUATION, 0, 1, &field.repeat(100))
+    },
+};
+const EMPTY_DATA: Flood =
+    Flood { begin: || request(1, END_HEADERS), step: |_| frame(DATA, 0, 1, &[]) };
+const PINGS: Flood = Flood { begin: Vec::new, step: |_| frame(PING, 0, 0, &[7; 8]) };
+const SETTINGS_FRAMES: Flood = Flood { begin: Vec::new, step: |_| frame(SETTINGS, 0, 0, &[]) };
+const PRIORITIES: Flood =
+    Flood { begin: Vec::new, step: |step| frame(PRIORITY, 0, 2 * step + 1, &[0, 0, 0, 0, 9]) };
 
-pub(crate) fn floods_of_http2_are_bounded() {
+#[test]
+fn flood_of_resets_is_bounded() {
+    assert_bounded(&RESETS, BRIEF);
+}
+
+#[test]
+fn flood_of_requests_is_bounded() {
+    assert_bounded(&REQUESTS, BRIEF);
+}
+
+#[test]
+fn flood_of_continuations_is_bounded() {
+    assert_bounded(&CONTINUATIONS, BRIEF);
+}
+
+#[test]
+fn flood_of_empty_data_is_bounded() {
+    assert_bounded(&EMPTY_DATA, BRIEF);
+}
+
+#[test]
+fn flood_of_pings_is_bounded() {
+    assert_bounded(&PINGS, BRIEF);
+}
+
+#[test]
+fn flood_of_settings_is_bounded() {
+    assert_bounded(&SETTINGS_FRAMES, BRIEF);
+}
+
+#[test]
+fn flood_of_priorities_is_bounded() {
+    assert_bounded(&PRIORITIES, BRIEF);
+}
+
+/// Floods a server for so long, and asserts that its memory stays bounded and that new clients are
+/// served; returns the longest time that one of them waited.
+#[track_caller]
+fn assert_bounded(flood: &'static Flood, length: Duration) -> Duration {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(100_000))]);
     let https = server.https.expect("it listens");
     let snapshot = ResourceSnapshot::of(&server);
     let memory = || server.index()["server"]["memory_bytes"].as_u64().expect("a number");
     let before = memory();
-    for (name, begin, step) in FLOODS {
-        let flooded = std::thread::spawn(move || flood(https, &begin(), *step));
-        while !flooded.is_finished() {
-            let asked = Instant::now();
-            assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
-            let took = asked.elapsed();
-            assert!(took < NEW_CLIENT_WAIT, "{name}: {took:?} for a new client");
-            let grown = memory().saturating_sub(before);
-            assert!(grown < MEMORY_BYTES_MAX, "{name}: {grown} bytes more");
+    let mut wait_max = Duration::ZERO;
+    let flooded = thread::spawn(move || send(https, flood, length));
+    loop {
+        let is_last = flooded.is_finished();
+        let asked = Instant::now();
+        assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
+        wait_max = wait_max.max(asked.elapsed());
+        let grown = memory().saturating_sub(before);
+        assert!(grown < MEMORY_BYTES_MAX, "{grown} bytes more");
+        if is_last {
+            break;
         }
-        let sent = flooded.join().expect("no panic");
-        eprintln!("{name}: {sent} frames sent, {} bytes more", memory().saturating_sub(before));
     }
-    snapshot.assert_restored(&server);
+    let sent = flooded.join().expect("no panic");
+    println!("{sent} frames sent, {} bytes more", memory().saturating_sub(before));
+    assert_restored(&snapshot, &server);
     server.stop();
+    wait_max
 }
 
-/// Writes steps until the server ends the connection, takes nothing for a second, or
-/// [`FLOOD_WAIT`] has passed; the number of steps.
-fn flood(server: SocketAddr, begin: &[u8], step: fn(u32) -> Vec<u8>) -> u32 {
+/// Writes steps until the server ends the connection, takes nothing for a second, or `length` has
+/// passed; the number of steps.
+fn send(server: SocketAddr, flood: &Flood, length: Duration) -> u32 {
     runtime().block_on(async {
         let mut stream = connect(server, "localhost", b"h2", None).await;
-        let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &*frame(SETTINGS, 0, 0, &[]), begin];
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &*settings, &(flood.begin)()];
         stream.write_all(&preface.concat()).await.expect("the connection is new");
-        let until = Instant::now() + FLOOD_WAIT;
+        let until = Instant::now() + length;
         let mut steps = 0;
-        while Instant::now() < until {
-            let piece: Vec<u8> = (steps..steps + PIECE_STEPS).flat_map(step).collect();
+        loop {
+            let piece: Vec<u8> = (steps..steps + PIECE_STEPS).flat_map(flood.step).collect();
             match timeout(Duration::from_secs(1), stream.write_all(&piece)).await {
                 Ok(Ok(())) => steps += PIECE_STEPS,
                 _ => break,
+            }
+            if Instant::now() >= until {
+                break;
             }
         }
         steps
@@ -112,7 +164,55 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// Steps that are written at once.
 const PIECE_STEPS: u32 = 64;
-const FLOOD_WAIT: Duration = Duration::from_secs(3);
-const NEW_CLIENT_WAIT: Duration = Duration::from_secs(5);
+const BRIEF: Duration = Duration::from_millis(700);
 /// Buffers of connections and streams, many times over.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
+
+/// The time that new clients wait beside a flood of some seconds.
+mod timed {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3);
+    const NEW_CLIENT_WAIT: Duration = Duration::from_secs(5);
+
+    #[track_caller]
+    fn assert_served_soon(flood: &'static Flood) {
+        let wait_max = assert_bounded(flood, LONG);
+        assert!(wait_max < NEW_CLIENT_WAIT, "{wait_max:?} for a new client");
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_resets() {
+        assert_served_soon(&RESETS);
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_requests() {
+        assert_served_soon(&REQUESTS);
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_continuations() {
+        assert_served_soon(&CONTINUATIONS);
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_empty_data() {
+        assert_served_soon(&EMPTY_DATA);
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_pings() {
+        assert_served_soon(&PINGS);
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_settings() {
+        assert_served_soon(&SETTINGS_FRAMES);
+    }
+
+    #[test]
+    fn new_clients_are_served_soon_beside_priorities() {
+        assert_served_soon(&PRIORITIES);
+    }
+}

@@ -22,7 +22,7 @@ use crate::client::{Client, config};
 use crate::harness::Server;
 use crate::harness::answer::Line;
 use crate::resource_snapshot::ResourceSnapshot;
-use crate::{TlsServer, assert_bytes, noise};
+use crate::{TlsServer, assert_bytes, assert_restored, noise};
 
 #[test]
 fn answers_are_whole_with_every_version_and_cipher() {
@@ -120,7 +120,7 @@ fn reader_of_little_receives_all() {
         }
     });
     assert_in_kernel(&server, 12);
-    snapshot.assert_restored(&server);
+    assert_restored(&snapshot, &server);
     server.stop();
 }
 
@@ -171,7 +171,7 @@ fn each_end_of_a_connection_is_told() {
         assert_eq!(client.count_rest(), 0);
     }
     assert_in_kernel(&server, 18);
-    snapshot.assert_restored(&server);
+    assert_restored(&snapshot, &server);
     server.stop();
 }
 
@@ -187,19 +187,22 @@ fn peers_that_read_nothing_and_send_no_record_disturb_nobody() {
     for (index, peer) in peers.iter_mut().enumerate() {
         (0..=index).for_each(|_| peer.send("/a.bin"));
     }
-    thread::sleep(Duration::from_millis(500));
+    for peer in &mut peers {
+        peer.await_answer();
+    }
     for peer in &mut peers {
         peer.send_below(&[0; 5]);
         peer.end_below();
     }
     for _ in 0..8 {
+        // Spread over the time in which the server meets the faults, whenever that is.
         thread::sleep(Duration::from_millis(50));
         let mut line = Line::to(server.http);
         line.send("GET /a.bin HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_bytes(&line.answer().expect("an answer").body, &body);
     }
     drop(peers);
-    snapshot.assert_restored(&server);
+    assert_restored(&snapshot, &server);
     server.stop();
 }
 

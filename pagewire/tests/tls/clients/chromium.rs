@@ -14,7 +14,7 @@ use crate::{TlsServer, noise};
 
 #[test]
 fn index_and_film_come_over_http2() {
-    let test = "chromium::index_and_film_come_over_http2";
+    let test = "clients::chromium::index_and_film_come_over_http2";
     let film = noise(1_000_003);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let report = listener.local_addr().expect("it is bound");
@@ -58,6 +58,8 @@ fn browsed(test: &str, server: &Server, listener: &TcpListener) -> Option<String
     command.arg("--ignore-certificate-errors");
     command.arg(format!("--user-data-dir={}", profile.path().display()));
     command.arg(server.https_url("page.html"));
+    // It leaves folders behind when it is killed.
+    command.env("TMPDIR", profile.path());
     let mut browser = match command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
         Ok(browser) => browser,
         Err(error) => {

@@ -9,7 +9,7 @@ use crate::{TlsServer, noise, run, test_tool};
 
 #[test]
 fn every_case_passes_and_the_log_stays_empty() {
-    let test = "h2spec::every_case_passes_and_the_log_stays_empty";
+    let test = "clients::h2spec::every_case_passes_and_the_log_stays_empty";
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(10_000))]);
     let port = server.https.expect("it listens").port().to_string();
     let mut command = Command::new(test_tool("bin/h2spec"));

@@ -16,7 +16,7 @@ use crate::{TlsServer, run, test_tool};
 
 #[test]
 fn both_ports_comply_with_mozillas_configuration() {
-    let test = "scan::both_ports_comply_with_mozillas_configuration";
+    let test = "clients::scan::both_ports_comply_with_mozillas_configuration";
     let TlsServer { server, authority } = TlsServer::start(&[]);
     let report = server.place.top().join("scan.json");
     let mut command = Command::new(test_tool("python/bin/sslyze"));
