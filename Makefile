@@ -7,10 +7,13 @@ ARGS ?=
 # fuzz: seconds for each target, and which targets (none named: all of them)
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS ?=
-# attacks: milliseconds within which 99.9 % of the canary's packets arrive
+# suites: tests of the suite by a filter of cargo-nextest, as in: make test ONLY='test(seek)'
+ONLY ?=
+# test-attacks: milliseconds within which 99.9 % of the canary's packets arrive
 CANARY_MS ?= 25
-# channel: minutes that the channels play
+# soak: minutes that the channels play
 CHANNEL_MINUTES ?= 10
+export ONLY CANARY_MS CHANNEL_MINUTES
 # engine-fuzz: seconds, and the seed of the random calls
 ENGINE_FUZZ_SECONDS ?= 600
 ENGINE_FUZZ_SEED ?= 1
@@ -19,18 +22,23 @@ ENGINE_FUZZ_SEED ?= 1
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test lint fmt channel fuzz engine-fuzz attacks doc install clip uml \
-	vectorise clean
+.PHONY: help setup demo build test lint fmt test-clients test-attacks test-time test-kernel \
+	test-lab fuzz soak test-all engine-fuzz doc install clip uml vectorise clean
 
 help: ## this list
 	@echo 'pagewire: streams and serves a folder of media on the cheapest path the kernel has'
 	@echo
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
-	@echo 'demo and test set the machine up first and install only what is missing.'
+	@echo 'Suites of tests, with their minutes on 2 cores:'
+	@echo
+	@sed -nE 's/^([a-z-]+) +\| ([0-9]+) +\| (.*[^ ]) +\| (.*)/  make \1\t\2\t\3\t(\4)/p' \
+		scripts/suites | expand -t 20,24,88
+	@echo
+	@echo 'demo and the suites set the machine up first and install only what is missing.'
 
-setup: ## install what building and testing need (only what is missing)
-	@scripts/setup.sh test
+setup: ## install what building and every suite need (only what is missing)
+	@scripts/setup.sh suites
 
 demo: ## build it; stream, download and verify a clip on this machine (ARGS=--stay: go on)
 	@scripts/setup.sh demo
@@ -43,31 +51,34 @@ build: ## the programs: target/release/pagewire and, for measuring, pagewire-lab
 	@scripts/setup.sh demo
 	cargo build --release --package pagewire --package lab
 
-test: ## every check there is; says at the end what failed and what was skipped, and why
+# The suites: scripts/suites says what each is.
+test:
 	@scripts/setup.sh test
-	@scripts/test.sh
+	@scripts/test.sh test
+
+test-clients test-attacks test-time test-kernel test-lab soak:
+	@scripts/setup.sh suites
+	@scripts/test.sh $@
+
+test-all: ## every suite, one after the other, also after one that failed; ends with a table
+	@scripts/setup.sh suites
+	@scripts/test.sh test-all
 
 lint: ## the part of test that runs nothing: format, clippy, licences
+	@scripts/setup.sh test
 	@scripts/test.sh lint
 
 fmt: ## format the Rust code
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
 
-fuzz: ## fuzz the parsers (FUZZ_SECONDS=10 for each target; FUZZ_TARGETS="ts rtsp": only those)
+# With FUZZ_TARGETS="ts rtsp" only those.
+fuzz:
+	@scripts/setup.sh suites
 	@fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
-
-channel: ## minutes of two channels, three changes of file each (CHANNEL_MINUTES=10): no seam
-	CHANNEL_MINUTES=$(CHANNEL_MINUTES) cargo test -p pagewire --test channels -- \
-		--exact long::a_channel_of_minutes_has_no_seam --ignored --nocapture
 
 engine-fuzz: ## random calls to the in-kernel engine under KASAN, 10 minutes; the log is committed
 	@nice kernel/rtp/fuzz.sh $(ENGINE_FUZZ_SECONDS) $(ENGINE_FUZZ_SEED)
-
-attacks: ## attackers' scripts one at a time on a release build, the canary judged (CANARY_MS=25)
-	@scripts/setup.sh test
-	PAGEWIRE_CANARY_MS=$(CANARY_MS) cargo test --release --package pagewire --test attacks -- \
-		--test-threads=1 --nocapture
 
 doc: ## the documentation of the crates: target/doc
 	cargo doc --workspace --no-deps --document-private-items

