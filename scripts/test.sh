@@ -228,7 +228,7 @@ machine
 run_suite
 report=$(scripts/report.py "$junit" "$log" .config/flaky.toml) ||
     failed+=("faults of the run, above")
-count() { sed -n "s/^$1 //p" <<<"$report"; }
+count() { sed -nE "s/^$1 ([0-9]+)\$/\1/p" <<<"$report"; }
 {
     sed -E '/^(passed|failed|flaky|skipped) [0-9]+$/d' <<<"$report"
     if ((${#failed[@]} > 0)); then

@@ -323,8 +323,12 @@ fn a_path_without_descriptors_says_so_or_works() {
 #[ignore = "run by a_path_without_descriptors_says_so_or_works"]
 fn inside_a_limit_of_files() {
     let asset = Asset::new(Shape::full(20));
+    let paths = stream_paths();
+    if !paths.iter().any(|(spec, ..)| spec.name.contains("uring")) {
+        return super::skip("no path that needs a descriptor of its own can be opened".to_owned());
+    }
     let mut refused = 0;
-    for (spec, feed, _) in stream_paths() {
+    for (spec, feed, _) in paths {
         let Open::Stream { open, .. } = spec.open else { continue };
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
