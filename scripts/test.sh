@@ -210,7 +210,6 @@ run_all() {
     while read -r name; do
         began=$SECONDS status=passed
         printf '\n==== %s\n' "$name"
-        scripts/setup.sh suites
         scripts/test.sh "$name" || { status=FAILED red=1; }
         table+=$(printf '%-14s %-7s %6d s  %s' "$name" "$status" $((SECONDS - began)) \
             "$(tail -n 1 "out/$name.log")")$'\n'

@@ -200,8 +200,8 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     // Newcomers on either port, some of whom say nothing; those who are connected.
     for _ in 0..10 {
         assert_eq!(http(server.http, "GET", "/a.ts").status, 503);
-        let newcomer = Control::to(server.rtsp).try_ask("OPTIONS", "a.ts", &[]);
-        assert_eq!(newcomer.map(|answer| answer.status), Some(503));
+        let new_client = Control::to(server.rtsp).try_ask("OPTIONS", "a.ts", &[]);
+        assert_eq!(new_client.map(|answer| answer.status), Some(503));
     }
     let (said, _) = Line::to(server.rtsp).rest(HANGING);
     assert!(said.starts_with(b"RTSP/1.0 503 "), "{}", String::from_utf8_lossy(&said));
@@ -269,10 +269,10 @@ fn await_steady(server: &Server) {
 fn take_what_is_left(server: &Server) -> Vec<Control> {
     let (mut taken, mut refused) = (Vec::new(), 0);
     while refused < 3 {
-        let mut newcomer = Control::to(server.rtsp);
-        let answer = newcomer.try_ask("OPTIONS", "a.ts", &[]);
+        let mut new_client = Control::to(server.rtsp);
+        let answer = new_client.try_ask("OPTIONS", "a.ts", &[]);
         if answer.is_some_and(|answer| answer.status == 200) {
-            taken.push(newcomer);
+            taken.push(new_client);
             refused = 0;
         } else {
             refused += 1;
