@@ -10,18 +10,21 @@
 //!
 //! A kept file is used when it belongs to this user, no other user may write it, and its content is
 //! plausible; any other file is ignored. A new file is written under a temporary name and renamed,
-//! so a symbolic link at its place is replaced, never followed.
+//! so a symbolic link at its place is replaced, never followed. Processes of a user that start
+//! together measure one after the other, and those behind the first find its result.
 //!
 //! Sources: [`crate::calibrate()`], [`crate::calibrate_receiving()`]; machine-id(5); XDG Base
 //! Directory Specification 0.8.
 //! Does not notice that a machine got slower; the caller can request a new measurement.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use paths::segments_udp;
 use rustix::fs::OFlags;
@@ -151,7 +154,13 @@ impl Calibration {
     pub fn of(subject: &Subject, again: bool) -> Result<Calibration, Error> {
         let key = subject.key();
         let file = file(&key);
-        if !again && let Some(kept) = file.as_ref().and_then(|file| read(file, &key)) {
+        let kept = || file.as_ref().filter(|_| !again).and_then(|file| read(file, &key));
+        if let Some(kept) = kept() {
+            return Ok(kept);
+        }
+        let _turn = file.as_ref().and_then(|file| turn(file, TURN_WAIT));
+        // The one before may have measured the same.
+        if let Some(kept) = kept() {
             return Ok(kept);
         }
         let ranks = subject.measure()?;
@@ -197,15 +206,38 @@ fn write(file: &Path, measured: &Calibration) -> io::Result<()> {
     beside.persist(file).map(drop).map_err(|error| error.error)
 }
 
-/// Returns the file for `key` in the user's cache folder, independent of the server's `--cache`.
-fn file(key: &str) -> Option<PathBuf> {
+/// Waits until no other process of this user measures: two at a time would disturb each other. The
+/// turn, a lock of the folder, ends with its file; `None` where there is no folder, or another
+/// takes far too long.
+fn turn(file: &Path, wait: Duration) -> Option<File> {
+    let folder = file.parent().expect("it has a folder");
+    fs::create_dir_all(folder).ok()?;
+    let turn = File::open(folder).ok()?;
+    let deadline = Instant::now() + wait;
+    while turn.try_lock().is_err() {
+        if Instant::now() >= deadline {
+            return None;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Some(turn)
+}
+
+/// Returns the folder of kept calibrations in the user's cache folder, independent of the server's
+/// `--cache`; `None` for a user without a home.
+pub fn calibration_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("pagewire").join("calibration"))
+}
+
+/// Returns the file for `key`.
+fn file(key: &str) -> Option<PathBuf> {
     // FNV-1a gives the same number in every build; the file holds the full key.
     let number = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    Some(cache.join("pagewire").join("calibration").join(format!("{number:016x}.json")))
+    Some(calibration_folder()?.join(format!("{number:016x}.json")))
 }
 
 /// Returns the device with that address; for the unspecified address, that of the default route.
@@ -224,6 +256,9 @@ fn interface_of(address: IpAddr) -> Option<String> {
     devices.map(str::to_owned).next()
 }
 
+/// Ten times what a measurement takes.
+const TURN_WAIT: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Some dozens of ranks take a few kilobytes.
 const KEPT_BYTES_MAX: u64 = 1 << 20;
 /// chmod(2): group or others may write.
@@ -305,6 +340,16 @@ mod tests {
         assert!(read(&file, "elsewhere").is_none());
         fs::write(&file, "{ half a fi").unwrap();
         assert!(read(&file, "here").is_none());
+    }
+
+    #[test]
+    fn one_measures_at_a_time_and_nobody_waits_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new").join("kept.json");
+        let first = turn(&file, Duration::ZERO).expect("nobody measures");
+        assert!(turn(&file, Duration::ZERO).is_none(), "the first measures");
+        drop(first);
+        assert!(turn(&file, Duration::ZERO).is_some());
     }
 
     #[test]

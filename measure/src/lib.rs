@@ -49,7 +49,7 @@ pub mod warning;
 
 pub use calibrate::{BURSTS, Rank, calibrate, has_engine};
 pub use calibrate_receiving::calibrate_receiving;
-pub use calibration::{Calibration, Subject};
+pub use calibration::{Calibration, Subject, calibration_folder};
 pub use claims::Claims;
 pub use compare::{Change, ChangeVerdict, Comparison, compare};
 pub use error::Error;

@@ -7,6 +7,7 @@
 //! Sources: RFC 8866; RFC 3550 §6.6, §8.
 //! Does not read media (`client::DescribedTracks` does).
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -33,9 +34,14 @@ pub(crate) struct DescribedSource<'a> {
 }
 
 impl DescribedSource<'_> {
-    /// Receives until the recording is stopped, or the description is of no use.
-    pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
-        let mut begun = None;
+    /// Receives until the recording is stopped, or the description is of no use. Drops `listens`
+    /// when the ports are bound.
+    pub(crate) async fn run(
+        &self,
+        mut stopped: watch::Receiver<bool>,
+        listens: Option<Sender<Infallible>>,
+    ) {
+        let (mut begun, mut listens) = (None, listens);
         loop {
             // Its clock goes on with the recording's, over all senders.
             let at = begun.get_or_insert_with(Instant::now).elapsed();
@@ -48,6 +54,7 @@ impl DescribedSource<'_> {
                     return;
                 }
             };
+            drop(listens.take());
             let why = tokio::select! {
                 why = tracks.ended(SILENCE_MAX) => Some(why),
                 // An error means that the recording is gone.

@@ -334,6 +334,7 @@ impl Recording {
             StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
         });
         let ports: Arc<[SocketAddr]> = ports.collect();
+        let (listens, listening) = channel();
         let tasks = self.rows.iter().enumerate().map(|(key, row)| StreamControl {
             key,
             url: row.url.clone(),
@@ -347,8 +348,10 @@ impl Recording {
             is_live,
             transport,
             stopped: stopped.clone(),
+            listens: matches!(row.source, StreamSource::Sdp(_)).then(|| listens.clone()),
         });
         let tasks: Vec<StreamControl> = tasks.collect();
+        drop(listens);
         let thread = spawn("control", move || {
             let local = tokio::task::LocalSet::new();
             let handles: Vec<_> =
@@ -361,6 +364,8 @@ impl Recording {
             }));
         })?;
         self.control = Some((stop, thread));
+        // Who is told that this records may send at once.
+        let _ = listening.recv();
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! Does not implement the protocols ([`crate::recording_session`] and [`crate::receiver_reports`]
 //! do).
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -36,6 +37,8 @@ pub(crate) struct StreamControl {
     pub(crate) is_live: bool,
     pub(crate) transport: TransportChoice,
     pub(crate) stopped: watch::Receiver<bool>,
+    /// Dropped when the ports of a description are bound.
+    pub(crate) listens: Option<Sender<Infallible>>,
 }
 
 impl StreamControl {
@@ -62,7 +65,7 @@ impl StreamControl {
                     receiver: self.receiver,
                     reports: self.reports,
                 };
-                recorded.run(self.stopped).await;
+                recorded.run(self.stopped, self.listens).await;
             }
             StreamSource::Rtsp(_) => {
                 let asked = RecordingSession {

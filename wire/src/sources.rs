@@ -13,7 +13,8 @@
 //! - A source that sent [`SETTLED_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of
 //!   losing its place to a silence, gets it back at once from any source followed later. Those have
 //!   no such right against it then.
-//! - An address named by the signalling has priority over all others.
+//! - An address named by the signalling has priority over all others; once it has been heard, its
+//!   silence and its BYE give its place to none but itself.
 //!
 //! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]). A flood from one address
 //! replaces its own oldest source, otherwise the oldest of all is replaced, those on probation
@@ -219,12 +220,12 @@ impl SourceTable {
             let grace = *self.grace_until.get_or_insert(now + GRACE);
             return is_expected || !is_awaited || now >= grace;
         };
-        let is_named = self.expected.is_some() && holder.from == self.expected;
-        if self.is_silent(now) || is_expected && !is_named {
-            return true;
+        if self.expected.is_some() && holder.from == self.expected {
+            // Another SSRC of the same sender.
+            return is_expected && self.is_silent(now);
         }
-        if is_named {
-            return false;
+        if self.is_silent(now) || is_expected {
+            return true;
         }
         let is_measured = self.followed_at <= self.measured_at && holder.rate < WEAK_PACKETS;
         challenger.may_return(now)

@@ -14,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use serde_json::Value;
@@ -359,9 +359,11 @@ fn sent_during_describes(enough: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
                 }
             });
             let began = bytes_read(&server);
-            server.await_index("the downloads are under way", |_| {
-                bytes_read(&server) - began > FEW_BYTES
-            });
+            let deadline = Instant::now() + LIMIT;
+            while bytes_read(&server) - began <= FEW_BYTES {
+                assert!(Instant::now() < deadline, "the downloads are not under way");
+                thread::sleep(Duration::from_millis(5));
+            }
             let mut control = Control::to(server.rtsp);
             for _ in 0..21 {
                 let before = bytes_read(&server);
@@ -390,6 +392,8 @@ fn download(server: &Server, number: u64) -> TcpStream {
     stream
 }
 
+/// Against hanging.
+const LIMIT: Duration = Duration::from_secs(60);
 const ENDLESS_BYTES: u64 = 1 << 40;
 /// More than a canary sends, far less than a scan reads in the same time.
 const MUCH_BYTES: u64 = 4 << 20;

@@ -84,7 +84,7 @@ fn a_stranger_with_the_ssrc_of_a_track_fills_no_recording() {
         return;
     }
     let log = ended.log;
-    assert_eq!(recorded(&place), (150, 0), "{log}");
+    assert_eq!(recorded(&place), (150, 0), "{log} {:#}", ended.summary);
     assert!(log.contains("150 datagrams of other senders were refused"), "{log}");
 }
 

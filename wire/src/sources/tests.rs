@@ -266,6 +266,28 @@ fn an_address_that_was_named_goes_first() {
     assert_eq!(trial.send(7, 2, GRACE + ms(2)), SourceStatus::Waiting);
 }
 
+/// What follows the end of a stream is no part of it: the session, which has named the sender, says
+/// when another comes.
+#[test]
+fn a_silence_and_a_bye_of_a_named_sender_let_no_stranger_in() {
+    let mut trial = Trial::new();
+    trial.sources.expect(Some(at(1)));
+    for n in 0..100 {
+        trial.send(7, 1, ms(n));
+    }
+    trial.sources.leave(7);
+    for n in 100..20_000 {
+        assert_eq!(trial.send(7, 2, ms(n)), SourceStatus::Waiting);
+    }
+    assert!(matches!(trial.send(7, 1, ms(20_000)), SourceStatus::Followed(_)));
+    // Another SSRC of its own is another matter.
+    assert_eq!(trial.send(8, 1, ms(20_001)), SourceStatus::Waiting);
+    assert_eq!(trial.send(8, 1, ms(20_002)), SourceStatus::Waiting);
+    assert!(matches!(trial.send(8, 1, ms(20_000) + SILENCE), SourceStatus::Chosen(_)));
+    trial.sources.expect(None);
+    assert!(matches!(trial.send(7, 2, ms(21_000) + SILENCE), SourceStatus::Chosen(_)));
+}
+
 #[test]
 fn an_announced_source_needs_no_probation_and_suffers_no_other() {
     let mut sources = SourceTable::new(90_000);
