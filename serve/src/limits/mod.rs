@@ -4,7 +4,7 @@
 //!
 //! An address has an entry only while it holds a connection or a session, so the table is never
 //! longer than their number and departed clients leave nothing behind. An IPv6 host owns a whole
-//! /64 and is counted by it ([`client_prefix`]).
+//! /64 and is counted by it ([`access::counted_as`]).
 //!
 //! Descriptors need no counter: the kernel returns the lowest free number, so the number of a new
 //! socket tells how many are in use. Sessions stay below one mark, connections below a higher one.
@@ -18,7 +18,6 @@
 //! Limits the rate of downloads, too ([`rates`]); not that of a session (`pacer/paced_stream.rs`
 //! bounds it to media time plus a burst). Does not remember refused clients.
 
-mod client_prefix;
 mod pace;
 mod rates;
 mod refusal;
@@ -33,8 +32,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Setting};
 
-pub(crate) use client_prefix::counted_as;
-pub use client_prefix::{ClientPrefix, InvalidPrefix};
+pub(crate) use access::counted_as;
+pub use access::{ClientPrefix, InvalidPrefix};
 pub(crate) use pace::RequestPace;
 pub(crate) use rates::{DownloadPermit, RateLimit};
 pub(crate) use refusal::{RefusalMeters, Refused};
@@ -142,7 +141,7 @@ pub(crate) struct Limiter {
 struct Table {
     connections: u32,
     sessions: u32,
-    /// Keyed by [`client_prefix::counted_as`]; only addresses with a connection or session.
+    /// Keyed by [`access::counted_as`]; only addresses with a connection or session.
     addresses: HashMap<IpAddr, Held>,
 }
 

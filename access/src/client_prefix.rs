@@ -22,7 +22,7 @@ impl ClientPrefix {
     ];
 
     /// True when `address` lies in the network. IPv4 addresses must not be mapped into IPv6.
-    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 (own.to_bits() ^ other.to_bits()) & mask_v4(self.prefix_bits) == 0
@@ -63,7 +63,7 @@ impl FromStr for ClientPrefix {
 }
 
 /// Returns the address that limits count: the /64 network for IPv6, where a host has 2⁶⁴ addresses.
-pub(crate) fn counted_as(address: IpAddr) -> IpAddr {
+pub fn counted_as(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(own) => Ipv6Addr::from_bits(own.to_bits() & mask_v6(SUBNET_BITS)).into(),
