@@ -66,7 +66,7 @@ pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
     let until = Instant::now() + BUDGET;
     let host = Host::here();
     let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
-    let mut bench = Bench::with(Network::new()?, Fixture::small()?)?;
+    let mut bench = Bench::with(Network::new()?, Fixture::make()?)?;
     let image = bench.fixture.image(USUAL_BYTES)?;
     bench.network.make(&Sink::Veth)?;
     let to = bench.network.make(&sink)?;
@@ -147,4 +147,4 @@ const RUN_BYTES: u64 = 4_000_000;
 /// A download exceeds the sockets' buffers.
 const DOWNLOAD_BYTES: u64 = 32 << 20;
 /// Bytes that a server hands to a download path at a time.
-const STEP_BYTES: u32 = 1 << 20;
+const STEP_BYTES: u32 = 4 << 20;

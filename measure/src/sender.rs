@@ -351,6 +351,16 @@ impl<'a> DownloadSender<'a> {
         })
     }
 
+    /// Continues with the byte at this offset, which the file has.
+    pub fn begin_at(&mut self, offset: u64) {
+        self.at = offset;
+    }
+
+    /// Returns the offset of the next byte.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
     /// Sends `bytes` bytes of the file; restarts at its end.
     ///
     /// # Errors

@@ -468,6 +468,41 @@ pub enum CodecsFault {
     },
 }
 
+/// Reason why a file of subtitles, or a track of them, is not shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextFault {
+    /// There is nothing in the file.
+    #[error("empty file: 0 bytes")]
+    Empty,
+    /// It has too many bytes.
+    #[error("{bytes} bytes of text, over {limit}")]
+    TooLarge {
+        /// Its bytes.
+        bytes: u64,
+        /// Limit.
+        limit: u64,
+    },
+    /// It has too many cues.
+    #[error("more than {limit} cues")]
+    TooMany {
+        /// Limit.
+        limit: usize,
+    },
+    /// It has a byte that no text has.
+    #[error("no text: a zero byte at byte {offset} of its text; save it as UTF-8")]
+    Binary {
+        /// Offset in the text.
+        offset: u64,
+    },
+    /// It does not begin as WebVTT does.
+    #[error("no WebVTT: its first line is not WEBVTT; name a file of SubRip .srt")]
+    NoSignature,
+    /// No text has times.
+    #[error("no cue: no text with a line of times (00:01:02,000 --> 00:01:04,000) before it")]
+    NoCue,
+}
+
 /// Reason why a stored plan is not used; it has to be made again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

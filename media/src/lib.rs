@@ -19,10 +19,15 @@ struct Readme;
 mod access_unit;
 mod asset_plan;
 mod bits;
+pub mod cmaf;
 mod demuxer;
 pub mod depayload;
 mod error;
 pub mod frames;
+mod growing_fragments;
+mod growing_segments;
+pub mod key_pictures;
+mod languages;
 pub mod mkv;
 pub mod mp4;
 pub mod mux;
@@ -34,6 +39,7 @@ pub mod segments;
 mod sequence;
 pub mod store;
 mod stored;
+pub mod text;
 pub mod tracks;
 pub mod trick;
 pub mod ts;
@@ -44,8 +50,13 @@ pub use asset_plan::AssetPlan;
 pub use demuxer::Demuxer;
 pub use error::{
     Aspect, CodecsFault, Damage, DemuxError, MuxRefusal, PlanFault, Refusal, SpliceRefusal,
-    SpliceSettingsFault,
+    SpliceSettingsFault, TextFault,
 };
+pub use growing_fragments::{
+    FragmentPeriod, FragmentSource, GrowingFragment, GrowingFragments, PeriodTrack,
+};
+pub use growing_segments::{GrowingPart, GrowingSegment, GrowingSegments};
+pub use languages::language_of;
 pub use plan::{
     ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,
     RtpIdentity, SyncLoss, Timestamps,
@@ -56,9 +67,10 @@ pub use store::{PlanStore, StoreUnavailable};
 pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
-    Coding, ContinuityCounters, ElementaryDemuxer, EntryPoints, Extract, Programme, Scanner,
-    Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer, Survey, Track, TrackFormat, codecs,
-    lay_out_elementary,
+    Coding, ContinuityCounters, ElementaryDemuxer, EntryPoints, Extract, OpenUnits, Programme,
+    RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice, SpliceCounts, SpliceItem,
+    SpliceSettings, Splicer, StreamUnits, Survey, Track, TrackFormat, codecs, copy_elementary,
+    entry_points, lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

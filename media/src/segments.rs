@@ -26,6 +26,9 @@ use crate::plan::{EntryPoint, PacketPlan};
 use crate::ts::{EntryContext, EntryPoints, SETS_MAX};
 use crate::{Damage, Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
+/// Bits of a timestamp.
+const TIMESTAMP_MASK: u64 = (1 << 33) - 1;
+
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
 
 /// A segment longer than so many target durations is refused rather than made: players buffer
@@ -41,6 +44,10 @@ const JUMP_TICKS_MAX: i64 = 10 * TICKS_PER_SECOND as i64;
 /// Breaks that may each end a segment before a second has gone by; one a second more.
 const BREAKS_AT_ONCE: u64 = 16;
 
+/// Packets of other tables that may stand before the first ones of a file: a service description,
+/// as ffmpeg writes it, and others.
+const BEFORE_TABLES_MAX: u64 = 4;
+
 /// A first picture later than this leaves something before it that a player counts.
 const LEAD_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 
@@ -53,6 +60,9 @@ pub struct Segment {
     pub ticks: u64,
     /// Timestamps do not go on from the segment before (EXT-X-DISCONTINUITY).
     pub is_break: bool,
+    /// Timestamp of its start (33 bits of 90 kHz), by that of its first picture where play can
+    /// start; `None` where none has one.
+    pub timestamp: Option<u64>,
     /// Tables in force at its start, if it does not begin with its own.
     tables: Option<EntryContext>,
 }
@@ -80,14 +90,39 @@ impl SegmentPlan {
     /// # Errors
     /// The file has bytes that are in no packet, packets with arrival times, no tables, no place
     /// to start, or none for much longer than the target.
-    pub fn cut(plan: &PacketPlan, mut starts: EntryPoints, target_s: u64) -> Result<Self, Refusal> {
+    pub fn cut(plan: &PacketPlan, starts: EntryPoints, target_s: u64) -> Result<Self, Refusal> {
+        Self::cut_within(plan, starts, target_s, TARGETS_MAX, 0)
+    }
+
+    /// As [`SegmentPlan::cut`], with segments as long as the places to start make them, and without
+    /// further tables in front of a file that begins with its own and few others.
+    ///
+    /// # Errors
+    /// As [`SegmentPlan::cut`], but for places far apart.
+    pub fn cut_however_long(
+        plan: &PacketPlan,
+        starts: EntryPoints,
+        target_s: u64,
+    ) -> Result<Self, Refusal> {
+        Self::cut_within(plan, starts, target_s, u64::MAX, BEFORE_TABLES_MAX)
+    }
+
+    fn cut_within(
+        plan: &PacketPlan,
+        mut starts: EntryPoints,
+        target_s: u64,
+        targets_max: u64,
+        before_tables_max: u64,
+    ) -> Result<Self, Refusal> {
         let target_s = target_s.max(1);
         check(plan, &starts)?;
         let places = places(plan, &std::mem::take(&mut starts.entries));
         let Some(last) = places.last() else {
             return Err(Refusal::NoStart);
         };
-        let end_ticks = last.ticks + (plan.duration_ticks() - plan.ticks_of(last.packet));
+        let rest = plan.duration_ticks() - plan.ticks_of(last.packet);
+        let end = EntryContext::default().presented_at(starts.end);
+        let end_ticks = last.ticks.saturating_add(step(rest, &last.start, &end).0);
         let longest = target_s.saturating_mul(TICKS_PER_SECOND) + TICKS_PER_SECOND / 2;
         let mut segments = Vec::new();
         let mut breaks = BreakBudget::default();
@@ -105,7 +140,7 @@ impl SegmentPlan {
                 .map_or((plan.ts_packets(), end_ticks), |next| (next.packet, next.ticks));
             let start_packet = if at == 0 { 0 } else { place.packet };
             let ticks = end.saturating_sub(begin);
-            if rounded(ticks) > target_s.saturating_mul(TARGETS_MAX) {
+            if rounded(ticks) > target_s.saturating_mul(targets_max) {
                 let (from_s, seconds) = (begin / TICKS_PER_SECOND, rounded(ticks));
                 return Err(Refusal::FarStart { from_s, seconds, target_s });
             }
@@ -113,7 +148,8 @@ impl SegmentPlan {
                 file: start_packet * PACKET_BYTES..end_packet * PACKET_BYTES,
                 ticks,
                 is_break: place.is_break,
-                tables: (!place.start.is_led() || start_packet != place.packet)
+                timestamp: timestamp(&places[at..next], begin),
+                tables: (!place.start.is_led() || place.packet - start_packet > before_tables_max)
                     .then_some(place.start),
             });
             at = next;
@@ -206,6 +242,17 @@ fn step(clock: u64, before: &EntryContext, after: &EntryContext) -> (u64, bool) 
         Ok(ticks) if apart <= TIMES_APART_TICKS_MAX && ticks >= clock / 2 => (ticks, false),
         _ => (clock, apart > JUMP_TICKS_MAX),
     }
+}
+
+/// The timestamp of a segment with these places, which begins at `begin`. The beginning of a file
+/// is a place without a picture.
+fn timestamp(places: &[CutPoint], begin: u64) -> Option<u64> {
+    let is_after_break = |&(number, place): &(usize, &CutPoint)| number > 0 && place.is_break;
+    let places = places.iter().enumerate().take_while(|place| !is_after_break(place));
+    let mut timed = places.filter_map(|(_, place)| Some((place, place.start.timestamp()?)));
+    let (place, time) = timed.next()?;
+    let lead = place.ticks.saturating_sub(begin) / TICKS_PER_TIMESTAMP;
+    Some(time.wrapping_sub(lead) & TIMESTAMP_MASK)
 }
 
 /// Time at which the file's first segment begins.

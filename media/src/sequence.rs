@@ -55,33 +55,9 @@ pub(crate) fn is_high_profile(profile: u8) -> bool {
 fn h264(set: &[u8], profile: u8, constraints: u8) -> Option<SequenceSet> {
     let bits = &mut Bits::new(set);
     bits.golomb()?;
-    let (mut chroma, mut depths) = (1, (8, 8));
-    let mut is_planar = false;
-    if is_high_profile(profile) {
-        chroma = bits.golomb()?;
-        is_planar = chroma == 3 && bits.flag()?;
-        depths = (depth(bits.golomb()?)?, depth(bits.golomb()?)?);
-        bits.flag()?;
-        if bits.flag()? {
-            for list in 0..if chroma == 3 { 12 } else { 8 } {
-                scaling_list(bits, if list < 6 { 16 } else { 64 })?;
-            }
-        }
-    }
+    let (chroma, depths, is_planar) = h264_samples(bits, profile)?;
     bits.golomb()?;
-    let order_type = bits.golomb()?;
-    match order_type {
-        0 => drop(bits.golomb()?),
-        1 => {
-            bits.flag()?;
-            bits.signed_golomb()?;
-            bits.signed_golomb()?;
-            for _ in 0..bits.golomb()?.min(255) {
-                bits.signed_golomb()?;
-            }
-        }
-        _ => {}
-    }
+    let order = h264_order(bits)?;
     bits.golomb()?;
     bits.flag()?;
     let (columns, rows) = (bits.golomb()?.checked_add(1)?, bits.golomb()?.checked_add(1)?);
@@ -107,12 +83,98 @@ fn h264(set: &[u8], profile: u8, constraints: u8) -> Option<SequenceSet> {
     // Baseline has no B slices; order type 2 is the order of decoding (§7.4.2.1.1); intra profiles
     // reorder nothing (annex E.2.1, max_num_reorder_frames).
     let is_intra = constraints & 0x10 != 0 && matches!(profile, 44 | 86 | 100 | 110 | 122 | 244);
-    let is_in_order = profile == 66 || order_type == 2 || is_intra;
+    let is_in_order = profile == 66 || order == PictureOrder::Decoding || is_intra;
     let frames = usability.reordered.or(is_in_order.then_some(0));
     let reordered = frames.and_then(|frames| u8::try_from(frames.checked_mul(fields)?).ok());
     let rate_millihertz = usability.rate_millihertz;
     let chroma = u8::try_from(chroma).ok().filter(|&chroma| chroma < 4)?;
     Some(SequenceSet { size, chroma, depths, rate_millihertz, reordered, ..Default::default() })
+}
+
+/// Fields of a sequence parameter set of H.264 that headers of slices depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct H264Frames {
+    /// separate_colour_plane_flag.
+    pub(crate) is_planar: bool,
+    /// Bits of frame_num.
+    pub(crate) frame_number_bits: u32,
+    /// Bits of pic_order_cnt_lsb; 0 where orders are not sent so.
+    pub(crate) order_bits: u32,
+    /// True where slices send differences of orders (pic_order_cnt_type 1).
+    pub(crate) has_order_deltas: bool,
+    /// frame_mbs_only_flag.
+    pub(crate) is_frames: bool,
+}
+
+impl H264Frames {
+    /// Reads a NAL unit of type 7, with the identifier of the set.
+    pub(crate) fn read(nal: &[u8]) -> Option<(u32, H264Frames)> {
+        let &[_, profile, _, _, ..] = nal else { return None };
+        let set = without_emulation(&nal[4..]);
+        let bits = &mut Bits::new(&set);
+        let id = bits.golomb()?;
+        let (_, _, is_planar) = h264_samples(bits, profile)?;
+        let frame_number_bits = bits.golomb()?.checked_add(4).filter(|&bits| bits <= 16)?;
+        let order = h264_order(bits)?;
+        bits.golomb()?;
+        bits.flag()?;
+        bits.golomb()?;
+        bits.golomb()?;
+        let is_frames = bits.flag()?;
+        let (order_bits, has_order_deltas) = match order {
+            PictureOrder::Sent { bits } if bits > 16 => return None,
+            PictureOrder::Sent { bits } => (bits, false),
+            PictureOrder::Deltas { are_zero } => (0, !are_zero),
+            PictureOrder::Decoding => (0, false),
+        };
+        let frames =
+            H264Frames { is_planar, frame_number_bits, order_bits, has_order_deltas, is_frames };
+        Some((id, frames))
+    }
+}
+
+/// Order of presentation, by pic_order_cnt_type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PictureOrder {
+    /// Sent in this number of bits.
+    Sent { bits: u32 },
+    /// Sent as differences, unless all of them are zero.
+    Deltas { are_zero: bool },
+    /// That of decoding.
+    Decoding,
+}
+
+fn h264_order(bits: &mut Bits<'_>) -> Option<PictureOrder> {
+    match bits.golomb()? {
+        0 => Some(PictureOrder::Sent { bits: bits.golomb()?.saturating_add(4) }),
+        1 => {
+            let are_zero = bits.flag()?;
+            bits.signed_golomb()?;
+            bits.signed_golomb()?;
+            for _ in 0..bits.golomb()?.min(255) {
+                bits.signed_golomb()?;
+            }
+            Some(PictureOrder::Deltas { are_zero })
+        }
+        _ => Some(PictureOrder::Decoding),
+    }
+}
+
+/// Chroma format, bit depths of samples, separate_colour_plane_flag.
+fn h264_samples(bits: &mut Bits<'_>, profile: u8) -> Option<(u32, (u8, u8), bool)> {
+    if !is_high_profile(profile) {
+        return Some((1, (8, 8), false));
+    }
+    let chroma = bits.golomb()?;
+    let is_planar = chroma == 3 && bits.flag()?;
+    let depths = (depth(bits.golomb()?)?, depth(bits.golomb()?)?);
+    bits.flag()?;
+    if bits.flag()? {
+        for list in 0..if chroma == 3 { 12 } else { 8 } {
+            scaling_list(bits, if list < 6 { 16 } else { 64 })?;
+        }
+    }
+    Some((chroma, depths, is_planar))
 }
 
 fn depth(minus_eight: u32) -> Option<u8> {

@@ -11,9 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use media::cmaf::{TrackSegments, init_section};
 use media::payload::RtpValues;
 use media::{
-    Codec, ElementaryDemuxer, PacketPlan, Presentation, RtpIdentity, Scanner, lay_out_elementary,
+    Codec, ElementaryDemuxer, PacketPlan, Presentation, RtpIdentity, Scanner, copy_elementary,
+    lay_out_elementary,
 };
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
@@ -198,10 +200,17 @@ fn check(path: &Path, (picture, sound): (&str, &str)) {
     let same = units.iter().zip(&expected).take_while(|(a, b)| a == b).count();
     let counts = (units.len(), expected.len());
     assert!(units == expected, "{counts:?} units, the same up to {same}: {:?}", &units[same][..8]);
+    let in_fragments = path.with_extension("mp4");
+    fs::write(&in_fragments, fragments(&plan, &whole, &file)).unwrap();
+    assert!(decoded(&in_fragments) == decoded(path), "other pictures in fragments");
+    let sound_of = |path| match sound {
+        "adts" => without_headers(&copied(path, "0:a", sound)),
+        _ => copied(path, "0:a", sound),
+    };
+    assert!(sound_of(&in_fragments) == sound_of(path), "other {sound} in fragments");
     let codec = &whole.tracks()[1].codec;
     let frames = received_sound(&packets((&plan, &file), &whole, 1), codec);
-    let expected = copied(path, "0:a", sound);
-    let expected = if sound == "adts" { without_headers(&expected) } else { expected };
+    let expected = sound_of(path);
     assert!(frames == expected, "{sound}: {} bytes, not {}", frames.len(), expected.len());
     let mut offset = None;
     for (index, stream) in ["v", "a"].into_iter().enumerate() {
@@ -220,6 +229,38 @@ fn check(path: &Path, (picture, sound): (&str, &str)) {
             }
         }
     }
+}
+
+/// The streams as segments of HLS and DASH: one file in fragments.
+fn fragments(plan: &PacketPlan, whole: &Presentation, file: &[u8]) -> Vec<u8> {
+    let segments = TrackSegments::of_elementary(whole, 2).unwrap();
+    let read = |track, samples, media: &mut Vec<u8>| {
+        copy_elementary(plan, whole, (track, samples), file, media)
+    };
+    let sample = |track, number| {
+        let mut bytes = Vec::new();
+        read(track, number..number + 1, &mut bytes).map(|_| bytes)
+    };
+    let mut out = init_section(whole, &[0, 1], None, sample).unwrap();
+    let rendition = segments.rendition(&[0, 1]).unwrap();
+    assert_eq!(rendition.segments().len(), 3);
+    for number in 0..3 {
+        let copied = rendition.copied(whole, &segments, number, false, &mut { read });
+        let copied = copied.unwrap().expect("a segment");
+        out.extend(copied.head);
+        out.extend(copied.media);
+    }
+    out
+}
+
+/// Checksum and size of each decoded picture.
+fn decoded(path: &Path) -> Vec<String> {
+    let path = path.to_str().expect("a path in UTF-8");
+    let options = ["-loglevel", "error", "-i", path, "-map", "0:v", "-fps_mode", "passthrough"];
+    let found = output("ffmpeg", &[&options[..], &["-f", "framemd5", "-"]].concat());
+    let found = String::from_utf8(found.expect("it made the file")).expect("numbers");
+    let frames = found.lines().filter(|line| !line.starts_with('#'));
+    frames.map(|line| line.rsplitn(3, ',').take(2).collect()).collect()
 }
 
 const H264: &str = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p -bf 3 -g 50";

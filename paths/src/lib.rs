@@ -71,9 +71,9 @@ pub use send_stats::SendStats;
 pub use spec::{Feed, Open, PATHS, Spec, SystemCalls, Transport, Via, find};
 pub use stream_path::{Due, StreamPath};
 pub use sys::{
-    RecordCipher, TlsVersion, TrafficKeys, UNPACED, Usage, host_addresses, is_locked_to_write,
-    limit_unsent_bytes, lock_to_write, ready_kernel_tls, receive_record, send_record,
-    set_max_pacing_rate, set_scheduler_slice, set_wake_bytes, start_kernel_tls, try_kernel_tls,
-    unacknowledged,
+    RecordCipher, TcpFigures, TlsVersion, TrafficKeys, UNPACED, Usage, WatchedSocket,
+    host_addresses, is_locked_to_write, limit_unsent_bytes, lock_to_write, ready_kernel_tls,
+    receive_record, send_record, set_max_pacing_rate, set_scheduler_slice, set_wake_bytes,
+    start_kernel_tls, take_inherited, tcp_figures, try_kernel_tls, unacknowledged,
 };
 pub use tcp::DownloadPath;

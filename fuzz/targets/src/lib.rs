@@ -29,6 +29,7 @@ mod rtp;
 mod rtsp;
 mod sap;
 mod splice;
+mod text;
 mod trick;
 mod ts;
 mod unseal;
@@ -49,6 +50,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     depayload::TARGET,
     payload::TARGET,
     splice::TARGET,
+    text::TARGET,
     plan::TARGET,
     unseal::TARGET,
     manifest::TARGET,

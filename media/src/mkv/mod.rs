@@ -18,6 +18,7 @@
 
 mod blocks;
 mod ebml;
+mod text_tracks;
 mod tracks;
 
 use crate::plan::RtpIdentity;
@@ -26,6 +27,8 @@ use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{Container, LeftOut, Presentation, TABLE_CHECK_SAMPLES, check_table_bytes};
 use crate::{DemuxError, Refusal};
 use ebml::{Element, NoElement, Window};
+use text_tracks::MkvText;
+pub(crate) use text_tracks::{text_blocks, text_tracks};
 use tracks::MkvTrack;
 
 /// True when a file that begins so is Matroska or WebM.
@@ -47,6 +50,8 @@ pub struct MkvDemuxer {
     scale_ns: u64,
     tracks: Vec<MkvTrack>,
     left_out: Vec<LeftOut>,
+    /// Set where the blocks of a track of text are looked for, and of no other.
+    text: Option<MkvText>,
     has_tracks: bool,
     /// End by its size of the element that reaches furthest past the file's end; 0 where none does.
     lacking_end: u64,
@@ -66,6 +71,7 @@ impl MkvDemuxer {
             scale_ns: 1_000_000,
             tracks: Vec::new(),
             left_out: Vec::new(),
+            text: None,
             has_tracks: false,
             lacking_end: 0,
             stop: None,
@@ -153,6 +159,11 @@ impl MkvDemuxer {
             INFO => self.read_info(&window.content(&element, INFO_BYTES_MAX)?),
             TRACKS if !self.has_tracks => {
                 let content = window.content(&element, TRACKS_BYTES_MAX)?;
+                if let Some(text) = &mut self.text {
+                    text.read_tracks(&content);
+                    (self.at, self.has_tracks) = (element.body + content.len() as u64, true);
+                    return Ok(work);
+                }
                 let read = tracks::read(&content, self.scale_ns, self.file_bytes);
                 let (tracks, left_out) = read.map_err(DemuxError::from)?;
                 (self.tracks, self.left_out, self.has_tracks) = (tracks, left_out, true);
@@ -168,6 +179,8 @@ impl MkvDemuxer {
                 // Later times than these are refused as those of a sample.
                 self.cluster_time = time.unwrap_or(i64::MAX / 2);
             }
+            // Text has durations, which these have not.
+            SIMPLE_BLOCK if self.text.is_some() => {}
             SIMPLE_BLOCK => {
                 let end = end.ok_or_else(|| broken(element.offset, "a block of unknown size"))?;
                 work += self.read_block(window, element.body..end, None)?;
@@ -200,7 +213,8 @@ impl MkvDemuxer {
     }
 
     fn has_frames(&self) -> bool {
-        self.tracks.iter().any(|track| track.frames() > 0)
+        let is_text = self.text.is_some() && self.has_tracks;
+        is_text || self.tracks.iter().any(|track| track.frames() > 0)
     }
 
     fn check_type<F: ReadAt + ?Sized>(
@@ -234,6 +248,7 @@ impl MkvDemuxer {
         content: std::ops::Range<u64>,
     ) -> Result<usize, StepEnd> {
         let (mut at, mut block, mut is_key) = (content.start, None, true);
+        let mut duration = None;
         let mut elements = 0;
         while at < content.end {
             elements += 1;
@@ -245,14 +260,38 @@ impl MkvDemuxer {
             match element.id {
                 BLOCK => block = Some(element.body..end),
                 REFERENCE_BLOCK => is_key = false,
+                BLOCK_DURATION if self.text.is_some() => {
+                    duration = ebml::unsigned(&window.content(&element, 8)?);
+                }
                 _ => {}
             }
             at = end;
         }
         match block {
+            Some(block) if self.text.is_some() => {
+                self.read_text(window, block, duration)?;
+                Ok(elements)
+            }
             Some(block) => Ok(elements + self.read_block(window, block, Some(is_key))?),
             None => Ok(elements),
         }
+    }
+
+    /// Reads the head of a block that may be text.
+    fn read_text<F: ReadAt + ?Sized>(
+        &mut self,
+        window: &Window<'_, F>,
+        content: std::ops::Range<u64>,
+        duration: Option<u64>,
+    ) -> Result<(), StepEnd> {
+        let start = content.start;
+        let block = blocks::read(window, start, content.end)?;
+        let Some(text) = self.text.as_mut().filter(|text| text.is_of(block.track)) else {
+            return Ok(());
+        };
+        let time = self.cluster_time.saturating_add(block.time.into());
+        let is_taken = text.push(&block.frames, (time, duration), self.scale_ns);
+        is_taken.then_some(()).ok_or_else(|| broken(start, "too many blocks of text").into())
     }
 
     /// Reads a block; returns the number of frames beyond the first.
@@ -384,6 +423,7 @@ const TIMESTAMP: u32 = 0xe7;
 const SIMPLE_BLOCK: u32 = 0xa3;
 const BLOCK_GROUP: u32 = 0xa0;
 const BLOCK: u32 = 0xa1;
+const BLOCK_DURATION: u32 = 0x9b;
 const REFERENCE_BLOCK: u32 = 0xfb;
 
 #[cfg(test)]

@@ -248,3 +248,48 @@ fn tracks_that_are_not_sent_have_cures_by_their_kind() {
     let reason = &found.left_out()[0].reason;
     assert!(reason.contains("Opus of 6 channels") && reason.contains("-c:a aac"), "{reason}");
 }
+
+/// A block of text, with its duration.
+fn text(time: i16, duration: u64, text: &str) -> Vec<u8> {
+    let head = [&[0x82][..], &time.to_be_bytes(), &[0]].concat();
+    let duration = element(BLOCK_DURATION, &[&duration.to_be_bytes()]);
+    element(BLOCK_GROUP, &[&element(BLOCK, &[&head, text.as_bytes()]), &duration])
+}
+
+#[test]
+fn text_is_listed_and_read_while_it_is_not_sent() {
+    use crate::text::{NoCues, TextCoding, text_cues, text_tracks};
+    let fields: [&[u8]; 3] = [
+        &element(0x22_b59d, &[b"pt-BR"]),
+        &element(0x536e, &[b"Signs"]),
+        &element(0x55aa, &[&[1]]),
+    ];
+    let encoded = element(0x6d80, &[]);
+    let entries = [
+        entry(1, "A_MPEG/L3", &[]),
+        entry(2, "S_TEXT/UTF8", &fields),
+        entry(3, "S_TEXT/WEBVTT", &[&encoded]),
+        entry(4, "S_HDMV/PGS", &[]),
+    ];
+    let sound = element(SIMPLE_BLOCK, &[&[0x81, 0, 0, 0x80, 1, 2]]);
+    let time = |ms: u64| element(TIMESTAMP, &[&ms.to_be_bytes()]);
+    let texts = [text(5, 1000, "<i>a</i> & b"), text(900, 7, "c")];
+    let first = element(CLUSTER, &[&time(10_000), &sound, &texts[0], &sound, &texts[1]]);
+    let second = element(CLUSTER, &[&time(20_000), &text(-3, 1, "d")]);
+    let mut file = film_of(&entries, &[&first, &second]);
+    assert_eq!(demux(&file).unwrap().left_out().len(), 3);
+    let bytes = file.len() as u64;
+    let [track] = &text_tracks(&file, bytes).unwrap()[..] else { panic!("one is read") };
+    assert_eq!((track.id, track.coding, track.is_forced), (2, TextCoding::Utf8, true));
+    assert_eq!(track.language.as_deref(), Some("pt-BR"));
+    assert_eq!(track.name.as_deref(), Some("Signs"));
+    let cues = text_cues(&file, bytes, 2).unwrap();
+    let cues = cues.cues().iter().map(|cue| (cue.start_ms, cue.end_ms, cue.text.as_str()));
+    let expected =
+        [(10_005, 11_005, "<i>a</i> &amp; b"), (10_900, 10_907, "c"), (19_997, 19_998, "d")];
+    assert_eq!(cues.collect::<Vec<_>>(), expected);
+    assert!(matches!(text_cues(&file, bytes, 3), Err(NoCues::NoTrack)));
+    // A recording that was cut off has the texts before.
+    file.truncate(file.len() - 20);
+    assert_eq!(text_cues(&file, file.len() as u64, 2).unwrap().cues().len(), 2);
+}

@@ -89,20 +89,24 @@ pub(super) fn read(
 
 /// Fields of a TrackEntry.
 #[derive(Default)]
-struct Entry<'a> {
-    number: u64,
-    codec_id: &'a str,
+pub(super) struct Entry<'a> {
+    pub(super) number: u64,
+    pub(super) codec_id: &'a str,
+    pub(super) name: &'a [u8],
+    /// Language by RFC 5646.
+    pub(super) language_tag: &'a [u8],
+    pub(super) is_forced: bool,
     private: &'a [u8],
     frame_ns: Option<u64>,
     delay_ns: u64,
-    language: Option<[u8; 3]>,
+    pub(super) language: Option<[u8; 3]>,
     rate_hz: f64,
     channels: u64,
-    is_encoded: bool,
+    pub(super) is_encoded: bool,
 }
 
 impl<'a> Entry<'a> {
-    fn read(content: &'a [u8]) -> Entry<'a> {
+    pub(super) fn read(content: &'a [u8]) -> Entry<'a> {
         let mut entry = Entry { rate_hz: 8000.0, channels: 1, ..Entry::default() };
         for (id, value) in ebml::children(content) {
             let number = || ebml::unsigned(value).unwrap_or(0);
@@ -116,6 +120,9 @@ impl<'a> Entry<'a> {
                     entry.frame_ns = Some(number()).filter(|ns| (1..=SECOND_NS).contains(ns));
                 }
                 CODEC_DELAY => entry.delay_ns = number(),
+                NAME_OF_TRACK => entry.name = value,
+                LANGUAGE_TAG => entry.language_tag = value,
+                FLAG_FORCED => entry.is_forced = number() == 1,
                 LANGUAGE => entry.language = value.try_into().ok(),
                 CONTENT_ENCODINGS => entry.is_encoded = true,
                 AUDIO => {
@@ -346,13 +353,16 @@ const OFFSET_MAX: i32 = (1 << 30) - 1;
 /// Added to times of decoding, which may lie before zero in a file and not in a table.
 const BIAS: i64 = 1 << 32;
 
-const TRACK_ENTRY: u32 = 0xae;
+pub(super) const TRACK_ENTRY: u32 = 0xae;
 const TRACK_NUMBER: u32 = 0xd7;
 const CODEC_ID: u32 = 0x86;
 const CODEC_PRIVATE: u32 = 0x63a2;
 const CODEC_DELAY: u32 = 0x56aa;
 const DEFAULT_DURATION: u32 = 0x23_e383;
 const LANGUAGE: u32 = 0x22_b59c;
+const LANGUAGE_TAG: u32 = 0x22_b59d;
+const NAME_OF_TRACK: u32 = 0x536e;
+const FLAG_FORCED: u32 = 0x55aa;
 const CONTENT_ENCODINGS: u32 = 0x6d80;
 const AUDIO: u32 = 0xe1;
 const SAMPLING_FREQUENCY: u32 = 0xb5;

@@ -14,6 +14,7 @@ use mp4_atom::{Ac3SpecificBox, Atom, Dops, Ec3SpecificBox, Esds};
 
 use super::boxes::{FileBox, FourCode, Input, broken, spelled};
 use crate::DemuxError;
+use crate::text::{TextCoding, TtmlEntry};
 use crate::tracks::reasons::{self, UnsentKind};
 use crate::tracks::{Codec, Container, TrackMedia, records};
 
@@ -41,6 +42,10 @@ pub(super) struct Description {
     pub(super) data_reference: u16,
     /// The codec, or why it is not streamed.
     pub(super) codec: Result<Codec, String>,
+    /// Set for text that is read ([`crate::text`]).
+    pub(super) text: Option<TextCoding>,
+    /// The entry of TTML, or why the track is left out; none of other tracks.
+    pub(super) ttml: Option<Result<TtmlEntry, String>>,
 }
 
 /// The descriptions of a track with this handler (ISO/IEC 14496-12 §8.4.3).
@@ -67,7 +72,9 @@ pub(super) fn descriptions(
             let what = format!("stsd whose entry {number} of {count} does not lie in it");
             return Err(broken(found.start, what));
         };
-        all.push(Description { code, data_reference, codec: codec(code, handler, body) });
+        let (codec, text) = (codec(code, handler, body), TextCoding::of_entry(code));
+        let ttml = (text == Some(TextCoding::Stpp)).then(|| TtmlEntry::of(body));
+        all.push(Description { code, data_reference, codec, text, ttml });
         rest = behind;
     }
     Ok(all)

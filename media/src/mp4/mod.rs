@@ -22,14 +22,16 @@ mod fragments;
 mod movie;
 mod slices;
 mod tables;
+mod text_tracks;
 
 use crate::plan::RtpIdentity;
 use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
 
 use boxes::{FileBox, FourCode, Input, broken, with_input};
 use fragments::Fragment;
-use movie::Movie;
+use movie::{Collected, Movie};
 use tables::{NoTable, TableReader};
+pub(crate) use text_tracks::{text_samples, text_tracks, ttml_tracks};
 
 /// Name of the kind of file in refusals.
 const CONTAINER: &str = "MP4";
@@ -111,6 +113,7 @@ pub struct Mp4Demuxer {
     /// Number of those so far.
     outermost: u32,
     movie: Option<Movie>,
+    collected: Collected,
     has_fragments: bool,
     /// Bytes that the file lacks of its last box.
     lacking_bytes: u64,
@@ -132,11 +135,16 @@ enum Work {
 impl Mp4Demuxer {
     /// A demuxer of a file with this size, at its beginning.
     pub fn new(file_bytes: u64) -> Mp4Demuxer {
+        Mp4Demuxer::collecting(Collected::Sent, file_bytes)
+    }
+
+    fn collecting(collected: Collected, file_bytes: u64) -> Mp4Demuxer {
         Mp4Demuxer {
             file_bytes,
             next: 0,
             outermost: 0,
             movie: None,
+            collected,
             has_fragments: false,
             lacking_bytes: 0,
             work: Work::Outermost,
@@ -206,7 +214,7 @@ impl Mp4Demuxer {
         match (&found.code, &self.movie) {
             // A second one repeats the first, where a recorder wrote both.
             (b"moov", None) => {
-                let movie = Movie::read(input, &found)?;
+                let movie = Movie::read(input, &found, self.collected)?;
                 let tracks = movie.tracks.len();
                 self.movie = Some(movie);
                 self.work = Work::Tables(0, None);

@@ -13,14 +13,32 @@ use super::edits::Edit;
 use super::entries::{Description, descriptions};
 use super::tables::{Described, TableBoxes};
 use crate::plan::RtpIdentity;
+use crate::text::{CUES_MAX, FoundTtmlTracks, TextCoding, TextTrack, TtmlTrack};
 use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{
-    LeftOut, SAMPLES_MAX, SampleFault, SampleTableBuilder, TABLE_CHECK_SAMPLES, TRACKS_MAX,
-    TRACKS_READ_MAX, Track, TrackMedia, check_table_bytes,
+    LeftOut, SAMPLES_MAX, SampleFault, SampleTable, SampleTableBuilder, TABLE_CHECK_SAMPLES,
+    TRACKS_MAX, TRACKS_READ_MAX, Track, TrackMedia, check_table_bytes,
 };
 use crate::{DemuxError, Refusal};
 
 const REFERENCES_BYTES_MAX: u64 = 64 << 10;
+
+/// Samples of a track of text, or of all tracks of TTML: between two cues is a sample without any.
+const TEXT_SAMPLES_MAX: u32 = 2 * CUES_MAX as u32;
+
+/// Reason of a track that was not asked for.
+const NOT_READ: &str = "not the text that is read";
+
+/// Tracks whose samples are collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collected {
+    /// Those that are sent.
+    Sent,
+    /// That of this number, if it is text with cues.
+    Text(u32),
+    /// Those of TTML.
+    Ttml,
+}
 
 /// Tracks and time scale of `moov`.
 #[derive(Debug)]
@@ -31,8 +49,9 @@ pub(super) struct Movie {
     /// Defaults of fragments.
     pub(super) defaults: Vec<Trex>,
     file_bytes: u64,
-    /// Samples of all tracks so far.
+    /// Samples of all tracks so far, and at most.
     samples: u32,
+    samples_max: u32,
     /// Samples that were read of tracks that are not sent.
     passed_over: u32,
     /// True when `moov` announces fragments.
@@ -52,8 +71,11 @@ pub(super) struct TrackState {
     outside: Vec<u16>,
     /// Number of the description that the samples have, from 1 on; none before the first sample.
     chosen: Option<u32>,
-    /// True when it is one of sound.
+    /// True when every sample is a random-access point: that of sound or text.
     is_sound: bool,
+    collected: Collected,
+    /// Tracks of chapters that this one refers to; of text alone.
+    chapters: Vec<u32>,
     /// Degrees by which pictures are to be turned clockwise; 0 where they are upright.
     turn: u16,
     pub(super) tables: TableBoxes,
@@ -64,7 +86,11 @@ pub(super) struct TrackState {
 }
 
 impl Movie {
-    pub(super) fn read(input: &Input<'_>, found: &FileBox) -> Result<Movie, DemuxError> {
+    pub(super) fn read(
+        input: &Input<'_>,
+        found: &FileBox,
+        collected: Collected,
+    ) -> Result<Movie, DemuxError> {
         let [header, fragments] = found.find(input, [b"mvhd", b"mvex"])?;
         let header = found.needed(header, b"mvhd")?;
         let timescale = header.decode::<Mvhd>(input)?.timescale;
@@ -76,7 +102,7 @@ impl Movie {
             if &child.code != b"trak" {
                 return Ok(());
             }
-            let track = TrackState::read(input, &child)?;
+            let track = TrackState::read(input, &child, collected)?;
             if tracks.iter().any(|other| other.id == track.id) {
                 return Err(broken(child.start, format!("a second track {}", track.id)));
             }
@@ -89,7 +115,8 @@ impl Movie {
         })?;
         // Before any table is read: one costs memory by the million of samples.
         let found = tracks.iter().filter(|track| !track.is_left_out()).count();
-        if found > TRACKS_MAX {
+        // Those of text have few samples, all together.
+        if found > TRACKS_MAX && collected == Collected::Sent {
             let limit = TRACKS_MAX;
             return Err(Refusal::TooManyTracks { container: CONTAINER, found, limit }.into());
         }
@@ -113,6 +140,10 @@ impl Movie {
             defaults,
             file_bytes,
             samples: 0,
+            samples_max: match collected {
+                Collected::Sent => SAMPLES_MAX,
+                Collected::Text(_) | Collected::Ttml => TEXT_SAMPLES_MAX,
+            },
             passed_over: 0,
             is_fragmented,
             lacking_samples: 0,
@@ -151,9 +182,9 @@ impl Movie {
             return Ok(());
         }
         self.samples += 1;
-        if self.samples > SAMPLES_MAX {
+        if self.samples > self.samples_max {
             let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
-            return Err(track.refuse(number, SampleFault::TooMany { limit: SAMPLES_MAX }));
+            return Err(track.refuse(number, SampleFault::TooMany { limit: self.samples_max }));
         }
         track.push(sample)?;
         if self.samples.is_multiple_of(TABLE_CHECK_SAMPLES) {
@@ -170,6 +201,35 @@ impl Movie {
         let track = &self.tracks[last];
         let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
         check_table_bytes(bytes, self.file_bytes).map_err(|fault| track.refuse(number, fault))
+    }
+
+    /// The tracks of text; chapters are none.
+    pub(super) fn text_tracks(&self) -> Vec<TextTrack> {
+        let is_chapters = |id: u32| self.tracks.iter().any(|other| other.chapters.contains(&id));
+        let tracks = self.tracks.iter().filter(|track| !is_chapters(track.id));
+        tracks.filter_map(TrackState::text).collect()
+    }
+
+    /// The samples of the track whose text was collected; `None` where it has none.
+    pub(super) fn finish_text(self) -> Option<TextSamples> {
+        let timescale = self.timescale;
+        self.tracks.into_iter().find_map(|track| {
+            let chosen = track.chosen? as usize;
+            let coding = track.descriptions.get(chosen - 1)?.text?;
+            let samples = track.samples.ok()?.finish()?;
+            let shift = track.edit.shift(timescale, &samples).ok()?;
+            Some(TextSamples { coding, samples, shift })
+        })
+    }
+
+    /// The tracks of TTML; chapters are none.
+    pub(super) fn finish_ttml(mut self) -> FoundTtmlTracks {
+        let listed: Vec<u32> = self.text_tracks().iter().map(|track| track.id).collect();
+        self.tracks.retain(|track| {
+            listed.contains(&track.id) && track.descriptions.iter().any(|one| one.ttml.is_some())
+        });
+        let timescale = self.timescale;
+        self.tracks.into_iter().map(|track| (track.id, track.finish_ttml(timescale))).collect()
     }
 
     /// Counts samples that the fragment at `start` has of a track that is not sent: those cost
@@ -209,8 +269,19 @@ impl Movie {
 }
 
 impl TrackState {
-    fn read(input: &Input<'_>, found: &FileBox) -> Result<TrackState, DemuxError> {
-        let [header, edits, media] = found.find(input, [b"tkhd", b"edts", b"mdia"])?;
+    fn read(
+        input: &Input<'_>,
+        found: &FileBox,
+        collected: Collected,
+    ) -> Result<TrackState, DemuxError> {
+        let [header, edits, media, references] =
+            found.find(input, [b"tkhd", b"edts", b"mdia", b"tref"])?;
+        let chapters = match (collected, references) {
+            (Collected::Text(_) | Collected::Ttml, Some(references)) => {
+                chapter_tracks(input, &references)?
+            }
+            _ => Vec::new(),
+        };
         let header: Tkhd = found.needed(header, b"tkhd")?.decode(input)?;
         let id = header.track_id;
         let edits = match edits {
@@ -246,6 +317,8 @@ impl TrackState {
             outside,
             chosen: None,
             is_sound: false,
+            collected,
+            chapters,
             turn: turn(&header.matrix),
             tables,
             is_ended: false,
@@ -313,7 +386,8 @@ impl TrackState {
             Ok(()) => {
                 self.chosen = Some(description);
                 let codec = self.descriptions[description as usize - 1].codec.as_ref();
-                self.is_sound = codec.is_ok_and(|codec| codec.media() == TrackMedia::Audio);
+                // What is no codec is text.
+                self.is_sound = codec.map_or(true, |codec| codec.media() == TrackMedia::Audio);
             }
             Err(reason) => self.samples = Err(reason),
         }
@@ -333,7 +407,32 @@ impl TrackState {
                         OUT.mp4)"
                 .to_owned());
         }
-        found.codec.as_ref().map(|_| ()).map_err(Clone::clone)
+        match self.collected {
+            Collected::Sent => found.codec.as_ref().map(|_| ()).map_err(Clone::clone),
+            Collected::Text(id) => {
+                let is_wanted = id == self.id && found.text.is_some() && found.ttml.is_none();
+                is_wanted.then_some(()).ok_or_else(|| NOT_READ.to_owned())
+            }
+            Collected::Ttml => match &found.ttml {
+                Some(entry) => entry.as_ref().map(|_| ()).map_err(Clone::clone),
+                None => Err(NOT_READ.to_owned()),
+            },
+        }
+    }
+
+    /// Its text, by the first description; `None` of another track.
+    fn text(&self) -> Option<TextTrack> {
+        let description = self.descriptions.first()?;
+        let coding = description.text?;
+        let is_here = !self.outside.contains(&description.data_reference);
+        let letters = self.language.map(|name| name.iter().map(|&b| char::from(b)).collect());
+        is_here.then(|| TextTrack::new(self.id, coding, letters))
+    }
+
+    fn finish_ttml(mut self, movie_timescale: u32) -> Result<TtmlTrack, String> {
+        let (samples, shift, description) = self.finish_samples(movie_timescale)?;
+        let entry = description.ttml.ok_or(NOT_READ)??;
+        Ok(TtmlTrack { language: self.language, entry, samples, shift })
     }
 
     fn finish(
@@ -341,17 +440,42 @@ impl TrackState {
         movie_timescale: u32,
         identity: &mut impl FnMut() -> RtpIdentity,
     ) -> Result<Track, String> {
-        let samples = self.samples?;
+        let (samples, shift, description) = self.finish_samples(movie_timescale)?;
+        let (id, language, codec) = (self.id, self.language, description.codec?);
+        Ok(Track { id, codec, language, samples, shift, identity: identity() })
+    }
+
+    /// Its samples, their shift by the edit list, and their description.
+    fn finish_samples(
+        &mut self,
+        movie_timescale: u32,
+    ) -> Result<(SampleTable, i64, Description), String> {
+        let samples = std::mem::replace(&mut self.samples, Err(NO_SAMPLES.to_owned()))?;
         if samples.is_empty() {
             return Err(NO_SAMPLES.to_owned());
         }
         let samples = samples.finish().ok_or(NO_START)?;
         let shift = self.edit.shift(movie_timescale, &samples)?;
         let chosen = self.chosen.expect("a track with samples has one") as usize;
-        let codec = self.descriptions.swap_remove(chosen - 1).codec?;
-        let (id, language) = (self.id, self.language);
-        Ok(Track { id, codec, language, samples, shift, identity: identity() })
+        Ok((samples, shift, self.descriptions.swap_remove(chosen - 1)))
     }
+}
+
+/// Samples of a track of text.
+pub(crate) struct TextSamples {
+    pub(crate) coding: TextCoding,
+    pub(crate) samples: SampleTable,
+    /// Shift of media time by the edit list, in units of the time scale.
+    pub(crate) shift: i64,
+}
+
+/// Numbers of the tracks of chapters that a track refers to (QuickTime File Format, "Chapter
+/// Lists").
+fn chapter_tracks(input: &Input<'_>, references: &FileBox) -> Result<Vec<u32>, DemuxError> {
+    let Some(chapters) = references.find(input, [b"chap"])?[0] else { return Ok(Vec::new()) };
+    let body = chapters.read_body(input, REFERENCES_BYTES_MAX)?;
+    let numbers = body.chunks_exact(4).take(TRACKS_READ_MAX);
+    Ok(numbers.map(|number| u32::from_be_bytes(number.try_into().expect("four"))).collect())
 }
 
 /// Degrees by which a display matrix (ISO/IEC 14496-12 §6.2.2) turns pictures clockwise; 0 of any

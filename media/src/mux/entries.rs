@@ -52,6 +52,16 @@ pub(super) fn entry(codec: &Codec, parameters: &Parameters) -> Option<Entry> {
     })
 }
 
+/// The entry of a track, with the width and height of its pictures; none where neither the codec
+/// nor the first unit, whose NAL units have lengths of four bytes, has the parameters.
+pub(crate) fn describe(codec: &Codec, first_unit: Option<&[u8]>) -> Option<(Entry, (u32, u32))> {
+    let mut parameters = Parameters::of(codec);
+    if let Some(unit) = first_unit {
+        parameters.observe(unit).ok()?;
+    }
+    Some((entry(codec, &parameters)?, parameters.size().unwrap_or((0, 0))))
+}
+
 /// True for a first frame of sound by which the entry of its track can be made.
 pub(super) fn is_frame(codec: &Codec, frame: &[u8]) -> bool {
     match codec {

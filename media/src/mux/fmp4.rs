@@ -12,17 +12,14 @@
 //! offsets are not negative, though `trun` version 1 allows it: libavformat (5.1), and the players
 //! on it, would present such a track later than the others by the largest of them.
 //!
-//! Sources: ISO/IEC 14496-12 §4.3 (brands), §8.2 to §8.4 (moov), §8.8 (fragments).
+//! Sources: ISO/IEC 14496-12 §8.8 (fragments).
 //! Does not write an index (`mfra`, `sidx`): the demuxers of live recordings read without.
 
-use mp4_atom::{
-    Dinf, Dref, DrefEntry, Encode, FixedPoint, FourCC, Ftyp, Hdlr, Mdhd, Mdia, Mfhd, Minf, Moof,
-    Moov, Mvex, Mvhd, Smhd, Stbl, Stco, Stsd, Tfdt, Tfhd, Tkhd, Traf, Trak, Trex, Trun, TrunEntry,
-    Url, Vmhd,
-};
+use mp4_atom::{Mfhd, Moof, Tfdt, Tfhd, Traf, Trun, TrunEntry};
 
 use super::entries::{self, entry};
 use super::input::{TimedUnit, TrackInput};
+use super::movie_header::{OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put, write_movie_header};
 use super::parameters::needs_first_unit;
 use super::{FRAGMENT_S_MAX, HELD_BYTES_MAX, WriterKind, check_tracks};
 use crate::tracks::{Codec, TrackMedia};
@@ -35,13 +32,6 @@ const FRAGMENT_TICKS_MAX: i64 = FRAGMENT_S_MAX * TICKS_PER_SECOND as i64;
 
 /// Shortest fragment that a key frame ends: its boxes take about 1 kbit/s then.
 const FRAGMENT_TICKS_MIN: i64 = TICKS_PER_SECOND as i64 / 2;
-
-/// Flags of samples (§8.8.3.1): depends on no other, or on others and is no sync sample.
-const SYNC_SAMPLE: u32 = 0x0200_0000;
-const OTHER_SAMPLE: u32 = 0x0101_0000;
-
-/// Units of time of the movie a second: the tracks have their own.
-const MOVIE_TIMESCALE: u32 = 1000;
 
 /// A track of the file.
 #[derive(Debug)]
@@ -289,7 +279,7 @@ impl Fmp4Writer {
     fn begin(&mut self, out: &mut Vec<u8>) {
         let first = |track: &Track| track.first().map(|first| track.input.ticks(first));
         let origin = self.tracks.iter().filter_map(first).min().expect("a fragment has a unit");
-        let (mut traks, mut trex) = (Vec::new(), Vec::new());
+        let mut headers = Vec::new();
         for (track, id) in self.tracks.iter_mut().zip(1..) {
             track.base = track.input.units(origin);
             track.describe();
@@ -297,79 +287,20 @@ impl Fmp4Writer {
                 track.is_written = false;
                 continue;
             };
-            traks.push(trak(id, track, entry));
-            trex.push(Trex {
-                track_id: id,
-                default_sample_description_index: 1,
-                default_sample_flags: SYNC_SAMPLE,
-                ..Trex::default()
+            headers.push(TrackHeader {
+                id,
+                is_video: track.codec.media() == TrackMedia::Video,
+                timescale: track.codec.clock_rate_hz(),
+                language: track.language,
+                size: track.size,
+                entry,
             });
         }
-        let mvhd = Mvhd {
-            creation_time: 0,
-            modification_time: 0,
-            timescale: MOVIE_TIMESCALE,
-            duration: 0,
-            rate: FixedPoint::new(1, 0),
-            volume: FixedPoint::new(1, 0),
-            matrix: Default::default(),
-            next_track_id: self.tracks.len() as u32 + 1,
-        };
-        let mvex = Some(Mvex { mehd: None, trex });
-        let moov = Moov { mvhd, mvex, trak: traks, ..Moov::default() };
         // iso5: offsets from the fragment (default-base-is-moof); iso6: signed presentation
         // offsets.
-        let brands = [b"iso6", b"iso5", b"mp41"].map(FourCC::new);
-        let ftyp =
-            Ftyp { major_brand: brands[0], minor_version: 0, compatible_brands: brands.to_vec() };
-        put(&ftyp, out);
-        put(&moov, out);
+        write_movie_header(&[*b"iso6", *b"iso5", *b"mp41"], headers, out);
         self.has_begun = true;
     }
-}
-
-/// Appends a box. Its fields are ours, and in the ranges that the encoder checks.
-fn put(atom: &impl Encode, out: &mut Vec<u8>) {
-    atom.encode(out).expect("the box is within its limits");
-}
-
-/// The description of a track, without samples.
-fn trak(id: u32, track: &Track, entry: mp4_atom::Codec) -> Trak {
-    let is_video = track.codec.media() == TrackMedia::Video;
-    let short = |length: u32| FixedPoint::new(u16::try_from(length).unwrap_or(u16::MAX), 0);
-    let tkhd = Tkhd {
-        track_id: id,
-        // Sounds are alternatives to each other (§8.3.2.3).
-        alternate_group: u16::from(!is_video),
-        enabled: true,
-        in_movie: true,
-        volume: FixedPoint::new(u8::from(!is_video), 0),
-        width: short(track.size.0),
-        height: short(track.size.1),
-        ..Tkhd::default()
-    };
-    let mdhd = Mdhd {
-        timescale: track.codec.clock_rate_hz().max(1),
-        language: String::from_utf8_lossy(&track.language.unwrap_or(*b"und")).into_owned(),
-        ..Mdhd::default()
-    };
-    let (handler, name) =
-        if is_video { (b"vide", "VideoHandler") } else { (b"soun", "SoundHandler") };
-    let hdlr = Hdlr { handler: FourCC::new(handler), name: name.to_owned() };
-    // No location: the samples are in this file.
-    let dref = Dref { entries: vec![DrefEntry::Url(Url::default())] };
-    let minf = Minf {
-        vmhd: is_video.then(Vmhd::default),
-        smhd: (!is_video).then(Smhd::default),
-        dinf: Dinf { dref },
-        stbl: Stbl {
-            stsd: Stsd { codecs: vec![entry] },
-            stco: Some(Stco::default()),
-            ..Stbl::default()
-        },
-        ..Minf::default()
-    };
-    Trak { tkhd, mdia: Mdia { mdhd, hdlr, minf }, ..Trak::default() }
 }
 
 /// Appends `moof` and `mdat` of the tracks' samples, and takes these.

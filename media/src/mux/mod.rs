@@ -8,8 +8,8 @@
 //!
 //! `input` checks the units of a track and finds their times of decoding, `parameters` keeps what
 //! decoders need before the first unit; both are shared. `fmp4` writes MP4, with `entries` for its
-//! sample descriptions; `transport` writes transport streams, with `elementary` for the form that
-//! units have there.
+//! sample descriptions and `movie_header` for what comes before the samples; `transport` writes
+//! transport streams, with `elementary` for the form that units have there.
 //!
 //! Memory: what was not written yet, at most [`HELD_BYTES_MAX`] and one unit; it is bounded by time
 //! as well ([`FRAGMENT_S_MAX`]). Costs one copy of each unit into MP4 and two into transport
@@ -22,13 +22,19 @@ mod elementary;
 mod entries;
 mod fmp4;
 mod input;
+mod movie_header;
 mod parameters;
 mod transport;
 
 use std::path::Path;
 use std::time::Duration;
 
+pub(crate) use entries::describe;
 pub use fmp4::Fmp4Writer;
+pub(crate) use movie_header::{
+    OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put as put_box, write_movie_header,
+};
+pub(crate) use parameters::needs_first_unit;
 pub use transport::TsWriter;
 
 use crate::tracks::{Codec, SAMPLE_BYTES_MAX};

@@ -201,7 +201,7 @@ impl Parameters {
 }
 
 /// True for a codec whose sample description needs the first unit.
-pub(super) fn needs_first_unit(codec: &Codec) -> bool {
+pub(crate) fn needs_first_unit(codec: &Codec) -> bool {
     match codec {
         Codec::Aac(_) | Codec::Opus { .. } => false,
         _ if codec.media() == TrackMedia::Video => !Parameters::of(codec).are_known(),

@@ -204,6 +204,23 @@ impl PacketPlan {
         Some((extent.file_offset + within * self.stride, left.min(limit)))
     }
 
+    /// File offset at which transport stream packet `ts_packet` begins; the end of the last one
+    /// behind them all.
+    pub fn byte_of(&self, ts_packet: u64) -> u64 {
+        let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
+        let extent = &self.extents[after - 1];
+        let within = (ts_packet - extent.first_ts_packet).min(extent.ts_packets);
+        extent.file_offset + within * self.stride
+    }
+
+    /// Number of transport stream packets that begin before this offset of the file.
+    pub fn ts_packets_before_byte(&self, offset: u64) -> u64 {
+        let after = self.extents.partition_point(|extent| extent.file_offset < offset);
+        let Some(extent) = after.checked_sub(1).map(|at| &self.extents[at]) else { return 0 };
+        let within = (offset - extent.file_offset).div_ceil(self.stride).min(extent.ts_packets);
+        extent.first_ts_packet + within
+    }
+
     /// Index of the first transport stream packet of `packet`.
     pub fn first_ts_packet(&self, packet: u64) -> u64 {
         let extent = self.extent_of(packet);
@@ -217,7 +234,7 @@ impl PacketPlan {
     }
 
     /// Number of transport stream packets due before `ticks`.
-    fn ts_packets_before(&self, ticks: u64) -> u64 {
+    pub(crate) fn ts_packets_before(&self, ticks: u64) -> u64 {
         let guess = times_fraction(ticks, self.points_per_tick);
         let after = partition_near(&self.clock, guess, |point| point.ticks < ticks);
         match after {

@@ -251,15 +251,20 @@ impl PacketPlan {
     /// Looks for the names of the streams' codecs in the bytes of the file from the first extent
     /// on, some of them.
     pub fn name_codecs(&mut self, beginning: &[u8]) {
+        self.codecs = crate::codecs(&self.surveyed(beginning)).ok();
+    }
+
+    /// Returns the tracks of the programme that is followed, as the bytes of the file from the
+    /// first extent on, some of them, show them.
+    pub fn surveyed(&self, beginning: &[u8]) -> Vec<Track> {
         let mut survey = Survey::default();
         for bytes in beginning.chunks(self.stride as usize) {
             bytes.get(..TS_PACKET_BYTES).into_iter().for_each(|packet| survey.feed(packet));
         }
         // Of several programmes, the one that is followed.
-        let is_followed = |track: &&Track| self.streams.iter().any(|one| one.pid == track.pid);
-        let programmes = survey.finish();
-        let tracks = programmes.iter().flat_map(|programme| &programme.tracks);
-        self.codecs = crate::codecs(tracks.filter(is_followed)).ok();
+        let is_followed = |track: &Track| self.streams.iter().any(|one| one.pid == track.pid);
+        let programmes = survey.finish().into_iter();
+        programmes.flat_map(|programme| programme.tracks).filter(is_followed).collect()
     }
 
     /// The first 256 losses of synchronisation.

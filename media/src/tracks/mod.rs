@@ -131,6 +131,13 @@ pub struct Track {
     pub identity: RtpIdentity,
 }
 
+/// A language (ISO 639-2) as text; none where it is undetermined, or no code.
+pub(crate) fn language_code(language: Option<[u8; 3]>) -> Option<String> {
+    let language = language.filter(|language| language != b"und")?;
+    let is_code = language.iter().all(u8::is_ascii_lowercase);
+    is_code.then(|| language.iter().map(|&byte| char::from(byte)).collect())
+}
+
 impl Track {
     /// Presentation time of a sample, in units of the time scale; negative before the title's
     /// start.
@@ -150,9 +157,7 @@ impl Track {
 
     /// Its language (ISO 639-2); none where it is unknown or undetermined.
     pub fn language_name(&self) -> Option<String> {
-        let language = self.language.filter(|language| language != b"und")?;
-        let is_code = language.iter().all(u8::is_ascii_lowercase);
-        is_code.then(|| language.iter().map(|&byte| char::from(byte)).collect())
+        language_code(self.language)
     }
 
     /// The RTP timestamp of a presentation time in ticks; wraps.

@@ -227,6 +227,11 @@ impl SampleTable {
         self.offsets.iter().map(|offset| offset.offset).max().unwrap_or(0)
     }
 
+    /// The smallest presentation offset.
+    pub fn offset_min(&self) -> i32 {
+        self.offsets.iter().map(|offset| offset.offset).min().unwrap_or(0)
+    }
+
     /// Number of random-access points.
     pub fn starts(&self) -> usize {
         self.starts.as_ref().map_or(self.sizes.len(), Vec::len)
@@ -533,7 +538,13 @@ impl SampleTableBuilder {
     }
 
     /// The table; none without a sample, or without a random-access point.
-    pub fn finish(mut self) -> Option<SampleTable> {
+    pub fn finish(self) -> Option<SampleTable> {
+        self.finish_part().filter(|table| table.starts() > 0)
+    }
+
+    /// The table of a part of a stream, which may have no random-access point; none without a
+    /// sample.
+    pub(crate) fn finish_part(mut self) -> Option<SampleTable> {
         if self.is_empty() {
             return None;
         }
@@ -557,7 +568,7 @@ impl SampleTableBuilder {
         };
         let samples = self.table.samples(0..self.table.len());
         self.table.presented_end = samples.map(end).max().unwrap_or(0);
-        (self.table.starts() > 0).then_some(self.table)
+        Some(self.table)
     }
 }
 

@@ -13,6 +13,7 @@
 use super::TsPacket;
 use super::lead::EntryContext;
 use super::psi::ProgrammeMap;
+use super::unit_starts::UnitStarts;
 use crate::plan::EntryPoint;
 
 /// Bytes of a PES packet searched for a deciding start code. Before the first slice there may be
@@ -66,6 +67,11 @@ fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
         .map(|(pid, stream_type)| (pid, rule(stream_type)))
 }
 
+/// PID of the stream whose access units places to start are.
+pub(super) fn chosen_pid(map: &ProgrammeMap) -> Option<u16> {
+    chosen(map).map(|(pid, _)| pid)
+}
+
 /// Search of one access unit for a start code that decides.
 #[derive(Clone)]
 struct Probe {
@@ -85,6 +91,7 @@ pub(super) struct EntryFinder {
     /// The multiplexer announced an entry for the next access unit.
     is_announced: bool,
     entries: Vec<(EntryPoint, EntryContext)>,
+    units: UnitStarts,
     /// The first access unit, if it has a presentation time, and that.
     begin: Option<Option<(u64, u32)>>,
     /// Access unit of the last entry, thinned or not.
@@ -122,6 +129,32 @@ impl EntryFinder {
         self.begin.flatten()
     }
 
+    /// The starts of the last access units.
+    pub(super) fn units(&self) -> &UnitStarts {
+        &self.units
+    }
+
+    /// The entries that are kept.
+    pub(super) fn entries(&self) -> &[(EntryPoint, EntryContext)] {
+        &self.entries
+    }
+
+    /// First packet of an access unit of which it is not known yet whether play can start there.
+    pub(super) fn undecided(&self) -> Option<u64> {
+        self.probe.as_ref().map(|probe| probe.entry.0.access_unit)
+    }
+
+    /// Drops what lies before a packet, of a stream without an end.
+    pub(super) fn drop_before(&mut self, packet: u64) {
+        self.entries.retain(|(entry, _)| entry.access_unit >= packet);
+        self.units.drop_before(packet);
+    }
+
+    /// Notes that times are set anew at an access unit.
+    pub(super) fn note_break(&mut self, access_unit: u64) {
+        self.units.note_break(access_unit);
+    }
+
     pub(super) fn into_entries(self) -> Vec<(EntryPoint, EntryContext)> {
         self.entries
     }
@@ -141,6 +174,8 @@ impl EntryFinder {
         let mut bytes = packet.payload();
         if packet.header.starts_unit() && !bytes.is_empty() {
             self.probe = None;
+            let clear = if packet.header.is_scrambled() { &[][..] } else { bytes };
+            self.units.push(index, clear);
             let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);
             let ts_packet = tables_from.filter(after_last).unwrap_or(index);
             let time = presentation(bytes).filter(|_| !packet.header.is_scrambled());

@@ -9,6 +9,7 @@ use super::access::EntryFinder;
 use super::clock::{ClockTimeline, PcrTimelines};
 use super::lead::{EntryPoints, TablePackets};
 use super::tables::{TableChange, TableReader};
+use super::unit_starts::UnitStarts;
 use super::{PIDS, TsHeader, TsPacket};
 use crate::plan::ElementaryStream;
 use crate::{Refusal, TS_PACKET_BYTES};
@@ -49,6 +50,11 @@ impl PacketDispatch {
     /// Packets taken.
     pub(super) fn packets(&self) -> u64 {
         self.packets
+    }
+
+    /// The starts of the last access units.
+    pub(super) fn units(&self) -> &UnitStarts {
+        self.access.units()
     }
 
     /// Takes the next packet.

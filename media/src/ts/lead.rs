@@ -46,13 +46,16 @@ pub(crate) struct EntryContext {
 const HAS_TIME: u8 = 1;
 const IS_LED: u8 = 2;
 const HAS_TABLES: u8 = 4;
+/// Bit 32 of the presentation time.
+const HAS_BIT_32: u8 = 8;
 
 impl EntryContext {
     /// Notes when its access unit is presented, in units of 90 kHz.
-    pub(super) fn presented_at(mut self, time: Option<u64>) -> Self {
+    pub(crate) fn presented_at(mut self, time: Option<u64>) -> Self {
         if let Some(time) = time {
             self.presented = time as u32;
             self.flags |= HAS_TIME;
+            self.flags |= if time >> 32 & 1 == 1 { HAS_BIT_32 } else { 0 };
         }
         self
     }
@@ -60,6 +63,12 @@ impl EntryContext {
     /// Presentation time of its access unit, modulo 2³², in units of 90 kHz.
     pub(crate) fn presented(&self) -> Option<u32> {
         (self.flags & HAS_TIME != 0).then_some(self.presented)
+    }
+
+    /// Presentation time of its access unit, all 33 bits, in units of 90 kHz.
+    pub(crate) fn timestamp(&self) -> Option<u64> {
+        let bit_32 = u64::from(self.flags & HAS_BIT_32 != 0) << 32;
+        Some(bit_32 | u64::from(self.presented()?))
     }
 
     /// True when only its entry's tables lie between the entry and its access unit.
@@ -75,6 +84,8 @@ pub struct EntryPoints {
     pub(crate) entries: Vec<(EntryPoint, EntryContext)>,
     /// The first access unit of the stream that they are places of, and its presentation time.
     pub(crate) begin: Option<(u64, u32)>,
+    /// End of presentation of that stream, if it was looked for.
+    pub(crate) end: Option<u64>,
     sets: Vec<TableSet>,
     is_spent: bool,
 }
@@ -118,12 +129,19 @@ pub(super) struct TablePackets {
     current: TableSet,
     sets: Vec<TableSet>,
     is_spent: bool,
+    /// Set of a stream without an end that the next new one replaces; of others none is replaced.
+    oldest: Option<usize>,
     /// The last row of packets with tables that nothing interrupts.
     row: std::ops::Range<u64>,
     start: EntryContext,
 }
 
 impl TablePackets {
+    /// Those of a stream without an end, of which the last [`SETS_MAX`] tables are kept.
+    pub(super) fn of_channel() -> TablePackets {
+        TablePackets { oldest: Some(0), ..TablePackets::default() }
+    }
+
     /// Takes a packet with tables that `tables` has been fed.
     pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>, tables: &TableReader) {
         if packet.payload().is_empty() || packet.header.is_scrambled() {
@@ -168,7 +186,13 @@ impl TablePackets {
         entries: Vec<(EntryPoint, EntryContext)>,
         begin: Option<(u64, u32)>,
     ) -> EntryPoints {
-        EntryPoints { entries, begin, sets: self.sets, is_spent: self.is_spent }
+        EntryPoints { entries, begin, end: None, sets: self.sets, is_spent: self.is_spent }
+    }
+
+    /// Places with the tables that are kept.
+    pub(super) fn starts(&self, entries: Vec<(EntryPoint, EntryContext)>) -> EntryPoints {
+        let sets = self.sets.clone();
+        EntryPoints { entries, begin: None, end: None, sets, is_spent: false }
     }
 
     fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &PacketBytes) {
@@ -210,8 +234,14 @@ impl TablePackets {
         let set = match known {
             Some(set) => set,
             None if self.sets.len() == SETS_MAX => {
-                self.is_spent = true;
-                return;
+                let Some(oldest) = &mut self.oldest else {
+                    self.is_spent = true;
+                    return;
+                };
+                let set = *oldest;
+                *oldest = (set + 1) % SETS_MAX;
+                self.sets[set] = self.current.clone();
+                set
             }
             None => {
                 self.sets.push(self.current.clone());

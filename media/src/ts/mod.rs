@@ -3,12 +3,13 @@
 //!
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together, `tables`
 //! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
-//! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
-//! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
-//! reads the tracks' headers, `codecs` names them, `extract` makes a stream of some of them,
-//! `splice` joins several end to end, `pictures` sends some pictures at other times and `rewrite`
-//! writes fields of packets for both and for [`crate::mux`]; `elementary` makes tracks of a
-//! programme's streams; `monitor` watches one that arrives.
+//! play can start, `unit_starts` keeps the last access units, `stream_units` those of a channel,
+//! `lead` keeps the tables in force there, `content` passes each packet to the others, and `scan`
+//! drives all of them. `survey` finds the programmes and their tracks, `format` reads the tracks'
+//! headers, `codecs` names them, `extract` makes a stream of some of them, `splice` joins several
+//! end to end, `pictures` sends some pictures at other times and `rewrite` writes fields of packets
+//! for both and for [`crate::mux`]; `elementary` makes tracks of a programme's streams; `monitor`
+//! watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -28,26 +29,35 @@ mod psi;
 mod rewrite;
 mod scan;
 mod splice;
+mod starts;
+mod stream_units;
 mod survey;
 mod sync;
 mod tables;
+mod unit_starts;
 
 pub(crate) use access::is_video;
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
-pub use elementary::{ElementaryDemuxer, lay_out_elementary};
+pub use elementary::{
+    ElementaryDemuxer, RecordedPart, RecordedStreams, copy_elementary, lay_out_elementary,
+};
+pub(crate) use elementary::{PartContext, PartTrack, apart};
 pub use extract::{ContinuityCounters, Extract};
 pub(crate) use extract::{packets as section_packets, section};
 pub use format::{Coding, TrackFormat};
 pub use lead::EntryPoints;
 pub(crate) use lead::{EntryContext, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
-pub(crate) use pictures::{TrickPicture, lay_out as lay_out_pictures};
+pub(crate) use pictures::{TrickPicture, key_unit, lay_out as lay_out_pictures};
 pub(crate) use rewrite::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
-pub use splice::{Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
+pub use splice::{OpenUnits, Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
+pub use starts::entry_points;
+pub use stream_units::StreamUnits;
 pub use survey::{Programme, Survey, Track};
+pub use unit_starts::RecordedStarts;
 
 use wire::mp2t::TS_SYNC_BYTE;
 

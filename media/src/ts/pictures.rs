@@ -70,6 +70,9 @@ const CLOCK_FOR_TICKS: u64 = 60 * TICKS_PER_SECOND;
 /// Packets after which a continuity counter has its first value again.
 const COUNTER_PACKETS: usize = 16;
 
+/// Bytes of a PES header up to the number of those that are optional.
+const PES_HEADER_BYTES: usize = 9;
+
 /// Bytes of payload in a packet without an adaptation field.
 const BODY_BYTES: usize = TS_PACKET_BYTES - super::HEADER_BYTES;
 
@@ -109,6 +112,24 @@ pub(crate) fn lay_out(
         passed += CLOCK_TICKS;
     }
     Ok(())
+}
+
+/// Finds the picture of a place to start: the stream type of its stream, and its bytes there. None
+/// where it cannot be found, or is scrambled.
+///
+/// # Errors
+/// `file` cannot be read.
+pub(crate) fn key_unit(
+    plan: &PacketPlan,
+    entry: EntryPoint,
+    file: &(impl ReadAt + ?Sized),
+) -> io::Result<Option<(u8, Vec<u8>)>> {
+    let Some(found) = FoundPicture::find(plan, entry, file)? else { return Ok(None) };
+    let header = found.payload.get(PES_HEADER_BYTES - 1).map(|&more| usize::from(more));
+    let stream = plan.streams().iter().find(|stream| stream.pid == found.pid);
+    let (Some(header), Some(stream)) = (header, stream) else { return Ok(None) };
+    let unit = found.payload.get(PES_HEADER_BYTES + header..);
+    Ok(unit.map(|unit| (stream.stream_type, unit.to_vec())))
 }
 
 /// A picture as the file has it.

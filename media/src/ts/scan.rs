@@ -15,6 +15,7 @@
 use super::content::PacketDispatch;
 use super::lead::EntryPoints;
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, SyncSearch};
+use super::unit_starts::RecordedStarts;
 use super::{HEADER_BYTES, TsHeader};
 use crate::plan::{PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
 use crate::{Damage, Refusal, TS_PACKET_BYTES};
@@ -142,6 +143,16 @@ impl Scanner {
     /// [`PacketPlan::settled_packets`] are the same in each later plan of it with this identity.
     pub fn plan_so_far(&self, identity: RtpIdentity) -> Result<PacketPlan, Refusal> {
         self.clone().finish(self.fed, identity)
+    }
+
+    /// The plan as by [`plan_so_far`](Self::plan_so_far), and the places where the file can be cut,
+    /// for [`GrowingSegments`](crate::GrowingSegments).
+    pub fn recorded_so_far(
+        &self,
+        identity: RtpIdentity,
+    ) -> Result<(PacketPlan, RecordedStarts), Refusal> {
+        let (plan, entries) = self.clone().finish_with_starts(self.fed, identity)?;
+        Ok((plan, self.content.units().with(entries)))
     }
 
     /// The plan of the file, which has `file_bytes` bytes, all of them fed.

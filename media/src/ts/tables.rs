@@ -62,6 +62,11 @@ impl TableReader {
         self.programmes[self.followed?].map.as_ref()
     }
 
+    /// True when the stream has one programme.
+    pub(super) fn is_single(&self) -> bool {
+        self.programmes.len() == 1
+    }
+
     /// True when only a new table can replace the followed programme.
     pub(super) fn is_settled(&self) -> bool {
         self.followed == Some(0)

@@ -7,6 +7,7 @@ mod access;
 mod arithmetic;
 mod clock;
 mod encoding;
+mod growing;
 mod noise;
 mod segments;
 mod sync;

@@ -156,7 +156,7 @@ fn film_presented(frames: u64, key_every: u64, time: impl Fn(u64) -> u64) -> Wri
             writer.tables();
         }
         // Presentation times lie in the first packet, from byte 9 of the PES packet on.
-        let time = (frame * FRAME_TICKS / 300 + time(frame)) as u32;
+        let time = frame * FRAME_TICKS / 300 + time(frame);
         let mut unit = pes(&[0, 0, 0, 1, if is_key { 0x65 } else { 0x41 }, 0x88, 0x84]);
         unit[9] = 0x21 | (time >> 29) as u8 & 0x0e;
         unit[10] = (time >> 22) as u8;
@@ -189,12 +189,16 @@ fn times_that_jump_at_each_picture_give_no_segment_a_picture() {
 
 #[test]
 fn a_clock_set_anew_begins_a_segment_of_its_own() {
-    let writer = film_presented(40, 10, |frame| if frame < 20 { 0 } else { 9_000_000 });
+    // Of 33 bits, the last is set.
+    let later = (1 << 32) + 9_000_000;
+    let writer = film_presented(40, 10, |frame| if frame < 20 { 7 } else { later });
     let segments = cut(&writer.file, 5).unwrap();
     sent(&segments, &writer.file);
     let breaks: Vec<_> = segments.list().iter().map(|segment| segment.is_break).collect();
     assert_eq!(breaks, [false, true]);
     assert_eq!(segments.list()[0].ticks, 20 * FRAME_TICKS);
+    let timestamps: Vec<_> = segments.list().iter().map(|segment| segment.timestamp).collect();
+    assert_eq!(timestamps, [Some(7), Some(later + 20 * FRAME_TICKS / 300)]);
 }
 
 #[test]

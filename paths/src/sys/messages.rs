@@ -68,7 +68,7 @@ impl<'data> Messages<'_, 'data> {
     /// Removes the message that was begun last.
     pub(crate) fn withdraw(&mut self) {
         if let Some(message) = self.outbox.messages.pop() {
-            let ranges = self.outbox.ranges.len() - message.msg_hdr.msg_iovlen;
+            let ranges = self.outbox.ranges.len() - range_count(&message.msg_hdr);
             self.outbox.ranges.truncate(ranges);
         }
     }
@@ -90,7 +90,7 @@ impl<'data> Messages<'_, 'data> {
     fn add(&mut self, start: *mut libc::c_void, bytes: usize) -> bool {
         let outbox = &mut *self.outbox;
         let Some(message) = outbox.messages.last_mut() else { return false };
-        let ranges = message.msg_hdr.msg_iovlen;
+        let ranges = range_count(&message.msg_hdr);
         if ranges >= libc::UIO_MAXIOV as usize || outbox.ranges.len() >= RANGES_MAX {
             return false;
         }
@@ -108,7 +108,7 @@ impl<'data> Messages<'_, 'data> {
         let Outbox { ranges, messages } = self.outbox;
         let mut first = 0;
         for message in messages.iter_mut() {
-            let count = message.msg_hdr.msg_iovlen;
+            let count = range_count(&message.msg_hdr);
             message.msg_hdr.msg_iov = ranges[first..first + count].as_mut_ptr();
             first += count;
         }
@@ -127,6 +127,12 @@ impl<'data> Messages<'_, 'data> {
         stats.copied_bytes += lengths.sum::<u64>();
         Ok(sent)
     }
+}
+
+/// Returns the number of ranges of a message.
+#[allow(clippy::unnecessary_cast, reason = "the C libraries glibc and musl have different types")]
+fn range_count(head: &libc::msghdr) -> usize {
+    head.msg_iovlen as usize
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod ethtool;
 mod file;
 mod file_map;
 mod flights;
+mod inherited;
 mod kernel_tls;
 mod lock;
 mod locked_memory;
@@ -37,6 +38,7 @@ mod scatter;
 mod scheduling;
 mod send;
 mod splice;
+mod tcp_info;
 mod txtime;
 mod umem;
 mod uring;
@@ -71,6 +73,7 @@ pub(crate) use errors::{
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now, will_need};
 pub(crate) use file_map::FileMap;
+pub use inherited::take_inherited;
 pub use kernel_tls::{
     RecordCipher, TlsVersion, TrafficKeys, ready_kernel_tls, receive_record, send_record,
     start_kernel_tls, try_kernel_tls,
@@ -98,6 +101,7 @@ pub(crate) use send::{
     Gather, RANGES_MAX, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
 };
 pub(crate) use splice::Pipe;
+pub use tcp_info::{TcpFigures, WatchedSocket, tcp_figures};
 pub(crate) use txtime::{clock_reading, set_departure_clock};
 pub(crate) use umem::has_xdp_sockets;
 pub(crate) use uring::{Queue, Ring, offer};

@@ -199,7 +199,7 @@ pub(crate) fn receive_many(
             socket.as_raw_fd(),
             slots.heads.as_mut_ptr(),
             slots.heads.len() as libc::c_uint,
-            libc::MSG_DONTWAIT,
+            libc::MSG_DONTWAIT as _,
             ptr::null_mut(),
         )
     };

@@ -293,7 +293,7 @@ impl Ring {
                 // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.
                 let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
                 message.msg_iov = ranges[first..first + count].as_mut_ptr();
-                message.msg_iovlen = count;
+                message.msg_iovlen = count as _;
                 messages.push(message);
             }
         }

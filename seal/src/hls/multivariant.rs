@@ -17,7 +17,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use media::{Coding, Programme, Track, codecs};
+use media::{Coding, Programme, Track, codecs, language_of};
 
 use super::film_part::FilmPart;
 use super::playlist::{MASTER, playlist_name};
@@ -267,55 +267,3 @@ fn unplayable(track: &Track) -> Option<Remark> {
 
 const NO_DECODER: &str = "browsers have no decoder for it";
 const DOLBY: &str = "Safari and Edge alone have a decoder for it";
-
-/// Returns tag (RFC 5646) and English name of an ISO 639-2 language; B codes are accepted too.
-fn language_of(code: &str) -> Option<(&'static str, &'static str)> {
-    LANGUAGES.iter().find(|(codes, ..)| codes.contains(&code)).map(|&(_, tag, name)| (tag, name))
-}
-
-/// Other codes stay: three letters are right for languages that have no code of two.
-const LANGUAGES: &[(&[&str], &str, &str)] = &[
-    (&["ara"], "ar", "Arabic"),
-    (&["bul"], "bg", "Bulgarian"),
-    (&["cat"], "ca", "Catalan"),
-    (&["ces", "cze"], "cs", "Czech"),
-    (&["cym", "wel"], "cy", "Welsh"),
-    (&["dan"], "da", "Danish"),
-    (&["deu", "ger"], "de", "German"),
-    (&["ell", "gre"], "el", "Greek"),
-    (&["eng"], "en", "English"),
-    (&["est"], "et", "Estonian"),
-    (&["eus", "baq"], "eu", "Basque"),
-    (&["fas", "per"], "fa", "Persian"),
-    (&["fin"], "fi", "Finnish"),
-    (&["fra", "fre"], "fr", "French"),
-    (&["gle"], "ga", "Irish"),
-    (&["glg"], "gl", "Galician"),
-    (&["heb"], "he", "Hebrew"),
-    (&["hin"], "hi", "Hindi"),
-    (&["hrv", "scr"], "hr", "Croatian"),
-    (&["hun"], "hu", "Hungarian"),
-    (&["ind"], "id", "Indonesian"),
-    (&["isl", "ice"], "is", "Icelandic"),
-    (&["ita"], "it", "Italian"),
-    (&["jpn"], "ja", "Japanese"),
-    (&["kor"], "ko", "Korean"),
-    (&["lav"], "lv", "Latvian"),
-    (&["lit"], "lt", "Lithuanian"),
-    (&["nld", "dut"], "nl", "Dutch"),
-    (&["nor"], "no", "Norwegian"),
-    (&["pol"], "pl", "Polish"),
-    (&["por"], "pt", "Portuguese"),
-    (&["ron", "rum"], "ro", "Romanian"),
-    (&["rus"], "ru", "Russian"),
-    (&["slk", "slo"], "sk", "Slovak"),
-    (&["slv"], "sl", "Slovene"),
-    (&["spa"], "es", "Spanish"),
-    (&["srp", "scc"], "sr", "Serbian"),
-    (&["swe"], "sv", "Swedish"),
-    (&["tha"], "th", "Thai"),
-    (&["tur"], "tr", "Turkish"),
-    (&["ukr"], "uk", "Ukrainian"),
-    (&["vie"], "vi", "Vietnamese"),
-    (&["zho", "chi"], "zh", "Chinese"),
-];

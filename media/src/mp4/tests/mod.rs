@@ -6,6 +6,7 @@ mod cut_off;
 mod left_out;
 mod made;
 mod pieces;
+mod text_tracks;
 
 use super::*;
 use crate::MediaSample;

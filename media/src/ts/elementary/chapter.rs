@@ -12,12 +12,13 @@
 //! Does not keep trailing zeros of NAL units, which are padding.
 
 use std::io;
+use std::ops::Range;
 
 use super::payload::PesPayload;
 use super::pictures::LENGTH_BYTES;
 use crate::payload::{Layout, lay_out_samples, timed_samples, writer_for};
 use crate::plan::PacketPlan;
-use crate::tracks::{Codec, Presentation};
+use crate::tracks::{Codec, MediaSample, Presentation};
 use crate::ts::packet_reader::{PacketBytes, PacketReader};
 use crate::ts::{HEADER_BYTES, TsHeader, TsPacket};
 use crate::{ReadAt, TS_PACKET_BYTES};
@@ -42,20 +43,52 @@ pub fn lay_out_elementary(
     let (mut media, mut unit) = (Vec::new(), Vec::new());
     let mut left = CHAPTER_PACKETS_MAX;
     for timed in &mut samples {
-        let sample = &mut timed.sample;
-        unit.clear();
-        let is_whole = units.read(sample.file_offset, sample.bytes, &mut unit, &mut left)?;
-        let from = media.len();
-        match codec {
-            _ if !is_whole => writer.fault(),
-            Codec::H264(_) | Codec::H265(_) => with_lengths(&unit, &mut media),
-            _ => media.extend_from_slice(&unit),
+        let is_whole = units.copy(codec, &mut timed.sample, (&mut unit, &mut media), &mut left)?;
+        if !is_whole {
+            writer.fault();
         }
-        (sample.file_offset, sample.bytes) = (from as u64, (media.len() - from) as u32);
     }
     samples.retain(|timed| timed.sample.bytes > 0);
     lay_out_samples(codec, &samples, &media, &mut writer)?;
     Ok(writer.finish_with(&media))
+}
+
+/// Appends samples of a track (index, numbers) in the elementary streams of the transport stream
+/// with this plan to `media`, NAL units behind their lengths, and returns them with their offsets
+/// there. The sample before one that the file does not have as it was found lasts as long as both.
+///
+/// # Errors
+/// `file` cannot be read.
+pub fn copy_elementary(
+    plan: &PacketPlan,
+    presentation: &Presentation,
+    (track, numbers): (usize, Range<usize>),
+    file: &(impl ReadAt + ?Sized),
+    media: &mut Vec<u8>,
+) -> io::Result<Vec<MediaSample>> {
+    let track = &presentation.tracks()[track];
+    let mut units = UnitReader { plan, packets: PacketReader::new(plan, 0, file), last: None };
+    let mut samples: Vec<MediaSample> = Vec::with_capacity(numbers.len());
+    let packet = |number: usize| {
+        let at = number.checked_sub(1).filter(|_| numbers.end > numbers.start)?;
+        place(plan, track.samples.sample(at).file_offset).map(|(packet, _)| packet)
+    };
+    // Each packet once, or twice where units share it.
+    let span = packet(numbers.end).zip(packet(numbers.start + 1));
+    let span = span.map_or(0, |(last, first)| last.saturating_sub(first));
+    let (mut unit, mut left) = (Vec::new(), CHAPTER_PACKETS_MAX + 2 * span);
+    for mut sample in track.samples.samples(numbers) {
+        units.copy(&track.codec, &mut sample, (&mut unit, media), &mut left)?;
+        match samples.last_mut() {
+            _ if sample.bytes > 0 => samples.push(sample),
+            Some(before) => before.duration = before.duration.saturating_add(sample.duration),
+            None => {}
+        }
+        if left == 0 {
+            return Err(io::Error::other("the units lie too far apart in the file"));
+        }
+    }
+    Ok(samples)
 }
 
 /// Takes access units out of packets.
@@ -67,6 +100,27 @@ struct UnitReader<'a, F: ?Sized> {
 }
 
 impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
+    /// Appends a sample as files with tracks have it to the second of these and gives it its place
+    /// there; false, and no bytes, where the file does not have it. The first is a buffer.
+    fn copy(
+        &mut self,
+        codec: &Codec,
+        sample: &mut MediaSample,
+        (unit, media): (&mut Vec<u8>, &mut Vec<u8>),
+        left: &mut u64,
+    ) -> io::Result<bool> {
+        unit.clear();
+        let is_whole = self.read(sample.file_offset, sample.bytes, unit, left)?;
+        let from = media.len();
+        match codec {
+            _ if !is_whole => {}
+            Codec::H264(_) | Codec::H265(_) => with_lengths(unit, media),
+            _ => media.extend_from_slice(unit),
+        }
+        (sample.file_offset, sample.bytes) = (from as u64, (media.len() - from) as u32);
+        Ok(is_whole)
+    }
+
     /// Adds the unit of so many `bytes` whose first byte lies at `file_offset`; false where the
     /// file does not have it. `left` counts down the packets that may be read.
     fn read(

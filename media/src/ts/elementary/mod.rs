@@ -19,15 +19,19 @@
 mod chapter;
 mod payload;
 mod pictures;
+mod recorded;
 mod sound;
 mod time_bases;
 
 use std::io;
 
-pub use chapter::lay_out_elementary;
+pub use chapter::{copy_elementary, lay_out_elementary};
 use payload::PesPayload;
 use pictures::{Pictures, PicturesFault};
+pub(crate) use recorded::{PartContext, PartTrack};
+pub use recorded::{RecordedPart, RecordedStreams};
 use sound::{Sound, SoundFault};
+pub(crate) use time_bases::apart;
 use time_bases::{BREAKS_MAX, SECOND, TimeBases};
 
 use super::format::Coding;
@@ -52,6 +56,8 @@ pub struct ElementaryDemuxer {
     tables: TableReader,
     /// True when the map in force is one of the programme.
     is_joined: bool,
+    /// True for a part of a file: its PIDs are those of the part before, and may all be gone.
+    is_part: bool,
     /// Index of the stream of each PID, plus one.
     targets: Box<[u8; PIDS]>,
     streams: Vec<EsTrack>,
@@ -89,6 +95,7 @@ impl ElementaryDemuxer {
             next: None,
             tables: TableReader::default(),
             is_joined: false,
+            is_part: false,
             targets: Box::new([0; PIDS]),
             streams: Vec::new(),
             left_out: Vec::new(),
@@ -221,6 +228,7 @@ impl ElementaryDemuxer {
         };
         let keeps = |stream: &EsTrack| map.streams.iter().any(|entry| is_own(stream, entry));
         self.is_joined |= self.streams.iter().any(keeps);
+        self.is_joined |= self.is_part && self.tables.is_single();
         if !self.is_joined || self.streams.iter().all(keeps) {
             return;
         }
@@ -406,5 +414,7 @@ const SURVEY_PACKETS_MAX: u64 = 1 << 15;
 /// After so many packets it is looked whether all is known.
 const SURVEY_LOOK_PACKETS: u64 = 256;
 
+#[cfg(test)]
+mod recorded_tests;
 #[cfg(test)]
 mod tests;

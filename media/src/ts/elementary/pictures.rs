@@ -36,6 +36,8 @@ pub(super) struct Pictures {
     /// Parameter set in work.
     set: Option<Vec<u8>>,
     sets: Vec<Vec<u8>>,
+    /// True when sets that follow are not wanted.
+    has_all_sets: bool,
 }
 
 /// A place in the file and in the elementary stream.
@@ -78,6 +80,7 @@ impl Pictures {
             current: None,
             set: None,
             sets: Vec::new(),
+            has_all_sets: false,
         }
     }
 
@@ -197,7 +200,8 @@ impl Pictures {
                 matches!(unit_type, 5 | 7),
             ),
         };
-        if is_set && self.sets.len() < SETS_MAX && self.table.len() < SETS_SAMPLES {
+        let is_wanted = self.sets.len() < SETS_MAX && self.table.len() < SETS_SAMPLES;
+        if is_set && is_wanted && !self.has_all_sets {
             self.set = Some(vec![header]);
         }
         if let Some(unit) = self.current.as_mut().filter(|unit| !unit.is_decided) {
@@ -211,15 +215,37 @@ impl Pictures {
     /// # Errors
     /// The reason why the track is left out.
     pub(super) fn finish(mut self) -> Result<(Codec, SampleTable), PicturesFault> {
-        let duration = i64::from(self.table.last_duration());
-        if let Some(unit) = &self.current {
-            let end = unit.decode + if duration > 0 { duration } else { SECOND / 25 };
-            self.zeros_at.passed = self.passed;
-            self.end_unit(end).map_err(|fault| PicturesFault::Sample(self.table.len(), fault))?;
-        }
+        self.end_last().map_err(|fault| PicturesFault::Sample(self.table.len(), fault))?;
         let codec = codec(self.is_h265, &self.sets).ok_or(PicturesFault::NoSets)?;
         let samples = self.table.finish().ok_or(PicturesFault::NoStart)?;
         Ok((codec, samples))
+    }
+
+    /// Codec, if its parameter sets are among them, and samples of a part of a stream; none where
+    /// it has none.
+    pub(super) fn finish_part(mut self) -> Option<(Option<Codec>, SampleTable)> {
+        self.end_last().ok()?;
+        let samples = self.table.finish_part()?;
+        Some((codec(self.is_h265, &self.sets), samples))
+    }
+
+    /// Ends the unit in work at the end of all bytes.
+    fn end_last(&mut self) -> Result<(), SampleFault> {
+        let duration = i64::from(self.table.last_duration());
+        let Some(unit) = &self.current else { return Ok(()) };
+        let end = unit.decode + if duration > 0 { duration } else { SECOND / 25 };
+        self.zeros_at.passed = self.passed;
+        self.end_unit(end)
+    }
+
+    /// Takes no parameter sets from here on.
+    pub(super) fn end_sets(&mut self) {
+        self.has_all_sets = true;
+    }
+
+    /// Place in the file of the unit in work.
+    pub(super) fn begun(&self) -> Option<u64> {
+        self.current.as_ref().map(|unit| unit.at.file_offset)
     }
 
     /// Number of samples so far.

@@ -236,6 +236,11 @@ impl Sound {
         }
     }
 
+    /// Place in the file of the frame in work.
+    pub(super) fn begun(&self) -> Option<u64> {
+        self.held.as_ref().filter(|_| self.is_in_step).map(|held| held.file_offset)
+    }
+
     /// Number of samples so far.
     pub(super) fn len(&self) -> usize {
         self.table.as_ref().map_or(0, SampleTableBuilder::len)

@@ -13,24 +13,25 @@ use crate::ts::extract::{packets, section};
 use crate::ts::rewrite::clock_packet;
 use crate::{PlayScale, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TrickPlan};
 
-const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
-const PICTURES: (u16, u8) = (0x100, 0x1b);
-const SOUND: (u16, u8) = (0x101, 0x0f);
+pub(super) const IDENTITY: RtpIdentity =
+    RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+pub(super) const PICTURES: (u16, u8) = (0x100, 0x1b);
+pub(super) const SOUND: (u16, u8) = (0x101, 0x0f);
 const MAP_PID: u16 = 0x20;
 /// Units of 90 kHz from one picture to the next, and from one frame of sound to the next.
-const PICTURE: u64 = 3600;
+pub(super) const PICTURE: u64 = 3600;
 const FRAME: u64 = 1920;
 
 /// Writes a transport stream.
 #[derive(Default)]
-struct Muxer {
-    bytes: Vec<u8>,
+pub(super) struct Muxer {
+    pub(super) bytes: Vec<u8>,
     counters: HashMap<u16, u8>,
     is_scrambled: bool,
 }
 
 impl Muxer {
-    fn tables(&mut self, streams: &[(u16, u8)]) {
+    pub(super) fn tables(&mut self, streams: &[(u16, u8)]) {
         let pat = section(0, 1, 0, &[0, 1, 0xe0, MAP_PID as u8]);
         let mut map = vec![0xe0 | (CLOCK_PID >> 8) as u8, CLOCK_PID as u8, 0xf0, 0];
         for &(pid, kind) in streams {
@@ -79,7 +80,7 @@ impl Muxer {
 
     /// A title of so many pictures, a key frame every five, with B-frames and sound, whose first
     /// picture is decoded at `from`.
-    fn title(&mut self, from: u64, pictures: u64, [video, sound]: [u16; 2]) {
+    pub(super) fn title(&mut self, from: u64, pictures: u64, [video, sound]: [u16; 2]) {
         let mut frame = 0;
         for number in 0..pictures {
             if number.is_multiple_of(5) {
@@ -99,6 +100,12 @@ impl Muxer {
 
 const CLOCK_PID: u16 = 0x1ff;
 
+/// That of x264 for pictures of 16 x 16.
+pub(super) const SEQUENCE: [u8; 21] = [
+    0x67, 0x42, 0xc0, 0x0a, 0xda, 0x7b, 0x01, 0x10, 0, 0, 3, 0, 0x10, 0, 0, 3, 3, 0x20, 0xf1, 0x22,
+    0x6a,
+];
+
 /// NAL units of a picture: one in five is a key frame with parameter sets.
 fn nal_units(number: u64) -> Vec<Vec<u8>> {
     let mut slice: Vec<u8> =
@@ -106,7 +113,7 @@ fn nal_units(number: u64) -> Vec<Vec<u8>> {
     let mut units = vec![vec![9, 0xf0]];
     slice[0] = 0x41;
     if number.is_multiple_of(5) {
-        units.extend([vec![0x67, 0x64, 0, 0x1f, 0xac, 1], vec![0x68, 0xee, 0x3c, 0x80]]);
+        units.extend([SEQUENCE.to_vec(), vec![0x68, 0xce, 0x0f, 0xc8]]);
         slice[0] = 0x65;
     }
     units.push(slice);
@@ -135,7 +142,7 @@ fn film(pictures: u64) -> Muxer {
     muxer
 }
 
-fn plan(file: &[u8]) -> PacketPlan {
+pub(super) fn plan(file: &[u8]) -> PacketPlan {
     let mut scanner = Scanner::new();
     scanner.feed(file);
     scanner.finish(file.len() as u64, IDENTITY).expect("a good stream")
@@ -153,7 +160,7 @@ fn demux_in(file: &[u8], packets: u64) -> Result<Presentation, DemuxError> {
     Ok(demuxer.finish(|| IDENTITY)?)
 }
 
-fn demux(file: &[u8]) -> Result<Presentation, DemuxError> {
+pub(super) fn demux(file: &[u8]) -> Result<Presentation, DemuxError> {
     demux_in(file, 1000)
 }
 
@@ -201,7 +208,7 @@ fn access_units_are_found_with_their_times() {
     let file = film(50).bytes;
     let whole = demux(&file).unwrap();
     assert_eq!((whole.container(), whole.left_out()), (Container::TransportStream, &[][..]));
-    assert_eq!(whole.codecs(), "avc1.64001f,mp4a.40.2");
+    assert_eq!(whole.codecs(), "avc1.42c00a,mp4a.40.2");
     let [video, sound] = whole.tracks() else { panic!("{:?}", whole.codecs()) };
     let pictures = samples(video);
     assert_eq!(pictures.len(), 50);

@@ -16,7 +16,7 @@ use crate::ts::rewrite::TIME_MODULUS;
 pub(super) const BREAKS_MAX: u32 = 1 << 16;
 
 /// Time of the first PES packet of a file: others may be a little before it.
-const ORIGIN: i64 = 60 * SECOND;
+pub(super) const ORIGIN: i64 = 60 * SECOND;
 
 /// A step of more than this forward is a break: as for the clock.
 const FORWARD: i64 = 10 * SECOND;
@@ -35,6 +35,8 @@ pub(super) struct TimeBases {
     end: i64,
     /// Bases begun, without the first.
     breaks: u32,
+    /// The first time, which is placed at [`ORIGIN`].
+    first: Option<u64>,
 }
 
 impl TimeBases {
@@ -46,6 +48,7 @@ impl TimeBases {
         let Some(&newest) = self.bases.first() else {
             self.bases.push(ORIGIN - time);
             self.end = ORIGIN + ahead;
+            self.first = Some(time as u64);
             return ORIGIN;
         };
         let near = expected.unwrap_or(self.end);
@@ -77,6 +80,11 @@ impl TimeBases {
         placed.max(0)
     }
 
+    /// The first time of all streams, which is placed at [`ORIGIN`].
+    pub(super) fn first(&self) -> Option<u64> {
+        self.first
+    }
+
     /// True when the time base broke more often than a file may.
     pub(super) fn is_broken(&self) -> bool {
         self.breaks > BREAKS_MAX
@@ -84,7 +92,7 @@ impl TimeBases {
 }
 
 /// `time - origin` of two times of 33 bits that are less than 13 hours apart.
-pub(super) fn apart(time: u64, origin: u64) -> i64 {
+pub(crate) fn apart(time: u64, origin: u64) -> i64 {
     let (modulus, half) = (TIME_MODULUS as i64, TIME_MODULUS as i64 / 2);
     (time as i64 - origin as i64 + half).rem_euclid(modulus) - half
 }

@@ -4,7 +4,8 @@
 //! Players stop, or lose seconds, where PIDs, counters or clocks jump. So the stream that leaves
 //! has fixed PIDs, counters that run on, one clock, and tables of its own. `item` describes a file
 //! to join, `playing` takes its packets, `time_base` moves its clock, `announce` makes tables,
-//! `slots` the packets of a constant rate; [`super::rewrite`] writes fields.
+//! `slots` the packets of a constant rate, `cut` tells where streams end of a file that is left in
+//! its middle; [`super::rewrite`] writes fields.
 //!
 //! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, pictures 0x100 to 0x10f, sound 0x110 to 0x11f, others
 //! 0x120 to 0x12f. The clock is always on 0x100: in the packets of the pictures if the file has it
@@ -26,11 +27,13 @@
 //! Does not follow a map that changes inside a file, and does not decode.
 
 mod announce;
+mod cut;
 mod item;
 mod playing;
 mod slots;
 mod time_base;
 
+pub use cut::OpenUnits;
 pub use item::SpliceItem;
 
 use announce::Announce;
@@ -123,6 +126,8 @@ pub struct SpliceCounts {
     pub far_units: u64,
     /// PES packets dropped because their time lies before the end of the file before.
     pub overlapping_units: u64,
+    /// PES packets dropped because the file is left before their end.
+    pub cut_units: u64,
     /// PES packets dropped because the constant rate had no room for them.
     pub late_units: u64,
     /// Slots of the constant rate that were left out because more than 10 s passed between calls.
@@ -170,6 +175,7 @@ pub struct Splicer {
     /// Packets of tables that wait for slots, and how many of their bytes are sent.
     tables: Vec<u8>,
     tables_sent: usize,
+    joins: u64,
     counts: SpliceCounts,
 }
 
@@ -200,6 +206,7 @@ impl Splicer {
             clock_sent: None,
             tables: Vec::new(),
             tables_sent: 0,
+            joins: 0,
             counts: SpliceCounts::default(),
         })
     }
@@ -216,7 +223,10 @@ impl Splicer {
         self.item = Some(PlayingItem::new(item, (pcr, due), fixed + room));
         self.counts.items += 1;
         match &mut self.slots {
-            None => self.announce.put_map(map),
+            None => {
+                self.announce.put_map(map);
+                self.joins += 1;
+            }
             Some(slots) => match slots.queue.back_mut() {
                 Some(QueuedPacket::Map(last)) => *last = map,
                 _ => slots.queue.push_back(QueuedPacket::Map(map)),
@@ -271,6 +281,14 @@ impl Splicer {
         }
         if let Some(media) = taken.media {
             self.send(media, taken.pcr, out);
+        }
+    }
+
+    /// Takes no more PES packets of the stream of the item that plays that has this PID in its
+    /// file: the next would have no end ([`OpenUnits`]). Its clock is still followed.
+    pub fn end_stream(&mut self, pid: u16) {
+        if let Some(item) = &mut self.item {
+            item.end_stream(pid);
         }
     }
 
@@ -337,6 +355,12 @@ impl Splicer {
     /// Packets taken, sent and dropped so far.
     pub fn counts(&self) -> &SpliceCounts {
         &self.counts
+    }
+
+    /// Files whose packets may be sent from the last call on; packets of the one before are sent no
+    /// more.
+    pub fn joins(&self) -> u64 {
+        self.joins
     }
 
     /// Index of the next slot of a constant rate: the packet added next is packet `k` of the
@@ -420,6 +444,7 @@ impl Splicer {
         while let Some(QueuedPacket::Map(map)) = slots.queue.front_mut() {
             self.announce.put_map(std::mem::take(map));
             slots.queue.pop_front();
+            self.joins += 1;
         }
         if self.tables_sent == self.tables.len() && time >= self.announce.due() {
             self.tables.clear();

@@ -3,8 +3,9 @@
 //!
 //! A stream begins with its first PES packet. From then on its packets pass, except repetitions
 //! (ISO/IEC 13818-1 §2.4.3.3 allows one of each) and PES packets that are dropped as a whole:
-//! those whose timestamps cannot be read, are more than 10 s from their due time, or lie before
-//! the end of the file before. Packets without payload are not passed on; their clock is.
+//! those whose timestamps cannot be read, are more than 10 s from their due time, lie before the
+//! end of the file before, or have no end because the file is left. Packets without payload are not
+//! passed on; their clock is.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.5 (discontinuity), §2.4.3.7 (PES).
 //! Does not repair losses of the file: it counts them.
@@ -47,6 +48,8 @@ struct PlayingStream {
     is_joined: bool,
     /// The rest of a PES packet is dropped.
     is_dropping: bool,
+    /// No more PES packets are taken.
+    is_over: bool,
     /// The last packet with payload.
     last: Option<[u8; TS_PACKET_BYTES]>,
     /// That packet was a repetition.
@@ -74,6 +77,7 @@ impl PlayingItem {
                 is_started: false,
                 is_joined: false,
                 is_dropping: false,
+                is_over: false,
                 last: None,
                 is_repeated: false,
             });
@@ -147,6 +151,14 @@ impl PlayingItem {
         ends.max()
     }
 
+    /// Takes no more PES packets of the stream with this PID in the file.
+    pub(super) fn end_stream(&mut self, pid: u16) {
+        let wanted = self.wanted.get(usize::from(pid)).map_or(0, |wanted| wanted & !CLOCK);
+        if let Some(at) = usize::from(wanted).checked_sub(1) {
+            self.streams[at].is_over = true;
+        }
+    }
+
     /// Drops the rest of the PES packet that the output stream is in.
     pub(super) fn drop_unit(&mut self, output: usize) {
         for stream in self.streams.iter_mut().filter(|stream| stream.output == output) {
@@ -206,6 +218,11 @@ impl PlayingStream {
         }
         if !packet.header.starts_unit() {
             return self.is_started && !self.is_dropping;
+        }
+        if self.is_over {
+            counts.cut_units += 1;
+            self.is_dropping = true;
+            return false;
         }
         self.is_started = true;
         let times = PesTimes::find(packet.payload());

@@ -117,6 +117,48 @@ fn sound_that_carries_the_clock_loses_it_to_the_pid_of_the_clock() {
 }
 
 #[test]
+fn a_file_that_is_left_ends_with_whole_pes_packets_and_its_clock_goes_on() {
+    let file = [
+        packet(FILE[0], 0, Some(0), Some(9000)),
+        packet(FILE[1], 0, None, Some(9000)),
+        packet(FILE[0], 1, None, None),
+        packet(FILE[0], 2, Some(20 * MS), Some(12_600)),
+        packet(FILE[1], 1, None, None),
+        packet(FILE[0], 3, None, None),
+        packet(FILE[0], 4, Some(40 * MS), None),
+        packet(FILE[2], 0, None, None),
+    ];
+    let mut open = OpenUnits::default();
+    for (number, packet) in (100..).zip(&file) {
+        open.show_before(packet, number);
+    }
+    assert!(!open.show_behind(&packet(FILE[1], 2, None, Some(18_000))));
+    assert!(!open.show_behind(&packet(FILE[0], 5, None, None)));
+    assert!(!open.show_behind(&packet(FILE[0], 6, None, Some(16_200))));
+    assert!(open.show_behind(&packet(FILE[2], 1, None, None)));
+    // The sound's is whole; where that of the subtitles begins was not shown.
+    let ends = open.finish();
+    assert_eq!(ends, [(103, FILE[0])]);
+    for constant_rate in [None, Some(2_000_000)] {
+        let mut splicer = splicer(constant_rate);
+        splicer.begin(&item(FILE[0], 0, 9000)).unwrap();
+        let mut out = Vec::new();
+        for (number, packet) in (100..).zip(&file) {
+            for (_, pid) in ends.iter().filter(|(first, _)| *first == number) {
+                splicer.end_stream(*pid);
+            }
+            splicer.push(packet, 20 * MS * (number - 100) / 3, &mut out);
+        }
+        splicer.fill_to(400 * MS, &mut out);
+        let found = sent(&out, 0x100..0x111);
+        let media = found.iter().filter(|found| found.3.is_some()).count();
+        assert_eq!(media, 2, "{found:?}");
+        assert!(found.iter().filter_map(|found| found.2).any(|pcr| pcr >= 40 * MS), "{found:?}");
+        assert_eq!(splicer.counts().cut_units, 1);
+    }
+}
+
+#[test]
 fn one_repetition_is_left_out_and_a_loss_is_counted() {
     let mut splicer = splicer(None);
     splicer.begin(&item(FILE[0], 0, 9000)).unwrap();

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A rendition: the tracks of one playlist, and its segments.
+//!
+//! Sources: RFC 8216 §4.3.2.1 (EXTINF), §4.3.4.2 (BANDWIDTH);
+//! ISO/IEC 23009-1 §5.3.9.6 (SegmentTimeline).
+//! Does not write playlists.
+
+use std::io;
+use std::ops::Range;
+
+use super::movie_fragment::{
+    CopiedSegment, ReadSamples, SEGMENT_BYTES_MAX, SEGMENT_SAMPLES_MAX, SegmentParts,
+    copied_segment, segment,
+};
+use super::{TrackSegments, cuts};
+use crate::TICKS_PER_SECOND;
+use crate::tracks::{Presentation, scaled};
+
+const TICKS: u32 = TICKS_PER_SECOND as u32;
+
+/// Ranges of a segment in the mean, and their mean length, from which on it is better copied: a
+/// `sendfile` over loopback costs as much as a copy of 8 KB.
+const RANGES_MAX: u64 = 4;
+const RANGE_BYTES_MIN: u64 = 8 << 10;
+
+/// Boxes take about so many bytes for a sample.
+const SAMPLE_BOXES_BYTES: u64 = 16;
+
+/// A segment in a playlist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RenditionSegment {
+    /// Start on the timeline of presentation, in ticks.
+    pub start: i64,
+    /// Duration in ticks.
+    pub ticks: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// True when play can start with it.
+    pub is_independent: bool,
+}
+
+/// Bits a second of so many bytes in so many ticks.
+pub fn bits_per_second(bytes: u64, ticks: u64) -> u64 {
+    let bits = u128::from(bytes) * 8 * u128::from(TICKS_PER_SECOND);
+    u64::try_from(bits / u128::from(ticks.max(1))).unwrap_or(u64::MAX)
+}
+
+/// Peak and mean bit rate of segments, each of so many bytes and ticks: the highest of one, and
+/// that of all.
+pub fn peak_and_mean(segments: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    let (mut all_bytes, mut all_ticks, mut peak) = (0, 0, 0);
+    for (bytes, ticks) in segments {
+        all_bytes += bytes;
+        all_ticks += ticks;
+        // A rest at the end is short, and no rate of the file.
+        if ticks >= TICKS_PER_SECOND {
+            peak = bits_per_second(bytes, ticks).max(peak);
+        }
+    }
+    let mean = bits_per_second(all_bytes, all_ticks);
+    (peak.max(mean), mean)
+}
+
+/// Tracks that are sent together, and their segments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendition {
+    tracks: Vec<usize>,
+    /// Number of the first cut of each segment, and the number of cuts at the end.
+    cuts: Vec<u32>,
+    segments: Vec<RenditionSegment>,
+    /// Ranges of the file that all segments have together.
+    ranges: u64,
+}
+
+impl Rendition {
+    /// None where a segment would be too large.
+    pub(super) fn of(
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        tracks: Vec<usize>,
+    ) -> Option<Rendition> {
+        let has_samples = |cut: usize| {
+            let cuts = cut..cut + 1;
+            tracks.iter().any(|&track| !plan.cuts.samples(presentation, track, &cuts).is_empty())
+        };
+        // Where a rendition has no sample, the segment before goes on.
+        let mut cuts: Vec<u32> =
+            (0..plan.cuts.len()).filter(|&cut| has_samples(cut)).map(|cut| cut as u32).collect();
+        cuts.push(plan.cuts.len() as u32);
+        let mut rendition = Rendition { tracks, cuts, segments: Vec::new(), ranges: 0 };
+        let is_small = |number: usize| {
+            let tracks = rendition.samples(presentation, plan, number).unwrap_or_default();
+            let samples: usize = tracks.iter().map(|(_, samples)| samples.len()).sum();
+            samples <= SEGMENT_SAMPLES_MAX
+        };
+        if !(0..rendition.cuts.len() - 1).all(is_small) {
+            return None;
+        }
+        let mut all_ranges = 0;
+        let segments = (0..rendition.cuts.len() - 1).map(|number| {
+            let (bytes, ranges) = rendition.size(presentation, plan, number);
+            all_ranges += ranges;
+            let (start, end) = rendition.times(presentation, plan, number);
+            RenditionSegment {
+                start,
+                ticks: u64::try_from(end - start).unwrap_or(0),
+                bytes,
+                is_independent: !rendition.has_leading(plan)
+                    || plan.cuts.is_independent(rendition.cuts[number] as usize),
+            }
+        });
+        rendition.segments = segments.collect();
+        rendition.ranges = all_ranges;
+        let is_small = |segment: &RenditionSegment| segment.bytes <= SEGMENT_BYTES_MAX;
+        rendition.segments.iter().all(is_small).then_some(rendition)
+    }
+
+    /// Its tracks, by their index in the presentation.
+    pub fn tracks(&self) -> &[usize] {
+        &self.tracks
+    }
+
+    /// Its segments.
+    pub fn segments(&self) -> &[RenditionSegment] {
+        &self.segments
+    }
+
+    /// True when play can start with every segment.
+    pub fn is_independent(&self) -> bool {
+        self.segments.iter().all(|segment| segment.is_independent)
+    }
+
+    /// Peak and mean bit rate of its segments.
+    pub fn bits_per_second(&self) -> (u64, u64) {
+        peak_and_mean(self.segments.iter().map(|segment| (segment.bytes, segment.ticks)))
+    }
+
+    /// Longest duration of a segment, in whole seconds as a playlist rounds it; at least 1.
+    pub(super) fn target_s(&self) -> u64 {
+        let rounded = |ticks: u64| (ticks + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND;
+        self.segments.iter().map(|segment| rounded(segment.ticks)).max().unwrap_or(0).max(1)
+    }
+
+    /// A segment, ready to send; none past the last.
+    pub fn parts(
+        &self,
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        number: usize,
+    ) -> Option<SegmentParts> {
+        let samples = self.samples(presentation, plan, number)?;
+        Some(segment(plan, presentation, &samples, number as u32 + 1))
+    }
+
+    /// A segment whose samples are copied by `read`: those that do not lie in the file as segments
+    /// have them, or those that are to be enciphered. None past the last segment.
+    ///
+    /// # Errors
+    /// Those of `read`; a sample that cannot be enciphered.
+    pub fn copied(
+        &self,
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        number: usize,
+        is_protected: bool,
+        read: &mut ReadSamples<'_>,
+    ) -> io::Result<Option<CopiedSegment>> {
+        let Some(tracks) = self.samples(presentation, plan, number) else { return Ok(None) };
+        let tracks = (tracks, number as u32 + 1);
+        copied_segment(plan, presentation, tracks, is_protected, read).map(Some)
+    }
+
+    /// The tracks, with the numbers of their samples in a segment; none past the last.
+    pub(super) fn samples(
+        &self,
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        number: usize,
+    ) -> Option<Vec<(usize, Range<usize>)>> {
+        let cuts = *self.cuts.get(number)? as usize..*self.cuts.get(number + 1)? as usize;
+        let samples = |&track: &usize| (track, plan.cuts.samples(presentation, track, &cuts));
+        Some(self.tracks.iter().map(samples).collect())
+    }
+
+    /// Bytes of a segment, an estimate where they are copied, and its ranges of the file.
+    fn size(&self, presentation: &Presentation, plan: &TrackSegments, number: usize) -> (u64, u64) {
+        if !plan.is_copied {
+            let parts = self.parts(presentation, plan, number);
+            return parts.map_or((0, 0), |parts| (parts.bytes(), parts.ranges.len() as u64));
+        }
+        let tracks = self.samples(presentation, plan, number).unwrap_or_default();
+        let bytes = tracks.into_iter().map(|(index, numbers)| {
+            let samples = presentation.tracks()[index].samples.samples(numbers);
+            samples.map(|sample| SAMPLE_BOXES_BYTES + u64::from(sample.bytes)).sum::<u64>()
+        });
+        (bytes.sum(), 0)
+    }
+
+    /// True where segments are many small ranges of the file, as those of sound are that lies
+    /// between pictures: a call for each costs more than a copy of all, made once.
+    pub fn is_scattered(&self) -> bool {
+        let bytes: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        let are_many = self.ranges > self.segments.len() as u64 * RANGES_MAX;
+        are_many && bytes < self.ranges * RANGE_BYTES_MIN
+    }
+
+    /// Start and duration of each segment for an MPEG-DASH timeline: time of presentation, moved by
+    /// [`TrackSegments::origin_s`], in units of the first track's time scale.
+    pub fn timeline(&self, presentation: &Presentation, plan: &TrackSegments) -> Vec<(u64, u64)> {
+        let track = &presentation.tracks()[self.tracks[0]];
+        let timescale = track.samples.timescale();
+        let origin = i64::try_from(plan.origin_s * u64::from(timescale)).unwrap_or(i64::MAX);
+        let moved = |units: i64| u64::try_from(units.saturating_add(origin)).unwrap_or(0);
+        let start = |number: usize| {
+            let cuts = self.cuts[number] as usize..self.cuts[number + 1] as usize;
+            let samples = plan.cuts.samples(presentation, self.tracks[0], &cuts);
+            match samples.is_empty() {
+                // Sound that comes with the pictures may last longer than these.
+                true => scaled(self.segments[number].start, timescale.into(), TICKS),
+                false => track.presented(&track.samples.sample(samples.start)),
+            }
+        };
+        let mut starts: Vec<u64> = (0..self.segments.len()).map(|at| moved(start(at))).collect();
+        starts.push(moved(scaled(self.end(presentation), timescale.into(), TICKS)));
+        starts.windows(2).map(|pair| (pair[0], pair[1].saturating_sub(pair[0]))).collect()
+    }
+
+    /// True where the track that decides on the cuts is among its tracks.
+    fn has_leading(&self, plan: &TrackSegments) -> bool {
+        self.tracks.contains(&plan.cuts.leading)
+    }
+
+    /// Start and end of a segment, in ticks of presentation.
+    fn times(
+        &self,
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        number: usize,
+    ) -> (i64, i64) {
+        let cut = |at: usize| self.cuts[at] as usize;
+        let is_last = number + 2 == self.cuts.len();
+        if self.has_leading(plan) {
+            let end =
+                if is_last { self.end(presentation) } else { plan.cuts.start(cut(number + 1)) };
+            return (plan.cuts.start(cut(number)), end);
+        }
+        // Sound lasts as long as its samples do, whatever the pictures.
+        let index = self.tracks[0];
+        let track = &presentation.tracks()[index];
+        let first = |at: usize| {
+            let samples = plan.cuts.samples(presentation, index, &(cut(at)..cut(at + 1)));
+            cuts::media_ticks(track, track.samples.sample(samples.start).decode)
+        };
+        (first(number), if is_last { self.end(presentation) } else { first(number + 1) })
+    }
+
+    /// End of presentation of its tracks, in ticks.
+    fn end(&self, presentation: &Presentation) -> i64 {
+        let tracks = self.tracks.iter().map(|&track| &presentation.tracks()[track]);
+        tracks.map(cuts::presented_end).max().unwrap_or(0)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Rendition>()
+            + self.tracks.capacity() * size_of::<usize>()
+            + self.cuts.capacity() * size_of::<u32>()
+            + self.segments.capacity() * size_of::<RenditionSegment>()
+    }
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments of a transport stream while it is recorded or sent, and parts of them: it grows, and
+//! what was cut stays.
+//!
+//! The target duration is chosen once, from the first key frames: the least that they keep, at
+//! least [`TARGET_S_MIN`] seconds. A segment ends at the first key frame about that long after its
+//! start; or at an earlier one, if the next may come too late, by the longest distance of the first
+//! key frames. Where none comes in time it ends with another picture, and where the clock is set
+//! anew. Only what is settled is cut: whose packets and times a longer plan does not change.
+//!
+//! A part has whole access units, [`PART_TICKS`] of them or a little less; the last part of a
+//! segment may be shorter. Parts are cut before it is known where their segment ends, so a segment
+//! never ends before the last part that was cut. One whose access units are longer than a part has
+//! none.
+//!
+//! A channel, which has no end, is cut by its access units ([`StreamUnits`]) in place of a plan.
+//! Its first segment begins with a key frame, and the oldest are forgotten. Bytes count on.
+//!
+//! Bytes of the file that are no packet, such as one whose sync byte was damaged on the way, are in
+//! the segment of the packet before: players pass over them.
+//!
+//! A segment begins with the packet of its key frame, or with the tables directly before; where
+//! they lie further off, they are put in front of it.
+//!
+//! Costs a look at each access unit; 64 bytes a segment, and 32 a part of the last
+//! [`PARTED_SEGMENTS`].
+//!
+//! Sources: RFC 8216 §3.2 (tables), §4.3.3.1 (the target duration never changes), §6.2.1, §6.2.2;
+//! draft-pantos-hls-rfc8216bis §4.4.4.9 (parts).
+//! Does not read media.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::plan::PacketPlan;
+use crate::ts::{EntryContext, RecordedStarts, StreamUnits, TIME_MODULUS};
+use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
+
+/// Least target duration: players stay three of them behind.
+const TARGET_S_MIN: u64 = 2;
+
+/// Longest target duration.
+const TARGET_S_MAX: u64 = 10;
+
+/// Media after whose first part the target duration is chosen.
+const SEEN_TICKS: u64 = 5 * TICKS_PER_SECOND;
+
+/// Ticks by which a key frame may come early: encoders' clocks differ.
+const EARLY_TICKS: u64 = TICKS_PER_SECOND / 10;
+
+/// Shortest segment that ends before its time because the next key frame may come too late.
+const LEAST_TICKS: u64 = TICKS_PER_SECOND;
+
+/// Time that a target duration may be exceeded by when it is rounded.
+const ROUNDING_TICKS: u64 = TICKS_PER_SECOND / 2 - 1;
+
+/// Time for which access units may not come before a segment is cut by the clock.
+const SILENCE_TICKS: u64 = 2 * TICKS_PER_SECOND;
+
+/// Longest distance of two access units that is told by their own times.
+const STEP_TICKS_MAX: u64 = TICKS_PER_SECOND;
+
+/// Longest part: of 25, 50 and 30 pictures a second it has whole ones.
+const PART_TICKS: u64 = 2 * TICKS_PER_SECOND / 5;
+
+/// Segments whose parts are kept, with the one that is not whole.
+const PARTED_SEGMENTS: usize = 16;
+
+const PACKET_BYTES: u64 = crate::TS_PACKET_BYTES as u64;
+
+/// A segment of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrowingSegment {
+    /// Packets in front of its bytes of the file: the tables, where it does not begin with them.
+    pub tables: Box<[u8]>,
+    /// Its bytes of the file.
+    pub file: Range<u64>,
+    /// Start, in ticks from that of the first.
+    pub start: u64,
+    /// Duration in ticks. Behind a hole the next begins later.
+    pub ticks: u64,
+    /// True when timestamps are set anew at its start.
+    pub is_break: bool,
+}
+
+/// A part of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrowingPart {
+    /// Its bytes of the file. In front of the first part are the tables of its segment.
+    pub file: Range<u64>,
+    /// Duration in ticks, no longer than [`GrowingSegments::part_ticks`].
+    pub ticks: u64,
+    /// True when it begins with a key frame.
+    pub is_independent: bool,
+}
+
+/// The segments of a recording so far.
+#[derive(Debug)]
+pub struct GrowingSegments {
+    target_s: u64,
+    /// Longest distance of the first key frames.
+    apart: u64,
+    /// Time at which the first segment begins.
+    first: u64,
+    /// Delay of presentation, which is that of the first picture.
+    delay: u64,
+    segments: Vec<GrowingSegment>,
+    /// Segments that were forgotten, and the breaks among them.
+    forgotten: usize,
+    forgotten_breaks: usize,
+    /// Parts of the last segments, then those of the segment that is not whole.
+    parts: VecDeque<Vec<GrowingPart>>,
+    /// Starts of that segment and of its next part; its tables.
+    segment: CutPlace,
+    part: CutPlace,
+    tables: Box<[u8]>,
+    /// False when its access units are longer than a part.
+    has_parts: bool,
+    /// The last place where that part can end.
+    last: Option<CutPlace>,
+    /// The last access unit that was looked at.
+    seen: Option<SeenUnit>,
+    is_complete: bool,
+}
+
+/// A place where media can be cut.
+#[derive(Debug, Clone, Copy)]
+struct CutPlace {
+    /// The first packet behind it, and where that begins.
+    packet: u64,
+    byte: u64,
+    /// Time of presentation.
+    ticks: u64,
+    is_key: bool,
+    is_break: bool,
+    /// Tables to be put in front.
+    tables: Option<EntryContext>,
+}
+
+impl CutPlace {
+    fn new(packet: u64, ticks: u64, clock: &impl CutClock) -> CutPlace {
+        let byte = clock.byte_of(packet);
+        CutPlace { packet, byte, ticks, is_key: false, is_break: false, tables: None }
+    }
+}
+
+/// Times and places of the packets that are cut.
+pub(crate) trait CutClock {
+    /// Byte at which a packet begins, or at which the last one ends.
+    fn byte_of(&self, packet: u64) -> u64;
+    /// Time at which a packet is due.
+    fn ticks_of(&self, packet: u64) -> u64;
+    /// Number of packets due before a time.
+    fn packets_before(&self, ticks: u64) -> u64;
+}
+
+impl CutClock for PacketPlan {
+    fn byte_of(&self, packet: u64) -> u64 {
+        PacketPlan::byte_of(self, packet)
+    }
+
+    fn ticks_of(&self, packet: u64) -> u64 {
+        PacketPlan::ticks_of(self, packet)
+    }
+
+    fn packets_before(&self, ticks: u64) -> u64 {
+        self.ts_packets_before(ticks)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SeenUnit {
+    access_unit: u64,
+    decoded: Option<u64>,
+    ticks: u64,
+}
+
+impl GrowingSegments {
+    /// None until enough is recorded to choose a target duration, of a plan whose packets do not
+    /// lie from the file's first byte on, and of one without places to start.
+    pub fn of(plan: &PacketPlan, is_complete: bool) -> Option<GrowingSegments> {
+        let is_plain = plan.stride() == PACKET_BYTES
+            && plan.extents().first().is_some_and(|extent| extent.file_offset == 0);
+        let first = plan.entries().first().filter(|_| is_plain)?;
+        let seen = plan.ticks_of(settled(plan, is_complete));
+        if !is_complete && seen < SEEN_TICKS {
+            return None;
+        }
+        let times = plan.entries().iter().map(|entry| entry.presented_ticks);
+        let apart = apart(times, first.presented_ticks, seen);
+        let delay = first.presented_ticks.saturating_sub(plan.ticks_of(first.access_unit));
+        Some(GrowingSegments::begin(CutPlace::new(0, first.presented_ticks, plan), apart, delay))
+    }
+
+    /// Those of a channel, whose key frames may be `apart` so far later on. None until enough is
+    /// sent to choose a target duration.
+    pub fn of_channel(units: &StreamUnits, apart_ticks: u64) -> Option<GrowingSegments> {
+        let starts = units.starts();
+        let (first, context) = starts.entries.entries.first()?;
+        let clock = units.clock();
+        let seen = clock.ticks_of(units.settled());
+        let delay = first.presented_ticks.saturating_sub(clock.ticks_of(first.access_unit));
+        if seen < clock.ticks_of(first.access_unit) + SEEN_TICKS {
+            return None;
+        }
+        let times = starts.entries.entries.iter().map(|(entry, _)| entry.presented_ticks);
+        let apart = apart(times, first.presented_ticks, SEEN_TICKS).max(apart_ticks);
+        let (packet, tables) = match context.is_led() {
+            true => (first.ts_packet, Vec::new()),
+            false => (first.access_unit, starts.entries.tables(context)),
+        };
+        let place = CutPlace::new(packet, first.presented_ticks, clock);
+        let place = CutPlace { is_key: true, ..place };
+        let segments = GrowingSegments::begin(place, apart, delay);
+        Some(GrowingSegments { tables: tables.into(), ..segments })
+    }
+
+    fn begin(start: CutPlace, apart: u64, delay: u64) -> GrowingSegments {
+        let target_s = (apart + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND;
+        GrowingSegments {
+            target_s: target_s.clamp(TARGET_S_MIN, TARGET_S_MAX),
+            apart,
+            first: start.ticks,
+            delay,
+            segments: Vec::new(),
+            forgotten: 0,
+            forgotten_breaks: 0,
+            parts: VecDeque::from([Vec::new()]),
+            segment: start,
+            part: start,
+            tables: Box::default(),
+            has_parts: true,
+            last: None,
+            seen: None,
+            is_complete: false,
+        }
+    }
+
+    /// Cuts what is new in a longer plan of the recording; its rest, too, when it `is_complete`.
+    pub fn extend(&mut self, plan: &PacketPlan, starts: &RecordedStarts, is_complete: bool) {
+        if self.is_complete {
+            return;
+        }
+        self.extend_to(settled(plan, is_complete), plan, starts, is_complete);
+    }
+
+    /// Cuts what is new in a channel.
+    pub fn extend_channel(&mut self, units: &StreamUnits) {
+        self.extend_to(units.settled(), units.clock(), &units.starts(), false);
+    }
+
+    /// Cuts the packets before `settled`.
+    fn extend_to(
+        &mut self,
+        settled: u64,
+        clock: &impl CutClock,
+        starts: &RecordedStarts,
+        is_complete: bool,
+    ) {
+        while let Some(place) = self.next_place(clock, starts, settled) {
+            self.take(place, clock, starts);
+        }
+        let (mut end, mut silence) = (clock.ticks_of(settled) + self.delay, SILENCE_TICKS);
+        if is_complete {
+            let last = self.last.map_or(self.part.ticks, |last| last.ticks);
+            (end, silence) = (end.max(last + 1), 0);
+        }
+        while end > self.limit() + silence && self.cut_late(clock, starts, settled) {}
+        if is_complete {
+            self.is_complete = true;
+            if settled > self.segment.packet {
+                self.end_segment(CutPlace::new(settled, end, clock), starts);
+            }
+        }
+    }
+
+    /// Forgets the segments that begin before a byte. Their numbers stay taken.
+    pub fn forget_before(&mut self, byte: u64) {
+        let gone = self.segments.partition_point(|segment| segment.file.start < byte);
+        self.forgotten += gone;
+        self.forgotten_breaks += self.segments[..gone].iter().filter(|one| one.is_break).count();
+        self.segments.drain(..gone);
+    }
+
+    /// The next place where it can be cut, of those before the packet `settled`.
+    fn next_place(
+        &mut self,
+        clock: &impl CutClock,
+        starts: &RecordedStarts,
+        settled: u64,
+    ) -> Option<CutPlace> {
+        let from = self.seen.map_or(0, |seen| seen.access_unit + 1);
+        let entries = &starts.entries.entries;
+        let entry = entries.partition_point(|(entry, _)| entry.access_unit < from);
+        let entry = entries.get(entry);
+        let unit = starts.units.partition_point(|unit| unit.ts_packet < from);
+        let unit = starts.units.get(unit);
+        let at = |packet: Option<u64>| packet.unwrap_or(u64::MAX);
+        let entry_at = at(entry.map(|(entry, _)| entry.access_unit));
+        let unit_at = at(unit.map(|unit| unit.ts_packet));
+        let access_unit = entry_at.min(unit_at);
+        if access_unit >= settled {
+            return None;
+        }
+        let decoded = unit.filter(|_| unit_at == access_unit).and_then(|unit| unit.decoded);
+        let ticks = self.unit_ticks(clock, access_unit, decoded);
+        let mut place = CutPlace::new(access_unit, ticks, clock);
+        if let Some((entry, context)) = entry.filter(|_| entry_at == access_unit) {
+            (place.ticks, place.is_key) = (entry.presented_ticks, true);
+            match context.is_led() {
+                true => {
+                    (place.packet, place.byte) = (entry.ts_packet, clock.byte_of(entry.ts_packet));
+                }
+                false => place.tables = Some(*context),
+            }
+        }
+        place.is_break = starts.breaks.binary_search(&access_unit).is_ok();
+        let ticks = place.ticks.max(self.seen.map_or(0, |seen| seen.ticks));
+        self.seen = Some(SeenUnit { access_unit, decoded, ticks });
+        Some(CutPlace { ticks, ..place })
+    }
+
+    /// Time of an access unit: that of the one before and the step of their own times; by the clock
+    /// where they have none, or stand still.
+    fn unit_ticks(&self, clock: &impl CutClock, access_unit: u64, decoded: Option<u64>) -> u64 {
+        let Some(seen) = self.seen else { return clock.ticks_of(access_unit) + self.delay };
+        let step = decoded
+            .zip(seen.decoded)
+            .map(|(time, before)| time.wrapping_sub(before) % TIME_MODULUS * TICKS_PER_TIMESTAMP);
+        let by_clock =
+            || clock.ticks_of(access_unit).saturating_sub(clock.ticks_of(seen.access_unit));
+        seen.ticks
+            + step.filter(|step| (1..=STEP_TICKS_MAX).contains(step)).unwrap_or_else(by_clock)
+    }
+
+    /// Cuts before a place, and at it where a segment ends there.
+    fn take(&mut self, place: CutPlace, clock: &impl CutClock, starts: &RecordedStarts) {
+        let before = self.last.unwrap_or(self.part);
+        if place.packet <= before.packet {
+            // That of the segment's own first packet.
+            return;
+        }
+        let place = CutPlace { ticks: place.ticks.max(before.ticks + 1), ..place };
+        while place.ticks > self.limit() && self.cut_late(clock, starts, place.packet) {}
+        // Without anything to cut in between it is behind a hole.
+        let is_late = place.ticks > self.limit();
+        if place.is_break || is_late || place.is_key && self.is_end(place.ticks) {
+            self.end_segment(place, starts);
+        } else {
+            self.cut_part(place);
+            self.last = Some(place);
+        }
+    }
+
+    /// Longest time of the segment, as a time of presentation.
+    fn limit(&self) -> u64 {
+        self.segment.ticks + self.target_s * TICKS_PER_SECOND + ROUNDING_TICKS
+    }
+
+    /// True when the segment ends at a key frame of this time.
+    fn is_end(&self, ticks: u64) -> bool {
+        let lasts = ticks - self.segment.ticks;
+        let is_next_late = lasts >= LEAST_TICKS && ticks + self.apart > self.limit();
+        lasts + EARLY_TICKS >= self.target_s * TICKS_PER_SECOND || is_next_late
+    }
+
+    /// Ends a segment that had no key frame in time, before the packet `until`. False where it
+    /// cannot end there.
+    fn cut_late(&mut self, clock: &impl CutClock, starts: &RecordedStarts, until: u64) -> bool {
+        let known = self.last.unwrap_or(self.part);
+        let is_in_time = known.ticks <= self.limit() && known.packet > self.segment.packet;
+        let place = match is_in_time {
+            true => known,
+            false => {
+                let ticks = self.segment.ticks + self.target_s * TICKS_PER_SECOND;
+                let since = ticks.saturating_sub(self.delay);
+                CutPlace::new(clock.packets_before(since), ticks, clock)
+            }
+        };
+        let is_place = (self.part.packet..=until).contains(&place.packet)
+            && place.packet > self.segment.packet;
+        if is_place {
+            self.end_segment(place, starts);
+        }
+        is_place
+    }
+
+    /// Cuts a part if the access unit behind `place` does not belong to it.
+    fn cut_part(&mut self, place: CutPlace) {
+        if place.ticks > self.part.ticks + PART_TICKS
+            && let Some(last) = self.last
+        {
+            self.end_part(last);
+        }
+    }
+
+    fn end_part(&mut self, place: CutPlace) {
+        let parts = self.parts.back_mut().expect("the segment has a list");
+        let ticks = place.ticks - self.part.ticks;
+        self.has_parts &= ticks <= PART_TICKS || !parts.is_empty();
+        if self.has_parts {
+            let file = self.part.byte..place.byte;
+            let is_independent = self.part.is_key;
+            parts.push(GrowingPart { file, ticks: ticks.min(PART_TICKS), is_independent });
+        }
+        (self.part, self.last) = (place, None);
+    }
+
+    fn end_segment(&mut self, place: CutPlace, starts: &RecordedStarts) {
+        self.cut_part(place);
+        if place.packet > self.part.packet {
+            self.end_part(place);
+        }
+        let ticks = place.ticks.min(self.limit()) - self.segment.ticks;
+        let start = self.next_start();
+        let tables = place.tables.map(|context| starts.entries.tables(&context));
+        let tables = std::mem::replace(&mut self.tables, tables.unwrap_or_default().into());
+        self.segments.push(GrowingSegment {
+            tables,
+            file: self.segment.byte..place.byte,
+            start,
+            ticks,
+            is_break: self.segment.is_break,
+        });
+        (self.segment, self.part, self.last, self.has_parts) = (place, place, None, true);
+        self.parts.push_back(Vec::new());
+        if self.parts.len() > PARTED_SEGMENTS {
+            self.parts.pop_front();
+        }
+    }
+
+    /// Value of EXT-X-TARGETDURATION.
+    pub fn target_s(&self) -> u64 {
+        self.target_s
+    }
+
+    /// Longest duration of a part, in ticks.
+    pub fn part_ticks(&self) -> u64 {
+        PART_TICKS
+    }
+
+    /// The segments that are not forgotten.
+    pub fn list(&self) -> &[GrowingSegment] {
+        &self.segments
+    }
+
+    /// Number of the first of them.
+    pub fn first_number(&self) -> usize {
+        self.forgotten
+    }
+
+    /// Number of the segment that is not whole.
+    pub fn next_number(&self) -> usize {
+        self.forgotten + self.segments.len()
+    }
+
+    /// The segment of this number; none where it was forgotten or is not whole.
+    pub fn segment(&self, number: usize) -> Option<&GrowingSegment> {
+        self.segments.get(number.checked_sub(self.forgotten)?)
+    }
+
+    /// Breaks before the segment of this number, which is not forgotten.
+    pub fn breaks_before(&self, number: usize) -> usize {
+        let kept = &self.segments[..number.saturating_sub(self.forgotten)];
+        self.forgotten_breaks + kept.iter().filter(|segment| segment.is_break).count()
+    }
+
+    /// The parts of a segment; of the one that is not whole, which has the next number, those so
+    /// far. None are kept of older ones.
+    pub fn parts(&self, segment: usize) -> &[GrowingPart] {
+        let left = self.next_number() + 1 - self.parts.len();
+        let parts = segment.checked_sub(left).and_then(|at| self.parts.get(at));
+        parts.map_or(&[], Vec::as_slice)
+    }
+
+    /// The packets in front of a segment, also of the one that is not whole.
+    pub fn tables(&self, segment: usize) -> &[u8] {
+        self.segment(segment).map_or(&self.tables, |segment| &segment.tables)
+    }
+
+    /// First byte of the segment that is not whole.
+    pub fn next_byte(&self) -> u64 {
+        self.segment.byte
+    }
+
+    /// Time of a plan or channel from which the times of segments count.
+    pub fn first_ticks(&self) -> u64 {
+        self.first.saturating_sub(self.delay)
+    }
+
+    /// True when timestamps are set anew at the start of the segment that is not whole.
+    pub fn is_next_break(&self) -> bool {
+        self.segment.is_break
+    }
+
+    /// Start of the segment that is not whole, in ticks from that of the first.
+    pub fn next_start(&self) -> u64 {
+        self.segment.ticks - self.first
+    }
+
+    /// The packet before which nothing changes in a longer plan of the recording.
+    pub fn settled_packets(plan: &PacketPlan, is_complete: bool) -> u64 {
+        settled(plan, is_complete)
+    }
+
+    /// True when no segment will be added.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
+
+/// Longest distance of the key frames of these times within the first seconds, of which `seen` are
+/// there.
+fn apart(times: impl Iterator<Item = u64>, first: u64, seen: u64) -> u64 {
+    let early: Vec<u64> = times
+        .take_while(|&ticks| ticks <= first + SEEN_TICKS)
+        .chain([first + SEEN_TICKS.min(seen)])
+        .collect();
+    early.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0)
+}
+
+/// Transport stream packets that a longer plan does not change.
+fn settled(plan: &PacketPlan, is_complete: bool) -> u64 {
+    match (is_complete, plan.clock()) {
+        (false, [.., last_reference, _]) => last_reference.ts_packet,
+        _ => plan.ts_packets(),
+    }
+}

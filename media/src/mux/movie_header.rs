@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ftyp` and `moov` of a movie in fragments: descriptions of its tracks, without samples.
+//!
+//! Shared by the writer of recordings and by the initialization sections of segments.
+//!
+//! Sources: ISO/IEC 14496-12 §4.3 (brands), §8.2 to §8.4 (moov), §8.8.1 to §8.8.3 (mvex); RFC
+//! 8216 §3.3 (order of boxes).
+//! Does not write durations, which a movie that grows does not have.
+
+use mp4_atom::{
+    Dinf, Dref, DrefEntry, Encode, FixedPoint, FourCC, Ftyp, Hdlr, Mdhd, Mdia, Minf, Moov, Mvex,
+    Mvhd, Smhd, Stbl, Stco, Stsd, Tkhd, Trak, Trex, Url, Vmhd,
+};
+
+/// Flags of samples (§8.8.3.1): depends on no other, or on others and is no sync sample.
+pub(crate) const SYNC_SAMPLE: u32 = 0x0200_0000;
+pub(crate) const OTHER_SAMPLE: u32 = 0x0101_0000;
+
+/// Units of time of the movie a second: the tracks have their own.
+const MOVIE_TIMESCALE: u32 = 1000;
+
+/// A track of the movie.
+#[derive(Debug)]
+pub(crate) struct TrackHeader {
+    pub(crate) id: u32,
+    pub(crate) is_video: bool,
+    /// Units of media time a second.
+    pub(crate) timescale: u32,
+    pub(crate) language: Option<[u8; 3]>,
+    /// Width and height; zeros for sound.
+    pub(crate) size: (u32, u32),
+    pub(crate) entry: mp4_atom::Codec,
+}
+
+/// Appends `ftyp` with these brands, the first of them the major one, and `moov`.
+pub(crate) fn write_movie_header(brands: &[[u8; 4]], tracks: Vec<TrackHeader>, out: &mut Vec<u8>) {
+    let brands: Vec<_> = brands.iter().map(FourCC::new).collect();
+    let ftyp = Ftyp { major_brand: brands[0], minor_version: 0, compatible_brands: brands };
+    let trex = |track: &TrackHeader| Trex {
+        track_id: track.id,
+        default_sample_description_index: 1,
+        default_sample_flags: SYNC_SAMPLE,
+        ..Trex::default()
+    };
+    let next_track_id = tracks.iter().map(|track| track.id).max().map_or(1, |id| id + 1);
+    let mvhd = Mvhd {
+        creation_time: 0,
+        modification_time: 0,
+        timescale: MOVIE_TIMESCALE,
+        duration: 0,
+        rate: FixedPoint::new(1, 0),
+        volume: FixedPoint::new(1, 0),
+        matrix: Default::default(),
+        next_track_id,
+    };
+    let mvex = Mvex { mehd: None, trex: tracks.iter().map(trex).collect() };
+    let trak = tracks.into_iter().map(trak).collect();
+    put(&ftyp, out);
+    let moov_at = out.len();
+    put(&Moov { mvhd, trak, ..Moov::default() }, out);
+    // Behind the tracks (RFC 8216 §3.3), where the encoder would not put it.
+    put(&mvex, out);
+    let bytes = u32::try_from(out.len() - moov_at).expect("a description is small");
+    out[moov_at..moov_at + 4].copy_from_slice(&bytes.to_be_bytes());
+}
+
+/// Appends a box. Its fields are ours, and in the ranges that the encoder checks.
+pub(crate) fn put(atom: &impl Encode, out: &mut Vec<u8>) {
+    atom.encode(out).expect("the box is within its limits");
+}
+
+/// The description of a track, without samples.
+fn trak(track: TrackHeader) -> Trak {
+    let is_video = track.is_video;
+    let short = |length: u32| FixedPoint::new(u16::try_from(length).unwrap_or(u16::MAX), 0);
+    let tkhd = Tkhd {
+        track_id: track.id,
+        // Sounds are alternatives to each other (§8.3.2.3).
+        alternate_group: u16::from(!is_video),
+        enabled: true,
+        in_movie: true,
+        volume: FixedPoint::new(u8::from(!is_video), 0),
+        width: short(track.size.0),
+        height: short(track.size.1),
+        ..Tkhd::default()
+    };
+    let mdhd = Mdhd {
+        timescale: track.timescale.max(1),
+        language: String::from_utf8_lossy(&track.language.unwrap_or(*b"und")).into_owned(),
+        ..Mdhd::default()
+    };
+    let (handler, name) =
+        if is_video { (b"vide", "VideoHandler") } else { (b"soun", "SoundHandler") };
+    let hdlr = Hdlr { handler: FourCC::new(handler), name: name.to_owned() };
+    // No location: the samples are in this file.
+    let dref = Dref { entries: vec![DrefEntry::Url(Url::default())] };
+    let minf = Minf {
+        vmhd: is_video.then(Vmhd::default),
+        smhd: (!is_video).then(Smhd::default),
+        dinf: Dinf { dref },
+        stbl: Stbl {
+            stsd: Stsd { codecs: vec![track.entry] },
+            stco: Some(Stco::default()),
+            ..Stbl::default()
+        },
+        ..Minf::default()
+    };
+    Trak { tkhd, mdia: Mdia { mdhd, hdlr, minf }, ..Trak::default() }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Text tracks of MP4 and Matroska files: their list, and the cues of one.
+//!
+//! A file's plan has no place for them: they are looked for in the file when they are asked for.
+//! Costs of a list: some reads of the file's header. Costs of the cues: those of finding the
+//! samples (the tables of one track of MP4, the heads of all blocks of Matroska) and a read for
+//! each text.
+//!
+//! Sources: those of [`super::track_samples`].
+//! Does not decompress blocks (ContentEncodings).
+
+use super::track_samples::{Joined, SampleText, tx3g, utf8, webm_vtt, webvtt, wvtt};
+use super::{CUE_BYTES_MAX, CueList, FoundTtmlTracks, TEXT_BYTES_MAX, TextFault};
+use crate::mkv::{self, is_mkv};
+use crate::mp4::{self, is_mp4};
+use crate::{DemuxError, ReadAt};
+
+/// Text tracks of a file that are listed: films have some thirty languages.
+const TRACKS_LISTED_MAX: usize = 64;
+
+/// Bytes by which the kind of a file is known.
+const BEGINNING_BYTES: u64 = 8;
+
+/// A track of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextTrack {
+    /// Its number in the file.
+    pub id: u32,
+    /// Format of its samples.
+    pub coding: TextCoding,
+    /// Language (RFC 5646, or ISO 639-2 with three letters); none where the file names none.
+    pub language: Option<String>,
+    /// Name for viewers, as the file has it.
+    pub name: Option<String>,
+    /// True where it is to be shown whatever a viewer chooses, as for signs in a film.
+    pub is_forced: bool,
+}
+
+/// Format of a text track's samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextCoding {
+    /// 3GPP timed text in MP4.
+    Tx3g,
+    /// WebVTT in MP4.
+    Wvtt,
+    /// TTML in MP4, of which no cues are made.
+    Stpp,
+    /// SubRip in Matroska.
+    Utf8,
+    /// WebVTT in Matroska.
+    WebVtt,
+    /// WebVTT in WebM: identifier and settings are in front of the text.
+    WebmVtt,
+}
+
+/// Reason why there are no cues of a track.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoCues {
+    /// The file is broken, or cannot be read.
+    #[error("{0}")]
+    File(#[from] DemuxError),
+    /// The texts are too many.
+    #[error("{0}")]
+    Text(#[from] TextFault),
+    /// The file has no such track.
+    #[error("no track of text of this number")]
+    NoTrack,
+}
+
+impl TextCoding {
+    /// That of a sample entry.
+    pub(crate) fn of_entry(code: [u8; 4]) -> Option<TextCoding> {
+        match &code {
+            b"tx3g" => Some(TextCoding::Tx3g),
+            b"wvtt" => Some(TextCoding::Wvtt),
+            b"stpp" => Some(TextCoding::Stpp),
+            _ => None,
+        }
+    }
+
+    fn texts(self, sample: &[u8]) -> Vec<SampleText> {
+        match self {
+            TextCoding::Tx3g => vec![tx3g(sample)],
+            TextCoding::Wvtt => wvtt(sample),
+            TextCoding::Stpp => Vec::new(),
+            TextCoding::Utf8 => vec![utf8(sample)],
+            TextCoding::WebVtt => vec![webvtt(sample)],
+            TextCoding::WebmVtt => vec![webm_vtt(sample)],
+        }
+    }
+}
+
+impl TextTrack {
+    pub(crate) fn new(id: u32, coding: TextCoding, language: Option<String>) -> TextTrack {
+        let language = language.filter(|language| is_language(language) && language != "und");
+        TextTrack { id, coding, language, name: None, is_forced: false }
+    }
+}
+
+/// True for a language tag (RFC 5646 §2.1) whose language is a code of ISO 639.
+pub fn is_language(tag: &str) -> bool {
+    let mut parts = tag.split('-');
+    let is_code = parts.next().is_some_and(|code| {
+        matches!(code.len(), 2 | 3) && code.bytes().all(|byte| byte.is_ascii_alphabetic())
+    });
+    let is_part = |part: &str| {
+        (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    is_code && tag.len() <= 35 && parts.all(is_part)
+}
+
+/// The text tracks of a file, the first 64; none of a file of another kind.
+///
+/// # Errors
+/// The file is broken, or cannot be read.
+pub fn text_tracks(
+    file: &(impl ReadAt + ?Sized),
+    file_bytes: u64,
+) -> Result<Vec<TextTrack>, DemuxError> {
+    let mut tracks = match FileKind::of(file, file_bytes)? {
+        Some(FileKind::Mp4) => mp4::text_tracks(file, file_bytes)?,
+        Some(FileKind::Matroska) => mkv::text_tracks(file, file_bytes)?,
+        None => Vec::new(),
+    };
+    tracks.truncate(TRACKS_LISTED_MAX);
+    Ok(tracks)
+}
+
+/// The tracks of TTML of a file.
+///
+/// # Errors
+/// The file is broken, or cannot be read.
+pub fn ttml_tracks(
+    file: &(impl ReadAt + ?Sized),
+    file_bytes: u64,
+) -> Result<FoundTtmlTracks, DemuxError> {
+    match FileKind::of(file, file_bytes)? {
+        Some(FileKind::Mp4) => mp4::ttml_tracks(file, file_bytes),
+        Some(FileKind::Matroska) | None => Ok(Vec::new()),
+    }
+}
+
+/// The cues of a text track.
+///
+/// # Errors
+/// The file has no such track with cues, the texts are too many, or the file cannot be read.
+pub fn text_cues(
+    file: &(impl ReadAt + ?Sized),
+    file_bytes: u64,
+    id: u32,
+) -> Result<CueList, NoCues> {
+    let mut texts = Texts { file, bytes: 0, joined: Joined::default() };
+    match FileKind::of(file, file_bytes)? {
+        Some(FileKind::Mp4) => {
+            let Some(found) = mp4::text_samples(file, file_bytes, id)? else {
+                return Err(NoCues::NoTrack);
+            };
+            let timescale = i128::from(found.samples.timescale());
+            let ms = |units: i128| u64::try_from(units * 1000 / timescale).unwrap_or(0);
+            for sample in found.samples.samples(0..found.samples.len()) {
+                let start =
+                    i128::from(sample.decode) + i128::from(sample.offset) + i128::from(found.shift);
+                let times = (ms(start), ms(start + i128::from(sample.duration)));
+                texts.push(found.coding, (sample.file_offset, sample.bytes), times)?;
+            }
+        }
+        Some(FileKind::Matroska) => {
+            let Some((coding, blocks)) = mkv::text_blocks(file, file_bytes, id)? else {
+                return Err(NoCues::NoTrack);
+            };
+            for block in blocks {
+                let place = (block.file_offset, block.bytes);
+                texts.push(coding, place, (block.start_ms, block.end_ms))?;
+            }
+        }
+        None => return Err(NoCues::NoTrack),
+    }
+    Ok(texts.joined.finish()?)
+}
+
+enum FileKind {
+    Mp4,
+    Matroska,
+}
+
+impl FileKind {
+    fn of(file: &(impl ReadAt + ?Sized), file_bytes: u64) -> Result<Option<FileKind>, DemuxError> {
+        let mut beginning = vec![0; file_bytes.min(BEGINNING_BYTES) as usize];
+        file.read_exact_at(&mut beginning, 0)?;
+        Ok(match &beginning[..] {
+            bytes if is_mp4(bytes) => Some(FileKind::Mp4),
+            bytes if is_mkv(bytes) => Some(FileKind::Matroska),
+            _ => None,
+        })
+    }
+}
+
+/// Texts of a track as they are read.
+struct Texts<'a, F: ?Sized> {
+    file: &'a F,
+    bytes: usize,
+    joined: Joined,
+}
+
+impl<F: ReadAt + ?Sized> Texts<'_, F> {
+    fn push(
+        &mut self,
+        coding: TextCoding,
+        (file_offset, bytes): (u64, u32),
+        times: (u64, u64),
+    ) -> Result<(), NoCues> {
+        // Longer ones are no text that is read on a screen.
+        let mut sample = vec![0; bytes.min(CUE_BYTES_MAX as u32) as usize];
+        self.bytes += sample.len();
+        if self.bytes > TEXT_BYTES_MAX {
+            let (bytes, limit) = (self.bytes as u64, TEXT_BYTES_MAX as u64);
+            return Err(TextFault::TooLarge { bytes, limit }.into());
+        }
+        self.file.read_exact_at(&mut sample, file_offset).map_err(DemuxError::from)?;
+        Ok(self.joined.push(times, coding.texts(&sample))?)
+    }
+}

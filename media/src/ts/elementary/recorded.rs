@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The elementary streams in a segment of a recording: a part of the file that is demultiplexed by
+//! itself.
+//!
+//! To a part belong the samples whose PES packets begin in it. Their last bytes may lie behind its
+//! end: it is read on until the next unit of each stream has begun, or up to a limit, and no
+//! further than twice its length ([`BEHIND_PACKETS_MIN`] at least): a stream may have stopped for
+//! good. What is found depends on the part, the PIDs before it and the place where reading ended,
+//! so it can be found again later.
+//!
+//! A recording may end within a picture. Of the last one it is not known how long it is; it is left
+//! out where its last packet is full, as packets at the end of a PES packet seldom are: decoders
+//! give up at half a picture.
+//!
+//! Costs a read of the part and what [`super`] costs a packet.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3.7 (times).
+//! Does not join parts ([`crate::GrowingFragments`] does). A frame of sound whose header lies
+//! across two PES packets, at the border of two parts, is lost.
+
+use std::io;
+use std::ops::Range;
+
+use super::time_bases::{ORIGIN, SECOND};
+use super::{ElementaryDemuxer, EsTrack, EsUnits, copy_elementary};
+use crate::growing_segments::GrowingSegment;
+use crate::mux::needs_first_unit;
+use crate::plan::{PacketPlan, RtpIdentity};
+use crate::tracks::{
+    Codec, Container, MediaSample, Presentation, SampleTableBuilder, Track, TrackMedia,
+};
+use crate::ts::packet_reader::PacketReader;
+use crate::ts::{Coding, TsHeader, TsPacket};
+use crate::{ReadAt, TS_PACKET_BYTES};
+
+/// Packets behind a part that are read at least, for the end of its last units: 6 MB.
+const BEHIND_PACKETS_MIN: u64 = 1 << 15;
+
+/// The streams of a recording that segments of MP4 can carry: the first of pictures, and all of
+/// sound.
+#[derive(Debug)]
+pub struct RecordedStreams {
+    streams: Vec<RecordedStream>,
+}
+
+/// A stream of the programme.
+#[derive(Debug)]
+struct RecordedStream {
+    pid: u16,
+    stream_type: u8,
+    coding: Coding,
+    language: Option<[u8; 3]>,
+}
+
+/// The elementary streams in a part of the file.
+#[derive(Debug)]
+pub struct RecordedPart {
+    /// The first time, of 33 bits, in units of 90 kHz: zero of all times here.
+    pub(crate) first_time: Option<u64>,
+    /// By stream; none where it has no sample.
+    pub(crate) tracks: Vec<Option<PartTrack>>,
+    pub(crate) context: PartContext,
+    /// True when nothing that is written later changes it.
+    pub is_settled: bool,
+}
+
+/// Place and state by which a part is found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PartContext {
+    /// PIDs of the streams before it, and behind it.
+    pub(crate) pids: Box<[u16]>,
+    pub(crate) next_pids: Box<[u16]>,
+    /// Packet before which reading ended.
+    pub(crate) until: u64,
+}
+
+/// Samples of a stream, at times from [`RecordedPart::first_time`] on.
+#[derive(Debug)]
+pub(crate) struct PartTrack {
+    /// None where pictures come without parameter sets.
+    pub(crate) codec: Option<Codec>,
+    pub(crate) timescale: u32,
+    /// With media time as [`ElementaryDemuxer`] has it.
+    pub(crate) samples: Vec<MediaSample>,
+    /// The first sample, where its codec is described by it.
+    pub(crate) first_unit: Vec<u8>,
+}
+
+impl RecordedStreams {
+    /// Looks for the streams in the beginning of a recording; `None` where it has pictures that
+    /// segments of MP4 cannot carry, or no stream that they can.
+    ///
+    /// # Errors
+    /// `file` cannot be read.
+    pub fn find(
+        plan: &PacketPlan,
+        file: &(impl ReadAt + ?Sized),
+    ) -> io::Result<Option<RecordedStreams>> {
+        let mut demuxer = ElementaryDemuxer::new(plan);
+        demuxer.find_programme(plan, file)?;
+        let is_video = |coding: Coding| coding.is_video();
+        let first = demuxer.streams.iter().find(|stream| is_video(stream.coding));
+        let first = first.map(|stream| stream.pid);
+        let codings = plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));
+        let is_lost = first.is_none() && codings.into_iter().any(is_video);
+        let streams = demuxer.streams.into_iter();
+        let streams = streams.filter(|one| !is_video(one.coding) || Some(one.pid) == first);
+        let mut streams: Vec<RecordedStream> = streams
+            .map(|one| RecordedStream {
+                pid: one.pid,
+                stream_type: one.stream_type,
+                coding: one.coding,
+                language: one.language,
+            })
+            .collect();
+        streams.sort_by_key(|stream| !is_video(stream.coding));
+        Ok((!is_lost && !streams.is_empty()).then_some(RecordedStreams { streams }))
+    }
+
+    /// Number of streams; pictures are the first.
+    #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Language of a stream (ISO 639-2).
+    pub(crate) fn language(&self, stream: usize) -> Option<[u8; 3]> {
+        self.streams[stream].language
+    }
+
+    /// True of a stream of pictures.
+    pub(crate) fn is_video(&self, stream: usize) -> bool {
+        self.streams[stream].coding.is_video()
+    }
+
+    /// The PIDs at the beginning of the recording.
+    pub(crate) fn pids(&self) -> Box<[u16]> {
+        self.streams.iter().map(|stream| stream.pid).collect()
+    }
+
+    /// The samples in a segment, before which the streams have these PIDs; `limit` is the packet
+    /// before which reading ends at the latest.
+    ///
+    /// # Errors
+    /// `file` cannot be read.
+    pub fn part(
+        &self,
+        plan: &PacketPlan,
+        (segment, pids): (&GrowingSegment, &[u16]),
+        limit: u64,
+        file: &(impl ReadAt + ?Sized),
+    ) -> io::Result<RecordedPart> {
+        let mut demuxer = self.demuxer(plan, pids);
+        let (tables, _) = segment.tables.as_chunks::<TS_PACKET_BYTES>();
+        for bytes in tables {
+            demuxer.feed(0, &TsPacket { header: TsHeader::read(bytes), bytes });
+        }
+        let [first, end] =
+            [segment.file.start, segment.file.end].map(|byte| plan.ts_packets_before_byte(byte));
+        let mut reader = PacketReader::new(plan, first, file);
+        // Where the first PES packet of each stream begins that is not of the part.
+        let mut ends = vec![None; self.streams.len()];
+        // False where the last packet of a stream is full: its unit may go on.
+        let mut are_whole = vec![true; self.streams.len()];
+        let mut next_pids = None;
+        let mut is_settled = false;
+        let behind_max = (2 * end.saturating_sub(first)).max(BEHIND_PACKETS_MIN);
+        while reader.next_packet() < limit.max(end) {
+            let is_behind = reader.next_packet() >= end;
+            if is_behind {
+                next_pids.get_or_insert_with(|| demuxer.end_part());
+                is_settled = reader.next_packet() - end >= behind_max
+                    || ends.iter().zip(&demuxer.streams).all(|(end, one)| one.is_over(*end));
+                if is_settled {
+                    break;
+                }
+            }
+            let Some((offset, bytes)) = reader.read_at()? else { break };
+            let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+            if !is_behind {
+                demuxer.feed(offset, &packet);
+            }
+            let target = demuxer.targets[usize::from(packet.header.pid())];
+            let Some(stream) = usize::from(target).checked_sub(1) else { continue };
+            if packet.header.has_payload() {
+                are_whole[stream] = has_stuffing(&packet);
+            }
+            if is_behind {
+                if packet.header.starts_unit() && !packet.header.is_damaged() {
+                    ends[stream].get_or_insert(offset);
+                }
+                demuxer.streams[stream].feed(offset, &packet, &mut demuxer.bases);
+            }
+        }
+        let context = PartContext {
+            pids: pids.into(),
+            next_pids: next_pids.unwrap_or_else(|| demuxer.pids()),
+            until: reader.next_packet(),
+        };
+        let first_time = demuxer.bases.first();
+        let streams = demuxer.streams.into_iter().zip(ends).zip(are_whole);
+        let mut tracks = Vec::with_capacity(self.streams.len());
+        for ((stream, end), is_whole) in streams {
+            tracks.push(stream.finish_part((end, is_whole), plan, file)?);
+        }
+        Ok(RecordedPart { first_time, tracks, context, is_settled })
+    }
+
+    /// A demuxer of the streams with these PIDs.
+    fn demuxer(&self, plan: &PacketPlan, pids: &[u16]) -> ElementaryDemuxer {
+        let mut demuxer = ElementaryDemuxer { is_part: true, ..ElementaryDemuxer::new(plan) };
+        for (stream, &pid) in self.streams.iter().zip(pids) {
+            demuxer.add(pid, (stream.stream_type, stream.coding), stream.language);
+        }
+        demuxer
+    }
+}
+
+impl ElementaryDemuxer {
+    /// Parameters that follow are those of the next part.
+    fn end_part(&mut self) -> Box<[u16]> {
+        for stream in &mut self.streams {
+            if let EsUnits::Pictures(pictures) = &mut stream.units {
+                pictures.end_sets();
+            }
+        }
+        self.pids()
+    }
+
+    fn pids(&self) -> Box<[u16]> {
+        self.streams.iter().map(|stream| stream.pid).collect()
+    }
+}
+
+impl EsTrack {
+    /// True when all samples are known that begin before `end`.
+    fn is_over(&self, end: Option<u64>) -> bool {
+        let begun = match &self.units {
+            EsUnits::Pictures(pictures) => pictures.begun(),
+            EsUnits::Sound(sound) => sound.begun(),
+            EsUnits::LeftOut(_) => None,
+        };
+        // A stream that is silent is waited for no longer than the others.
+        begun.is_none_or(|begun| end.is_some_and(|end| begun >= end))
+    }
+
+    /// The samples that begin before `end`, without the last picture of all where it may not be
+    /// whole; none without any.
+    fn finish_part(
+        self,
+        (end, is_whole): (Option<u64>, bool),
+        plan: &PacketPlan,
+        file: &(impl ReadAt + ?Sized),
+    ) -> io::Result<Option<PartTrack>> {
+        let found = match self.units {
+            EsUnits::Pictures(pictures) => pictures.finish_part(),
+            EsUnits::Sound(sound) => {
+                sound.finish().ok().map(|(codec, samples)| (Some(codec), samples))
+            }
+            EsUnits::LeftOut(_) => None,
+        };
+        let Some((codec, table)) = found else { return Ok(None) };
+        let is_own = |sample: &MediaSample| end.is_none_or(|end| sample.file_offset < end);
+        let all = table.samples(0..table.len());
+        let mut own: Vec<MediaSample> = all.take_while(is_own).collect();
+        if end.is_none() && !is_whole && self.coding.is_video() {
+            own.pop();
+        }
+        let mut track =
+            PartTrack { codec, timescale: table.timescale(), samples: own, first_unit: Vec::new() };
+        if track.samples.is_empty() {
+            return Ok(None);
+        }
+        if let Some(codec) = track.codec.clone().filter(needs_first_unit)
+            && let Some(one) = track.presentation(codec, None, 0, 0..1, plan.file_bytes())
+        {
+            copy_elementary(plan, &one, (0, 0..1), file, &mut track.first_unit)?;
+        }
+        Ok(Some(track))
+    }
+}
+
+/// True of a packet that is filled up: multiplexers do so at the end of a PES packet.
+fn has_stuffing(packet: &TsPacket<'_>) -> bool {
+    const HAS_PCR: u8 = 0x10;
+    const PCR_BYTES: u8 = 6;
+    if !packet.header.has_adaptation() {
+        return false;
+    }
+    match (packet.bytes[4], packet.bytes[5]) {
+        (0, _) => true,
+        (length, flags) => length > 1 + if flags & HAS_PCR != 0 { PCR_BYTES } else { 0 },
+    }
+}
+
+impl PartTrack {
+    /// A time of media as one from [`RecordedPart::first_time`] on.
+    pub(crate) fn origin(&self) -> i64 {
+        ORIGIN / SECOND * i64::from(self.timescale)
+    }
+
+    /// Number of samples before the first with which play can start.
+    pub(crate) fn led_by(&self) -> usize {
+        self.samples.iter().position(|sample| sample.is_start).unwrap_or(0)
+    }
+
+    /// Earliest presentation and end of the latest of some samples, as the demuxer has them.
+    pub(crate) fn presented(&self, samples: Range<usize>) -> Option<(i64, i64)> {
+        let samples = self.samples.get(samples)?;
+        let at = |sample: &MediaSample| sample.decode as i64 + i64::from(sample.offset.max(0));
+        let start = samples.iter().map(at).min()?;
+        let end = samples.iter().map(|sample| at(sample) + i64::from(sample.duration)).max()?;
+        Some((start, end))
+    }
+
+    /// Some of its samples, moved in time, as the only track of a presentation of a file of so many
+    /// bytes; `None` where none can be sent.
+    pub(crate) fn presentation(
+        &self,
+        codec: Codec,
+        language: Option<[u8; 3]>,
+        moved: i64,
+        samples: Range<usize>,
+        file_bytes: u64,
+    ) -> Option<Presentation> {
+        let mut table = SampleTableBuilder::new(self.timescale, file_bytes);
+        for sample in self.samples.get(samples)? {
+            let decode = u64::try_from(sample.decode as i64 + moved).ok()?;
+            let offset = sample.offset.max(0);
+            table.push(MediaSample { decode, offset, ..*sample }).ok()?;
+        }
+        let samples = table.finish_part()?;
+        let identity = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+        let is_video = codec.media() == TrackMedia::Video;
+        let id = if is_video { 1 } else { 2 };
+        let track = Track { id, codec, language, samples, shift: 0, identity };
+        let container = Container::TransportStream;
+        Presentation::assemble(container, file_bytes, vec![track], Vec::new()).ok()
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tables in force where play can start, read again for a file that has a plan.
+//!
+//! A plan knows where play can start, but keeps neither the tables of these places nor the times
+//! of presentation as the file has them. They are read from the packets between each place and its
+//! access unit: one read of 64 KiB a place where the tables come directly before, more where they
+//! come earlier. Tables that are older than a place are those of a place before it. A plan begins
+//! with a place at zero, whatever lies there; here it is at the first access unit. The end of
+//! presentation is read from the last 1.5 MB.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3.6 (times), §2.4.4 (tables).
+//! Does not look at packets in between: a table that changes there is seen at the next place.
+
+use std::io;
+
+use super::access::{chosen_pid, presentation};
+use super::lead::{EntryPoints, TablePackets};
+use super::packet_reader::PacketReader;
+use super::tables::TableReader;
+use super::{TsHeader, TsPacket};
+use crate::ReadAt;
+use crate::plan::{EntryPoint, PacketPlan};
+
+/// Packets of the beginning that are searched for tables: 750 KiB.
+const BEGINNING_PACKETS: u64 = 4096;
+
+/// Packets between a place to start and its access unit that are read: half a second of 50 Mb/s.
+const LEAD_PACKETS_MAX: u64 = 16 << 10;
+
+/// Packets of the end that are searched for times: a second of 12 Mb/s.
+const TAIL_PACKETS: u64 = 8192;
+
+/// Longest time between two pictures of which the last is as long.
+const PICTURE_MAX: u64 = 90_000;
+
+/// The places to start of the file with this plan, with their tables and times.
+///
+/// # Errors
+/// `file` cannot be read.
+pub fn entry_points(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<EntryPoints> {
+    let mut tables = TableReader::default();
+    let mut packets = TablePackets::default();
+    let mut reader = PacketReader::new(plan, 0, file);
+    let places = places(plan, file)?;
+    let mut entries = Vec::with_capacity(places.len());
+    let mut next = 0;
+    let mut pid = None;
+    for (number, entry) in places.iter().enumerate() {
+        let from = match number {
+            0 => entry.access_unit.saturating_sub(BEGINNING_PACKETS),
+            _ => entry.ts_packet.max(entry.access_unit.saturating_sub(LEAD_PACKETS_MAX)),
+        };
+        if from > next {
+            reader.seek(from);
+            next = from;
+        }
+        let mut context = None;
+        while next <= entry.access_unit {
+            let Some(bytes) = reader.read()? else { break };
+            let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+            if next == entry.access_unit {
+                let time = presentation(packet.payload());
+                let time = time.filter(|_| !packet.header.is_scrambled());
+                let at = packets.at(next, tables.complete_from());
+                context = Some(at.presented_at(time));
+                pid = Some(packet.header.pid());
+            } else if tables.pids().any(|pid| pid == packet.header.pid()) {
+                tables.feed(next, &packet);
+                packets.feed(next, &packet, &tables);
+            }
+            next += 1;
+        }
+        entries.extend(context.map(|context| (*entry, context)));
+    }
+    let mut starts = packets.into_starts(entries, None);
+    starts.end = pid.map_or(Ok(None), |pid| presented_end(plan, file, pid))?;
+    Ok(starts)
+}
+
+/// The plan's places to start, the first of them at an access unit.
+fn places(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<Vec<EntryPoint>> {
+    let mut places = plan.entries().to_vec();
+    if let Some(first) = first_access_unit(plan, file)? {
+        match places[..] {
+            [zero, second, ..] if zero.access_unit == 0 && second.access_unit <= first => {
+                places.remove(0);
+            }
+            [ref mut zero, ..] if zero.access_unit == 0 => zero.access_unit = first,
+            _ => {}
+        }
+    }
+    Ok(places)
+}
+
+/// The first access unit with a time of the stream that places to start are places of.
+fn first_access_unit(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<Option<u64>> {
+    let mut tables = TableReader::default();
+    let mut reader = PacketReader::new(plan, 0, file);
+    for index in 0..BEGINNING_PACKETS {
+        let Some(bytes) = reader.read()? else { break };
+        let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+        let pid = packet.header.pid();
+        if tables.pids().any(|table| table == pid) {
+            tables.feed(index, &packet);
+            continue;
+        }
+        let is_chosen = tables.map().and_then(chosen_pid) == Some(pid);
+        // One at zero comes before all tables.
+        if (is_chosen || index == 0) && presented(&packet).is_some() {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+/// End of presentation of a stream, in units of 90 kHz: the last picture is as long as the one
+/// before.
+fn presented_end(
+    plan: &PacketPlan,
+    file: &(impl ReadAt + ?Sized),
+    pid: u16,
+) -> io::Result<Option<u64>> {
+    let mut reader = PacketReader::new(plan, 0, file);
+    reader.seek(plan.ts_packets().saturating_sub(TAIL_PACKETS));
+    let (mut last, mut before) = (None, None);
+    while let Some(bytes) = reader.read()? {
+        let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
+        let time = presented(&packet).filter(|_| packet.header.pid() == pid);
+        if time > last {
+            (last, before) = (time, last);
+        } else if time < last {
+            before = time.max(before);
+        }
+    }
+    Ok(last.zip(before).map(|(last, before)| last + (last - before).min(PICTURE_MAX)))
+}
+
+/// Time of the access unit that begins in a packet.
+fn presented(packet: &TsPacket<'_>) -> Option<u64> {
+    let begins = packet.header.starts_unit() && !packet.header.is_scrambled();
+    presentation(packet.payload()).filter(|_| begins)
+}
