@@ -37,7 +37,17 @@ CARGO_INSTALL_SECONDS_MAX=900
 TINK_VERSION=1.16.1
 PYAV_VERSION=18.1.0
 SSLYZE_VERSION=6.3.1
-HLS_JS_VERSION=1.7.4
+# Packages of npm, `name@version` each: players for a browser, a packager with programs in the
+# package, a parser that checks playlists.
+NPM_PACKAGES=(
+    hls.js@1.7.4
+    dashjs@5.2.1
+    shaka-player@5.2.12
+    shaka-packager@3.4.2
+    hls-parser@0.16.1
+    puppeteer-core@24.8.2
+    axe-core@4.14.1
+)
 # The newest version that the Go module proxy serves; newer ones are on GitHub alone. It has no
 # go.mod: the versions of what it needs are given here, and are old enough for Go 1.19.
 H2SPEC=(
@@ -117,9 +127,12 @@ have_for_python() { # PACKAGE==VERSION
     compgen -G "$TEST_TOOLS/python/lib/python3*/site-packages/${1/==/-}.dist-info" >/dev/null
 }
 
-have_hls_js() {
-    grep -q "\"version\": \"$HLS_JS_VERSION\"" \
-        "$TEST_TOOLS/node_modules/hls.js/package.json" 2>/dev/null
+have_npm_packages() {
+    local package
+    for package in "${NPM_PACKAGES[@]}"; do
+        grep -q "\"version\": \"${package#*@}\"" \
+            "$TEST_TOOLS/node_modules/${package%@*}/package.json" 2>/dev/null || return 1
+    done
 }
 
 have_h2spec() { [[ -x $TEST_TOOLS/bin/h2spec ]]; }
@@ -136,6 +149,7 @@ cargo_is_new_enough() { is_at_least "$RUST_NEEDED" "$(cargo_version)"; }
 wanted() {
     echo "can_link cc c|gcc libc6-dev|linking (required)"
     echo "have_openssl|libssl-dev pkg-config|the OpenSSL that ciphers are compared with (required)"
+    echo "have npm|npm|hls.js and QR codes for the page; players, a packager and axe for tests"
     [[ $level != demo ]] || return 0
     cat <<'EOF'
 have_python_venv|python3-venv|cargo-nextest, which runs the tests, and its report (required)
@@ -167,8 +181,8 @@ have_gio_tls|glib-networking|interoperation with rtspsrc over RTSPS
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have_python_rtsp_server|python3-gi gir1.2-gst-rtsp-server-1.0|GStreamer's RTSP server, for lab peers
 have nginx|nginx-light|a web server beside this one, for lab http and lab peers
-have chromium|chromium|HLS in a browser
-have npm|npm|hls.js, for HLS in a browser
+have chromium|chromium|HLS and DASH in a browser
+have promtool|prometheus|metrics and alert rules, read by Prometheus
 have go|golang-go|h2spec, which tests servers of HTTP/2
 have valgrind|valgrind|finding stalled loads by a trace of memory
 have_kernel_source|linux-source-6.12|the kernel laboratory: User Mode Linux
@@ -351,9 +365,10 @@ want_cargo_tool() { # PROGRAM VERSION: the oldest that will do
         want_test_tool "$1 from source, in minutes" build_cargo_tool "$@"
 }
 
-install_hls_js() {
+# All in one call: npm removes what an earlier one brought without saving it.
+install_npm_packages() {
     timeout "$TEST_TOOLS_SECONDS_MAX" npm install --prefix "$TEST_TOOLS" --no-audit --no-fund \
-        --no-save "hls.js@$HLS_JS_VERSION"
+        --no-save --ignore-scripts "${NPM_PACKAGES[@]}"
 }
 
 # A module of its own, as the versions above are not those of the newest.
@@ -405,7 +420,7 @@ if [[ $level == suites && $ready == yes ]]; then
     want_for_python "Tink for Python" "tink==$TINK_VERSION"
     want_for_python "PyAV, with a newer FFmpeg" "av==$PYAV_VERSION"
     want_for_python sslyze "sslyze==$SSLYZE_VERSION"
-    have_hls_js || want_test_tool hls.js install_hls_js
+    have_npm_packages || want_test_tool "players and packagers of npm" install_npm_packages
     have_h2spec || want_test_tool h2spec install_h2spec
 fi
 [[ $ready == yes ]]

@@ -23,6 +23,7 @@ LABORATORY=(lab stalls guest)
 FUZZ_SECONDS=${FUZZ_SECONDS:-10}
 CANARY_MS=${CANARY_MS:-25}
 CHANNEL_MINUTES=${CHANNEL_MINUTES:-10}
+LIVE_MINUTES=${LIVE_MINUTES:-10}
 # With less room than this a failure may be the disk's; a first build takes about 4 GiB in all.
 DISK_FREE_GIB_MIN=2
 # The database of advisories comes from the network; where there is none, this is given up soon.
@@ -50,6 +51,8 @@ if [[ -n ${CI:-} ]]; then
     locked=(--locked)
     # What is built once and thrown away has no use for 2 GiB of what a next build could begin with.
     export CARGO_INCREMENTAL=0
+    # A backtrace has its lines; nobody looks at variables there.
+    export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 fi
 # Property tests draw the same cases in every run, here and on CI; other cases are for `make fuzz`.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
@@ -197,9 +200,9 @@ run_suite() {
     test-kernel) step "kernel laboratory" kernel/check.sh ;;
     fuzz) step "fuzz, $FUZZ_SECONDS s a target" fuzz/run.sh "$FUZZ_SECONDS" ;;
     soak)
-        export CHANNEL_MINUTES
-        step "channels, $CHANNEL_MINUTES minutes" run soak --package pagewire --test channels \
-            --run-ignored all
+        export CHANNEL_MINUTES LIVE_MINUTES
+        step "channels for $CHANNEL_MINUTES minutes, in a browser for $LIVE_MINUTES" \
+            run soak --package pagewire --test channels --test web --run-ignored all
         ;;
     esac
 }

@@ -12,12 +12,13 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::http_head::{HEAD_BYTES_MAX, Head};
+use super::http_url::UrlParts;
 use super::rtsp_connection::{authority, connect};
 use super::{one_line, wrong_url};
 use crate::error::Error;
@@ -116,39 +117,6 @@ pub async fn download(
     })
 }
 
-/// Parts of an `http:` URL.
-#[derive(Debug, PartialEq, Eq)]
-struct UrlParts {
-    host: String,
-    port: u16,
-    path: String,
-}
-
-impl UrlParts {
-    fn parse(url: &str) -> Option<UrlParts> {
-        let (scheme, rest) = url.split_once("://")?;
-        let rest = rest.split('#').next()?;
-        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(six) => six.split_once(']')?,
-            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
-        };
-        let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().ok()?,
-            None if port.is_empty() => DEFAULT_PORT,
-            None => return None,
-        };
-        let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
-        let known = scheme.eq_ignore_ascii_case("http");
-        if !known || host.is_empty() || !host.chars().all(is_host) {
-            return None;
-        }
-        let slash = if path.starts_with('/') { "" } else { "/" };
-        let path = format!("{slash}{}", utf8_percent_encode(path, ESCAPED));
-        Some(UrlParts { host: host.to_owned(), port, path })
-    }
-}
-
 /// One exchange.
 struct Fetch {
     peer: String,
@@ -157,15 +125,6 @@ struct Fetch {
     buffer: Vec<u8>,
     /// Bytes of the body that came with the head, at the front of the buffer.
     filled: usize,
-}
-
-/// Fields of the head of an answer.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Head {
-    status: u16,
-    reason: String,
-    content_bytes: Option<u64>,
-    content_type: Option<String>,
 }
 
 impl Fetch {
@@ -187,6 +146,9 @@ impl Fetch {
             let received = &self.buffer[..self.filled];
             if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
                 let head = Head::parse(&received[..end]).map_err(|found| self.fault(found))?;
+                if head.is_chunked {
+                    return Err(self.fault("Transfer-Encoding chunked, which is not read here"));
+                }
                 self.buffer.copy_within(end + 4..self.filled, 0);
                 self.filled -= end + 4;
                 return Ok(head);
@@ -207,15 +169,7 @@ impl Fetch {
         // One read is enough for one line.
         let room = self.filled;
         let more = if room < self.buffer.len() { self.read(room).await.unwrap_or(0) } else { 0 };
-        let body = &self.buffer[..(room + more).min(BODY_BYTES_SHOWN)];
-        let is_text = head.content_type.as_deref().is_some_and(|t| t.starts_with("text/plain"));
-        let body = if is_text { String::from_utf8_lossy(body) } else { "".into() };
-        let status = format!("{} {}", head.status, head.reason);
-        let body = one_line(&body, WORDS_CHARS_MAX);
-        // Many bodies begin with the status again.
-        let body = body.strip_prefix(&status).unwrap_or(&body).trim_start_matches([':', ' ']);
-        let colon = if body.is_empty() { "" } else { ": " };
-        self.fault(format!("{status}{colon}{body}"))
+        self.fault(head.refusal(&self.buffer[..room + more]))
     }
 
     async fn body(
@@ -253,37 +207,6 @@ impl Fetch {
                 };
             }
         }
-    }
-}
-
-impl Head {
-    /// Reads the head without its last line ends.
-    fn parse(bytes: &[u8]) -> Result<Head, String> {
-        let text = str::from_utf8(bytes).map_err(|_| "head that is not text (RFC 9112 §5)")?;
-        let mut lines = text.split("\r\n");
-        let status_line = lines.next().unwrap_or_default();
-        let no_status = || "no HTTP/1 status line (RFC 9112 §4)".to_owned();
-        let words = status_line.strip_prefix("HTTP/1.").ok_or_else(no_status)?;
-        let mut words = words.splitn(3, ' ');
-        let status = words.nth(1).and_then(|word| word.parse().ok()).ok_or_else(no_status)?;
-        let reason = one_line(words.next().unwrap_or_default(), WORDS_CHARS_MAX);
-        let mut head = Head { status, reason, ..Head::default() };
-        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-            let value = value.trim();
-            match name.to_ascii_lowercase().as_str() {
-                "content-length" => {
-                    let wrong =
-                        |_| format!("Content-Length {value:.20}: no number (RFC 9112 §6.3)");
-                    head.content_bytes = Some(value.parse().map_err(wrong)?);
-                }
-                "transfer-encoding" => {
-                    return Err(format!("Transfer-Encoding {value:.20}, which is not read here"));
-                }
-                "content-type" => head.content_type = Some(one_line(value, WORDS_CHARS_MAX)),
-                _ => {}
-            }
-        }
-        Ok(head)
     }
 }
 
@@ -333,13 +256,7 @@ fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Host { call, object: path.display().to_string(), source }
 }
 
-/// Characters that cannot stand in a request target. Escapes in a URL stay as they are.
-const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
-const DEFAULT_PORT: u16 = 80;
 const READ_BYTES: usize = 256 << 10;
-const HEAD_BYTES_MAX: usize = 16 << 10;
-const BODY_BYTES_SHOWN: usize = 1024;
-const WORDS_CHARS_MAX: usize = 300;
 const PATH_CHARS_SHOWN: usize = 200;
 const READ_WAIT: Duration = Duration::from_secs(20);
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -351,45 +268,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn urls_are_taken_apart() {
-        let url_parts = |url: &str| UrlParts::parse(url).map(|p| (p.host, p.port, p.path));
-        let some = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
-        assert_eq!(url_parts("http://h/a.ts"), some("h", 80, "/a.ts"));
-        assert_eq!(url_parts("HTTP://127.0.0.1:8080"), some("127.0.0.1", 8080, "/"));
-        assert_eq!(url_parts("http://[::1]:80/a b%20ü?q#f"), some("::1", 80, "/a%20b%20%C3%BC?q"));
-        assert_eq!(url_parts("http://h?q"), some("h", 80, "/?q"));
-        assert_eq!(url_parts("http://h/a\r\nX: y"), some("h", 80, "/a%0D%0AX:%20y"));
-        for wrong in
-            ["http:///a", "http://h:x/", "http://h:99999/", "https://h/", "h/a", "http://u@h/"]
-        {
-            assert_eq!(url_parts(wrong), None, "{wrong}");
-        }
-        assert_eq!(url_parts("http://[::1"), None);
-        assert_eq!(url_parts("http://[::1]x/"), None);
-    }
-
-    #[test]
-    fn heads_are_read_or_refused() {
-        let head =
-            Head::parse(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 12\r\nContent-Type: video/mp2t");
-        let head = head.unwrap();
-        assert_eq!((head.status, head.content_bytes), (200, Some(12)));
-        assert_eq!(head.content_type.as_deref(), Some("video/mp2t"));
-        assert_eq!(Head::parse(b"HTTP/1.0 404").unwrap().status, 404);
-        for wrong in [
-            &b"HTTP/2 200 OK"[..],
-            b"RTSP/1.0 200 OK",
-            b"HTTP/1.1 OK",
-            b"",
-            b"\xff",
-            b"HTTP/1.1 200 OK\r\nContent-Length: -1",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
-        ] {
-            assert!(Head::parse(wrong).is_err(), "{}", String::from_utf8_lossy(wrong));
-        }
-    }
 
     /// Answers one GET with these bytes and closes.
     async fn serve(answer: Vec<u8>) -> (String, tokio::task::JoinHandle<String>) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RTSP client that verifies: plays or downloads an asset and counts every fault.
+//! The client that verifies: plays (RTSP, HLS) or downloads an asset and counts every fault.
 //!
 //! The demo, the tests and operators ask the same question: did every packet arrive once, in order
 //! and in time? [`play`] does what a player does (DESCRIBE, SETUP, PLAY, receiver reports,
 //! TEARDOWN) and keeps statistics instead of showing pictures; [`download`] is a GET that counts;
-//! [`load::load`] plays many sessions at once. The recorder uses [`ClientSession`] and
+//! [`load::load`] plays many sessions at once, and [`hls`] plays what players fetch by HTTP. The
+//! recorder uses [`ClientSession`] and
 //! [`rtp_receiver`].
 //!
 //! A packet of a play goes from the kernel to `receive_thread` (a thread of its own), through the
@@ -14,8 +15,8 @@
 //! exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play, and `verdict` has the
 //! result.
 //!
-//! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 9112.
-//! Does not decode, or use TLS, proxies, cookies or redirections.
+//! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
+//! Does not decode, or use TLS, proxies or cookies; redirections are followed by HLS alone.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,9 @@ mod download;
 mod error;
 mod file_writer;
 mod frame_reader;
+pub mod hls;
+mod http_head;
+mod http_url;
 mod lateness;
 pub mod load;
 mod media_names;

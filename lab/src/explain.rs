@@ -12,7 +12,7 @@ use std::fmt;
 
 use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, Transport};
 
-use crate::experiments::{http, pacing, peers, planning, tracks};
+use crate::experiments::{hls, http, pacing, peers, planning, tracks};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
@@ -242,6 +242,38 @@ pub(crate) static HTTP: Explanation = Explanation {
         "pagewire lab http --part small --size 1000 --sessions 64 --rounds 9",
     ],
     options: &["member", "part", "size", "sessions", "seconds", "folder"],
+};
+
+pub(crate) static HLS: Explanation = Explanation {
+    measures: "segments that the installed server makes of a film of 5 Mb/s (fMP4 and byte ranges \
+               of a transport stream) and the playlist of a film of two hours: processor time of \
+               the server beside plain ranges of the same bytes, and beside nginx with one worker \
+               and segments that shaka-packager or ffmpeg has prepared; and viewers a core, \
+               modelled by pagewire load",
+    members: || {
+        format!("{}\nparts: {}", hls::member_names().join(", "), hls::part_names().join(", "))
+    },
+    sinks: "loopback in a network of its own; it charges receiving to the sender",
+    units: "CPU time of a request: µs, user and system; CPU cost: s/GB, of the server, and with \
+            the client's; both of plain ranges and of nginx: times, less is cheaper; copies: a \
+            byte of media, by the server's count; latency: ms",
+    duration: "--quick some 40 seconds; in full some ten minutes. Less: --part together \
+               --sessions 1 (connections)",
+    example: &["pagewire lab hls --quick", "pagewire lab hls --part playlist --rounds 9"],
+    options: &["part", "sessions", "seconds", "folder"],
+};
+
+pub(crate) static SOAK: Explanation = Explanation {
+    measures: "the installed server for half an hour with viewers of every transport who stay, \
+               seek, pause, leave and vanish, at 80 % of the most that harmed nobody: lost \
+               packets, refused sessions, stalls, and the server's memory and descriptors",
+    members: || "pagewire".to_owned(),
+    sinks: "loopback in a network of its own; it charges receiving to the sender",
+    units: "memory: MB, one sample each ten seconds, and the range of the last third in percent \
+            of its mean; descriptors: before the first viewer, and after the last has left",
+    duration: "--quick some two minutes; in full some 35. Less: --seconds 300",
+    example: &["pagewire lab soak --quick", "pagewire lab soak --json soak.json"],
+    options: &["seconds", "folder"],
 };
 
 pub(crate) static PLANNING: Explanation = Explanation {

@@ -81,7 +81,7 @@ async fn show(stay: bool) -> Result<bool, Error> {
     }
     if stay {
         output::offer(format_args!("\nopen in VLC, ffplay or GStreamer: {stream_url}"));
-        output::offer(format_args!("open in a browser:                http://{}/", server.http()));
+        output::offer(format_args!("play in a browser:               {download_url}/player.html"));
         output::offer("serving until Ctrl-C");
         match crate::serve::stop_signal() {
             Ok(stop) => stop.await,

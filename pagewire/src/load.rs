@@ -4,7 +4,8 @@
 //!
 //! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
 //! when not, 2 for a wrong option. With `--scenario` groups of sessions behave differently, and the
-//! status is 1 where one that reads as it should was harmed.
+//! status is 1 where one that reads as it should was harmed. Of an HLS presentation it is 0 when no
+//! viewer would have stalled.
 //!
 //! `--json` writes one JSON object a line for each event; `event` holds its kind:
 //! `starting` (the asset was described), `playing` (all play, measuring begins now), `measured`
@@ -19,18 +20,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use client::hls::{HlsLoad, is_playlist_url, load_hls};
 use client::load::{Bottleneck, Load, LoadEvent, LoadProgress, LoadStage, Scenario, load};
 use client::{Error, StreamTransport};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::escape::{Escaped, EscapedLines};
+use crate::play::ViewerOptions;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// rtsp://HOST:PORT/PATH of a stream.
+    /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH.m3u8 of an HLS presentation.
     url: String,
-    /// Number of sessions that play at once.
+    /// Plays HLS also where the path of the address does not end in .m3u8.
+    #[arg(long)]
+    hls: bool,
+    #[command(flatten)]
+    viewer: ViewerOptions,
+    /// Number of sessions that play at once; of HLS, viewers.
     #[arg(long, value_name = "N")]
     sessions: u32,
     /// Way in which the server is asked to send: udp, tcp (on the RTSP connections) or http (RTSP
@@ -93,7 +102,13 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
     };
-    let done = runtime.block_on(play(options, scenario, &mut lines));
+    let is_hls = options.hls || is_playlist_url(&options.url);
+    let done = runtime.block_on(async {
+        match is_hls {
+            true => view(options, &mut lines).await,
+            false => play(options, scenario, &mut lines).await,
+        }
+    });
     runtime.shutdown_background();
     let status = done.unwrap_or_else(|error| crate::play::failed(&error));
     match lines.failure {
@@ -105,11 +120,65 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
+/// Plays an HLS presentation.
+async fn view(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
+    let only_rtsp = [
+        ("--transport", options.transport != StreamTransport::Udp),
+        ("--scenario", options.scenario.is_some()),
+        ("--within", options.within.is_some()),
+        ("--file", options.file.is_some()),
+    ];
+    if let Some((option, _)) = only_rtsp.into_iter().find(|(_, given)| *given) {
+        return Ok(crate::wrong(&format!("{option}: HLS; it is for RTSP; leave it out")));
+    }
+    let mut wanted = HlsLoad::new(options.url.as_str(), options.sessions);
+    wanted.settings = options.viewer.settings();
+    wanted.length = options.seconds.unwrap_or(wanted.length);
+    wanted.ramp = options.ramp;
+    wanted.sample = options.sample;
+    wanted.source = options.source;
+    wanted.stop = Some(Box::pin(stop_signal()?));
+    let bar = bar();
+    let outcome = load_hls(wanted, |event| match event {
+        LoadEvent::Progress(progress) => show(&bar, progress, options.sessions),
+        event => lines.write(serde_json::to_value(event)),
+    })
+    .await;
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    lines.write_result(&outcome);
+    if !lines.is_standard_output() {
+        // Ignores a reader that has closed standard output.
+        let _ = write!(io::stdout(), "{}", EscapedLines(&outcome));
+    }
+    Ok(if outcome.is_smooth() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}");
+    ProgressBar::new(0).with_style(style.expect("the template is a constant"))
+}
+
+fn stop_signal() -> Result<impl Future<Output = ()> + Send, Error> {
+    crate::serve::stop_signal().map_err(|source| Error::Host {
+        call: "sigaction",
+        object: "SIGINT".to_owned(),
+        source,
+    })
+}
+
 async fn play(
     options: Options,
     scenario: Option<Scenario>,
     lines: &mut Lines,
 ) -> Result<ExitCode, Error> {
+    if let Some(option) = options.viewer.given() {
+        return Ok(crate::wrong(&format!(
+            "{option}: {}; it is for HLS; leave it out, or write an http:// address whose path \
+             ends in .m3u8",
+            client::without_userinfo(&options.url)
+        )));
+    }
     let mut wanted = Load::new(options.url.as_str(), options.sessions);
     wanted.transport = options.transport;
     let length = scenario.as_ref().and_then(|scenario| scenario.length);
@@ -120,14 +189,8 @@ async fn play(
     wanted.within = options.within.map(|ms| Duration::from_millis(ms.into()));
     wanted.source = options.source;
     wanted.file = options.file;
-    let stop = crate::serve::stop_signal().map_err(|source| Error::Host {
-        call: "sigaction",
-        object: "SIGINT".to_owned(),
-        source,
-    })?;
-    wanted.stop = Some(Box::pin(stop));
-    let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}");
-    let bar = ProgressBar::new(0).with_style(style.expect("the template is a constant"));
+    wanted.stop = Some(Box::pin(stop_signal()?));
+    let bar = bar();
     let outcome = load(wanted, |event| match event {
         LoadEvent::Progress(progress) => show(&bar, progress, options.sessions),
         event => lines.write(serde_json::to_value(event)),
@@ -135,10 +198,7 @@ async fn play(
     .await;
     bar.finish_and_clear();
     let outcome = outcome?;
-    lines.write(serde_json::to_value(&outcome).map(|mut result| {
-        result["event"] = Value::from("result");
-        result
-    }));
+    lines.write_result(&outcome);
     if !lines.is_standard_output() {
         // Ignores a reader that has closed standard output.
         let _ = write!(io::stdout(), "{}", EscapedLines(&outcome));
@@ -194,6 +254,13 @@ impl Lines {
     fn is_standard_output(&self) -> bool {
         self.target.as_ref().is_some_and(|(path, _)| path.as_os_str() == STANDARD_OUTPUT)
             || self.failure.as_ref().is_some_and(|(path, _)| path.as_os_str() == STANDARD_OUTPUT)
+    }
+
+    fn write_result(&mut self, outcome: &impl Serialize) {
+        self.write(serde_json::to_value(outcome).map(|mut result| {
+            result["event"] = Value::from("result");
+            result
+        }));
     }
 
     fn write(&mut self, line: serde_json::Result<Value>) {

@@ -14,20 +14,23 @@ mod laboratory;
 mod lcp;
 mod load;
 mod log;
+mod passwd;
 mod paths;
 mod play;
 mod receive;
+mod sandbox;
 mod seal;
 mod serve;
+mod shipped_texts;
+mod sign;
+mod trace;
 mod unseal;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use terminal::escape::Escaped;
 use terminal::{escape, interrupt, output};
-use tracing_subscriber::EnvFilter;
 
 /// Moves bytes from disk to wire with the fewest copies and system calls, and shows the CPU
 /// cost.
@@ -36,8 +39,11 @@ use tracing_subscriber::EnvFilter;
 struct Arguments {
     /// Level of the log on standard error: error, warn, info, debug, or a filter such as
     /// serve=debug.
-    #[arg(long, global = true, value_name = "LEVEL", default_value = LOG_LEVEL)]
+    #[arg(long, global = true, value_name = "LEVEL", default_value = log::LEVEL)]
     log: String,
+    /// Form of the log: text for people, json with an object a line for programs.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    log_format: log::LogFormat,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -46,6 +52,10 @@ struct Arguments {
 enum Verb {
     /// Serves every file below a folder over HTTP and every playable one as a paced RTSP stream.
     Serve(Box<serve::Options>),
+    /// Signs an address, which then opens a film without a password until it expires.
+    Sign(sign::Options),
+    /// Adds a user to a file of users, or changes a password.
+    Passwd(passwd::Options),
     /// Plays a stream and verifies it: loss, order, lateness against its clock.
     Play(play::Options),
     /// Records streams that come in: to files that can be served at once, with figures.
@@ -54,6 +64,8 @@ enum Verb {
     Inspect(inspect::Options),
     /// Lists the ways from file to socket by what each costs on this machine.
     Paths(paths::Options),
+    /// Watches one session of a running server: when its packets were due and sent.
+    Trace(trace::Options),
     /// Plays many sessions at once: how many stay timely, and what breaks first.
     Load(load::Options),
     /// Encrypts a library file by file, at the throughput of the cipher unit.
@@ -64,46 +76,60 @@ enum Verb {
     Lab(laboratory::Options),
     /// Makes certificates with which a provider of Readium LCP tests sealing.
     Lcp(lcp::Options),
+    /// Checks configuration files of `serve`, shows effective settings and their origin, and prints
+    /// an example and a JSON schema.
+    #[command(subcommand)]
+    Config(config::Verbs),
+    /// Restricts itself and becomes a program.
+    #[command(hide = true)]
+    Sandbox(sandbox::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
     Demo(demo::Options),
+    /// Writes man pages and completions, for packages.
+    #[command(hide = true)]
+    ShippedTexts(shipped_texts::Options),
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    // A file can have mp4_atom write a line a byte, without the file's name; what is wrong with a
-    // file is said once, by whoever reads it. A client can have h2 write a warning a frame.
-    let wanted = format!("{},mp4_atom=off,h2=error", arguments.log);
-    let filter = match EnvFilter::try_new(&wanted) {
-        Ok(filter) => filter,
-        Err(error) => return wrong(&format!("--log {}: {error}; write warn", arguments.log)),
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .fmt_fields(log::fields())
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let line: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    // A server has a configuration file and an environment besides its command line.
+    if let Some(sources) = config::Sources::of_line(&line, Box::new(|name| std::env::var_os(name)))
+    {
+        return match sources.load() {
+            Ok(loaded) => match log::start(&loaded.log, loaded.log_format) {
+                Ok(()) => serve::run(loaded, sources),
+                Err(fault) => wrong(&format!("--log {}: {fault}", loaded.log)),
+            },
+            Err(unusable) => unusable.report(),
+        };
+    }
+    let arguments = Arguments::parse_from(line);
+    if let Err(fault) = log::start(&arguments.log, arguments.log_format) {
+        return wrong(&format!("--log {}: {fault}", arguments.log));
+    }
     match arguments.verb {
-        Verb::Serve(options) => serve::run(*options),
+        Verb::Serve(_) => wrong("serve: an unusable command line; see pagewire serve --help"),
+        Verb::Config(verb) => config::run(&verb),
+        Verb::Sign(options) => sign::run(options),
+        Verb::Passwd(options) => passwd::run(options),
         Verb::Play(options) => play::run(options),
         Verb::Receive(options) => receive::run(options),
         Verb::Inspect(options) => inspect::run(&options),
         Verb::Paths(options) => paths::run(options),
         Verb::Load(options) => load::run(options),
+        Verb::Trace(options) => trace::run(options),
         Verb::Seal(options) => seal::run(options),
         Verb::Unseal(options) => unseal::run(options),
-        Verb::Lab(_) if arguments.log != LOG_LEVEL => {
+        Verb::Lab(_) if arguments.log != log::LEVEL => {
             wrong("lab: --log is for the other verbs; leave it out")
         }
         Verb::Lab(options) => laboratory::run(&options),
         Verb::Lcp(options) => lcp::run(options),
+        Verb::Sandbox(options) => sandbox::run(&options),
         Verb::Demo(options) => demo::run(options),
+        Verb::ShippedTexts(options) => shipped_texts::run(&options, Arguments::command()),
     }
 }
-
-/// Level of the log where none is asked for.
-const LOG_LEVEL: &str = "warn";
 
 /// Reports a wrong command line; exit status 2.
 fn wrong(message: &str) -> ExitCode {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire play`: plays or downloads, shows the progress, and reports all faults.
 //!
-//! Exit status 0 when everything arrived, 1 when something is missing or the server refused.
+//! Exit status 0 when everything arrived (and HLS play did not stall), 1 when something is missing
+//! or wrong or the server refused.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use client::hls::{HlsPlay, VariantChoice, ViewerSettings, is_playlist_url, play_hls};
 use client::{ClientSetting, DownloadTarget, Error, Play, Scheme, TransportChoice, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,10 +19,12 @@ use crate::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH of a download.
+    /// rtsp://HOST:PORT/PATH of a stream, http://HOST:PORT/PATH.m3u8 of an HLS presentation, or
+    /// http://HOST:PORT/PATH of a download.
     url: String,
     /// Writes the received bytes to a file: those of the asset when nothing is lost. Tracks of a
-    /// presentation go into fragmented MP4 (.mp4) or a transport stream (.ts).
+    /// presentation go into fragmented MP4 (.mp4) or a transport stream (.ts); segments of HLS
+    /// follow each other as they are.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Starts here instead of at the beginning.
@@ -36,9 +41,53 @@ pub(crate) struct Options {
     /// UDP or no packet comes within 5 s.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: TransportChoice,
+    #[command(flatten)]
+    viewer: ViewerOptions,
+    /// Fetches HLS without waiting for the clock of play.
+    #[arg(long)]
+    fast: bool,
+    /// Downloads a playlist as a file instead of playing it.
+    #[arg(long, conflicts_with_all = ["variant", "prebuffer", "ahead", "fast"])]
+    download: bool,
     /// Prints the verdict as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Settings of an HLS viewer.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct ViewerOptions {
+    /// Variant of an HLS presentation: auto (the first, then the highest that fits the measured
+    /// throughput), highest, lowest, or the highest up to so many bits a second [default: auto].
+    #[arg(long, value_name = "NAME")]
+    variant: Option<VariantChoice>,
+    /// Media of HLS that play waits for, at the start and after a stall [default: one segment].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    prebuffer: Option<Duration>,
+    /// Media of HLS that is fetched ahead of play [default: 30].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    ahead: Option<Duration>,
+}
+
+impl ViewerOptions {
+    pub(crate) fn settings(self) -> ViewerSettings {
+        let usual = ViewerSettings::default();
+        ViewerSettings {
+            variant: self.variant.unwrap_or_default(),
+            prebuffer: self.prebuffer,
+            ahead: self.ahead.unwrap_or(usual.ahead),
+        }
+    }
+
+    /// Names an option that was given.
+    pub(crate) fn given(self) -> Option<&'static str> {
+        let all = [
+            ("--variant", self.variant.is_some()),
+            ("--prebuffer", self.prebuffer.is_some()),
+            ("--ahead", self.ahead.is_some()),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
 }
 
 pub(crate) fn run(options: Options) -> ExitCode {
@@ -47,7 +96,17 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
     };
     let done = runtime.block_on(async {
+        let is_hls = is_playlist_url(&options.url) && !options.download;
+        let only_hls = options.viewer.given().or(options.fast.then_some("--fast"));
+        if let Some(option) = only_hls.filter(|_| !is_hls) {
+            return Ok(crate::wrong(&format!(
+                "{option}: {}; it is for HLS; leave it out, or write an http:// address whose \
+                 path ends in .m3u8",
+                client::without_userinfo(&options.url)
+            )));
+        }
         match Scheme::of(&options.url)? {
+            Scheme::Http if is_hls => present(&options).await,
             Scheme::Rtsp => stream(&options).await,
             Scheme::Http => fetch(&options).await,
         }
@@ -91,16 +150,7 @@ async fn stream(options: &Options) -> Result<ExitCode, Error> {
     wanted.length = options.length;
     wanted.pause = options.pause;
     wanted.transport = options.transport;
-    let (ask, mut asked) = tokio::sync::watch::channel(false);
-    crate::interrupt::on_interrupt("the verdict follows", move || {
-        ask.send_replace(true);
-    });
-    wanted.stop = Some(Box::pin(async move {
-        // An error means that there are no signals to wait for.
-        if asked.wait_for(|is_asked| *is_asked).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }));
+    wanted.stop = Some(interrupted());
     let bar = bar("{elapsed_precise} {wide_bar} {msg}");
     let verdict = play(wanted, |seen| {
         if let Some(total) = seen.media_total {
@@ -124,6 +174,64 @@ async fn stream(options: &Options) -> Result<ExitCode, Error> {
         output::print(EscapedLines(&verdict));
     }
     Ok(if verdict.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Plays an HLS presentation.
+async fn present(options: &Options) -> Result<ExitCode, Error> {
+    let only_rtsp = [
+        ("--pause", options.pause.is_some()),
+        ("--transport", options.transport != TransportChoice::Auto),
+    ];
+    if let Some((option, _)) = only_rtsp.into_iter().find(|(_, given)| *given) {
+        return Ok(crate::wrong(&format!(
+            "{option}: {}; it is for RTSP; leave it out, or write an rtsp:// address",
+            options.url
+        )));
+    }
+    let mut wanted = HlsPlay::new(options.url.as_str());
+    wanted.settings = options.viewer.settings();
+    wanted.output = options.output.clone();
+    (wanted.start, wanted.length) = (options.start, options.length);
+    wanted.is_fast = options.fast;
+    wanted.stop = Some(interrupted());
+    let bar = bar("{elapsed_precise} {wide_bar} {msg}");
+    let verdict = play_hls(wanted, |seen| {
+        if let Some(duration) = seen.duration {
+            bar.set_length(duration.as_millis() as u64);
+        }
+        bar.set_position(seen.position.as_millis() as u64);
+        let stalled = if seen.is_stalled { ", stalled" } else { "" };
+        bar.set_message(format!(
+            "{} segments, {:.1} s ahead, {} faults{stalled}",
+            seen.segments,
+            seen.ahead.as_secs_f64(),
+            seen.faults
+        ));
+    })
+    .await;
+    bar.finish_and_clear();
+    let verdict = verdict?;
+    if options.json {
+        let text = serde_json::to_string_pretty(&verdict).expect("plain data");
+        output::line(EscapedLines(text));
+    } else {
+        output::print(EscapedLines(&verdict));
+    }
+    Ok(if verdict.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A future that is ready at the first Ctrl-C.
+fn interrupted() -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let (ask, mut asked) = tokio::sync::watch::channel(false);
+    crate::interrupt::on_interrupt("the verdict follows", move || {
+        ask.send_replace(true);
+    });
+    Box::pin(async move {
+        // An error means that there are no signals to wait for.
+        if asked.wait_for(|is_asked| *is_asked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
 }
 
 async fn fetch(options: &Options) -> Result<ExitCode, Error> {

@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire serve`: options, the ready line, progress of planning, signals.
 
+mod access;
+mod confinement;
+mod flags;
 mod limits;
+mod notify;
+mod operation;
+mod privileges;
+mod reload;
+mod thumbnails;
+mod upgrade;
+mod watching;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -13,15 +23,20 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use seal::hls::{Compatibility, KeyFolder};
-use serve::channel::ChannelConfig;
 use serve::{
-    Config, Error, KeySource, KeyTokens, MediaPorts, PacketPacing, PathCost, Server, Setting,
-    TlsSource,
+    Config, Error, KeySource, KeyTokens, ListenerName, MediaPorts, PacketPacing, PathCost,
+    SegmentCipher, Server, TlsSource,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::confinement::NamedFiles;
+pub(crate) use self::flags::with_flag;
+use self::operation::Operation;
+use crate::config::{FileConfig, Loaded, Sources};
 use crate::escape::Escaped;
 use measure::{Calibration, Subject};
+use operation::ServiceSignals;
+use reload::Reloads;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -30,7 +45,9 @@ pub(crate) struct Options {
     /// the address of a transport stream gives its pictures and sounds as tracks. Hidden files are
     /// not served; links that lead out, or through a hidden name, are refused.
     folder: PathBuf,
-    /// Configuration file (TOML): channels.
+    /// Configuration file (TOML): every flag, by its name with _ for -, channels and rules of
+    /// access. The command line and the environment (PAGEWIRE_BURST is --burst) win over the file.
+    /// SIGHUP reads it again.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address on which RTSP listens; port 0 picks one.
@@ -95,6 +112,11 @@ pub(crate) struct Options {
     /// Gives the keys of sealed films, from this folder: the one of `seal hls --keys`.
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
+    /// Enciphers segments that are made of files, with keys made from the secret of --hls-key-file:
+    /// aes-128 whole segments of HLS, cbcs samples for HLS and DASH. The files themselves stay as
+    /// they are.
+    #[arg(long, value_name = "METHOD", value_parser = segment_cipher, requires = "hls_key_file")]
+    hls_cipher: Option<SegmentCipher>,
     /// File of tokens, one a line; a client must show one of them to get a key.
     #[arg(long, value_name = "FILE")]
     key_token_file: Option<PathBuf>,
@@ -102,13 +124,48 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Option<String>,
     #[command(flatten)]
+    access: access::AccessOptions,
+    #[command(flatten)]
+    thumbnails: thumbnails::ThumbnailOptions,
+    #[command(flatten)]
     limits: limits::LimitOptions,
+    #[command(flatten)]
+    watching: watching::WatchOptions,
+    #[command(flatten)]
+    operation: operation::OperationOptions,
+    /// True where the folder is not known, and its titles are not compared with the keys.
+    #[arg(skip)]
+    leaves_titles_out: bool,
 }
 
 impl Options {
-    fn config(self, channels: Vec<ChannelConfig>) -> Result<Config, Error> {
+    /// Leaves the titles of the folder out of the checks: the configuration is for another one.
+    pub(crate) fn leave_titles_out(&mut self) {
+        self.leaves_titles_out = true;
+    }
+
+    /// Checks that this host has the user of `--user`.
+    pub(crate) fn check_user(&self) -> Result<(), Error> {
+        self.operation.check_user()
+    }
+
+    /// Lists the files that may be read again, or are written, while the server runs.
+    fn files(&self, sources: &Sources) -> NamedFiles {
+        let named = [&self.tls_cert, &self.tls_key, &self.hls_key_file, &self.key_token_file];
+        let mut read = sources.files();
+        read.extend(named.into_iter().flatten().cloned());
+        read.extend(self.access.files());
+        NamedFiles { read, written: self.watching.written() }
+    }
+
+    /// Makes the configuration of a server, with the tables of a file; with `measures` also what
+    /// `--path auto` measures.
+    pub(crate) fn config(self, file: FileConfig, measures: bool) -> Result<Config, Error> {
+        let titles = (!self.leaves_titles_out).then(|| self.folder.clone());
+        let titles = titles.as_deref();
         let mut config = Config::new(self.folder);
-        config.channels = channels;
+        config.channels = file.channels;
+        config.access = self.access.access(file.access.rules, file.access.groups);
         config.rtsp = self.rtsp;
         config.http = self.http;
         config.https = self.https;
@@ -120,35 +177,47 @@ impl Options {
         config.kernel_tls = self.kernel_tls == "auto";
         config.cache = self.cache;
         config.cache_bytes_max = self.cache_size;
+        (config.thumbnails, config.thumbnail_bytes_max) = self.thumbnails.source();
         config.burst = Duration::from_millis(self.burst);
         config.pacing = self.pacing;
         config.media_ports = self.rtp_port;
-        if self.path.iter().any(|name| name == AUTO) {
+        if measures && self.path.iter().any(|name| name == AUTO) {
             config.path_costs = path_costs(self.rtsp.ip());
         }
         config.paths = self.path.into_iter().filter(|name| name != AUTO).collect();
         config.pacers = self.pacers;
         config.session_timeout = Duration::from_secs(self.session_timeout);
         config.keys = match (&self.hls_key_file, self.keys) {
-            (Some(path), _) => Some(made_from(path, &config.folder)?),
+            (Some(path), _) => Some(made_from(path, titles)?),
             (None, Some(folder)) => {
                 let keys = seal::hls::SegmentKeySource::Folder(KeyFolder::new(&folder));
-                check_keys(("--keys", &folder), &config.folder, &keys)?;
+                check_keys(("--keys", &folder), titles, &keys)?;
                 Some(KeySource::Folder(folder))
             }
             (None, None) => None,
         };
+        config.segment_cipher = self.hls_cipher;
         let tokens = self.key_token_file.map(|path| KeyTokens::read("--key-token-file", &path));
         config.key_tokens = tokens.transpose()?;
         config.allow_origin = self.allow_origin;
         config.limits = self.limits.limits();
+        self.watching.apply(&mut config);
         Ok(config)
+    }
+}
+
+/// Reads the name of a cipher of segments.
+fn segment_cipher(name: &str) -> Result<SegmentCipher, String> {
+    match name {
+        "aes-128" => Ok(SegmentCipher::Aes128),
+        "cbcs" => Ok(SegmentCipher::Cbcs),
+        _ => Err("write aes-128 or cbcs, or leave it out for clear segments".to_owned()),
     }
 }
 
 /// Returns a source that derives keys on request from the secret in a file; checks it with the
 /// titles of `folder`.
-fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
+fn made_from(path: &Path, folder: Option<&Path>) -> Result<KeySource, Error> {
     let (secret, exposed) = seal::key::file::key(HLS_KEY_FILE, path).map_err(|error| {
         let is_missing = std::fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
         let (found, cure) = match error {
@@ -167,15 +236,16 @@ fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
     Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
 }
 
-/// Logs the titles of `folder` that these keys do not open.
+/// Logs the titles of `folder`, if it is known, that these keys do not open.
 ///
 /// # Errors
 /// The keys open none of the titles, and there is at least one: no player could play a segment.
 fn check_keys(
     (option, named): (&'static str, &Path),
-    folder: &Path,
+    folder: Option<&Path>,
     keys: &seal::hls::SegmentKeySource,
 ) -> Result<(), Error> {
+    let Some(folder) = folder else { return Ok(()) };
     let Compatibility { opened, refused } = seal::hls::fit(folder, keys, TITLES_CHECKED_MAX);
     // Fails only when every title was checked: an unchecked one may open.
     let are_all = refused.len() < TITLES_CHECKED_MAX;
@@ -215,109 +285,71 @@ const TITLES_CHECKED_MAX: usize = 1000;
 /// Most titles that are logged as not opening, one line each.
 const TITLES_NAMED_MAX: usize = 20;
 
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(loaded: Loaded, sources: Sources) -> ExitCode {
+    loaded.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let options = &loaded.options;
+    let listen = [
+        (ListenerName::Rtsp, Some(options.rtsp)),
+        (ListenerName::Http, Some(options.http)),
+        (ListenerName::Https, options.https),
+        (ListenerName::Rtsps, options.rtsps),
+        (ListenerName::Admin, options.watching.admin()),
+    ];
+    let mut operation = match Operation::begin(&options.operation, &listen) {
+        Ok(operation) => operation,
+        Err(error) => return failed(&error),
+    };
+    operation.warn_of_unreadable(&sources.files());
+    let files = options.files(&sources);
+    let reloads = Reloads::new(sources, &loaded);
+    let mut config = match loaded.options.config(loaded.file, true) {
+        Ok(config) => config,
+        Err(error) => return failed(&error),
+    };
+    if let Err(error) = operation.equip(&mut config, &files) {
+        return failed(&error);
+    }
     let runtime = match crate::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
     };
-    let status = runtime.block_on(async {
-        // Installs the handlers before the ready line: its reader may send a signal at once.
-        let stop = match stop_signal() {
-            Ok(stop) => stop,
-            Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
-        };
-        let channels = match options.config.as_deref().map(crate::config::read).transpose() {
-            Ok(file) => file.unwrap_or_default().channels,
-            Err(faults) => {
-                for fault in &faults {
-                    crate::wrong(fault);
-                }
-                return ExitCode::from(2);
-            }
-        };
-        let config = match options.config(channels) {
-            Ok(config) => config,
-            Err(error) => return failed(&error),
-        };
-        let server = match Server::start(config).await {
-            Ok(server) => server,
-            Err(error) => return failed(&error),
-        };
-        if let Some(unavailable) = server.cache_unavailable() {
-            tracing::warn!("{unavailable}; write --cache and a folder that can be written to");
-        }
-        announce(&server);
-        tokio::select! {
-            () = stop => {}
-            () = show_progress(&server) => unreachable!("progress has no end"),
-        }
-        let metrics = server.stop().await;
-        tracing::info!(
-            "stopped: {} sessions served, {} packets{}",
-            metrics.sessions_total,
-            metrics.packets,
-            metrics
-                .cpu_s_per_gb
-                .map_or_else(String::new, |cost| format!(", {cost:.3} CPU seconds per GB"))
-        );
-        ExitCode::SUCCESS
-    });
+    let status = runtime.block_on(serve(config, operation, reloads));
     // A thread that waits for a dead disk must not keep the process.
     runtime.shutdown_background();
     status
 }
 
-/// Returns the flag of a setting.
-fn flag(setting: Setting) -> &'static str {
-    match setting {
-        Setting::Rtsp => "--rtsp",
-        Setting::Http => "--http",
-        Setting::Https => "--https",
-        Setting::Rtsps => "--rtsps",
-        Setting::TlsCert => "--tls-cert",
-        Setting::TlsKey => "--tls-key",
-        Setting::TlsSelfSigned => "--tls-self-signed",
-        Setting::MediaPorts => "--rtp-port",
-        Setting::Burst => "--burst",
-        Setting::Pacing => "--pacing",
-        Setting::Paths => "--path",
-        Setting::Pacers => "--pacers",
-        Setting::Keys => "--keys",
-        Setting::KeyTokens => "--key-token-file",
-        Setting::AllowOrigin => "--allow-origin",
-        Setting::Channels => "--config",
-        Setting::HttpPace => "--http-pace",
-        Setting::HttpRatePerConnection => "--http-rate-per-connection",
-        Setting::HttpRatePerAddress => "--http-rate-per-address",
-        Setting::HttpRate => "--http-rate",
-        _ => "an option",
+/// Serves until a signal ends it.
+async fn serve(config: Config, operation: Operation, reloads: Reloads) -> ExitCode {
+    // Installs the handlers before the ready line: its reader may send a signal at once.
+    let stop = match stop_signal() {
+        Ok(stop) => stop,
+        Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
+    };
+    let signals = match ServiceSignals::install() {
+        Ok(signals) => signals,
+        Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
+    };
+    let server = match Server::start(config).await {
+        Ok(server) => server,
+        Err(error) => return failed(&error),
+    };
+    if let Some(unavailable) = server.cache_unavailable() {
+        tracing::warn!("{unavailable}; write --cache and a folder that can be written to");
     }
-}
-
-/// Returns the text of an error with the flags that cure it.
-fn with_flag(error: &Error) -> String {
-    match error {
-        Error::Setting { setting: Setting::Keys, found, cure }
-            if cure.ends_with("sealing wrote") =>
-        {
-            format!("--keys: {found}; name the folder that seal hls --keys wrote")
-        }
-        Error::Setting { setting, found, cure } => format!("{}: {found}; {cure}", flag(*setting)),
-        Error::NoImages { path } => {
-            format!(
-                "--path: {path}; it sends wire images, which --cache-size 0 forbids; write a size"
-            )
-        }
-        Error::Listen { setting: Setting::MediaPorts, .. } => {
-            format!("{error}; write --rtp-port with a free even port, or 0 to have one picked")
-        }
-        Error::Listen { setting, address, source } => format!(
-            "{} {address}: {source}; stop what listens there, or write another address (port 0 \
-             picks a free one)",
-            flag(*setting)
-        ),
-        error => error.to_string(),
-    }
+    // Before the ready line as well: an administrator may ask for a reload at once.
+    let asked = reload::requests(&server);
+    announce(&server);
+    let metrics = operation.run(server, reloads, (signals, asked), stop).await;
+    tracing::info!(
+        "stopped: {} sessions served, {} packets{}",
+        metrics.sessions_total,
+        metrics.packets,
+        metrics
+            .cpu_s_per_gb
+            .map_or_else(String::new, |cost| format!(", {cost:.3} CPU seconds per GB"))
+    );
+    ExitCode::SUCCESS
 }
 
 /// Prints an error; exit status 2 when the caller is at fault, else 1.
@@ -376,6 +408,9 @@ fn announce(server: &Server) {
             let _ = writeln!(out, "{words}{}{}", text(first, firsts), text(second, seconds));
             words = "           also:";
         }
+    }
+    if let Some(admin) = server.admin() {
+        let _ = writeln!(out, "          admin: http://{admin}");
     }
     if rtsp.ip().is_loopback() && http.ip().is_loopback() {
         let _ = writeln!(

@@ -6,16 +6,24 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use access::AccessConfig;
+
+use crate::access_log::AccessLogTarget;
+use crate::admission::KeyTokens;
 use crate::channel::{ChannelConfig, check_channels};
 use crate::error::{Error, Setting};
+use crate::handover::Predecessor;
 use crate::http::film_keys::KeySource;
-use crate::key_tokens::KeyTokens;
 use crate::limits::ClientLimits;
-use crate::path_choice::PathCost;
+use crate::path_choice::{self, PathCost};
+use crate::posters::ThumbnailSource;
 use crate::rtsp::media_ports::MediaPorts;
+use crate::sockets::{ListenerName, ListeningSockets};
 use crate::tls::TlsSource;
+use crate::web::SegmentCipher;
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -39,6 +47,10 @@ pub struct Config {
     pub cache: Option<PathBuf>,
     /// Disk space for wire images, bytes; 0 for none.
     pub cache_bytes_max: u64,
+    /// Source of posters and thumbnails.
+    pub thumbnails: ThumbnailSource,
+    /// Disk space for posters and thumbnails, bytes; 0 for none.
+    pub thumbnail_bytes_max: u64,
     /// Longest time by which a packet is sent ahead. Larger bursts cost less CPU time and add
     /// jitter.
     pub burst: Duration,
@@ -56,16 +68,30 @@ pub struct Config {
     pub session_timeout: Duration,
     /// Source of the keys of sealed films, served at `/keys/NAME/NUMBER.key`.
     pub keys: Option<KeySource>,
+    /// How segments of HLS are enciphered, with keys made from a secret; `None`: they are clear.
+    pub segment_cipher: Option<SegmentCipher>,
     /// Tokens that clients need for keys; without tokens keys are open.
     pub key_tokens: Option<KeyTokens>,
+    /// Rules and credentials: who may do what; everybody everything by default.
+    pub access: AccessConfig,
     /// Origin whose pages may play the served files, or `*` for all (the Fetch standard's CORS).
     pub allow_origin: Option<String>,
+    /// Listening address of metrics and the administrator's API; port 0 picks one.
+    pub admin: Option<SocketAddr>,
+    /// Host names by which browsers may open that address, beside IP addresses and localhost.
+    pub admin_hosts: Vec<String>,
+    /// Log of answers and sessions.
+    pub access_log: Option<AccessLogTarget>,
     /// Time-outs of connections.
     pub timeouts: Timeouts,
     /// Limits on clients.
     pub limits: ClientLimits,
     /// Channels.
     pub channels: Vec<ChannelConfig>,
+    /// Sockets that are open already; the server opens those that are missing.
+    pub sockets: ListeningSockets,
+    /// Server that this one follows: it accepts no more once this one serves.
+    pub predecessor: Option<Arc<Predecessor>>,
 }
 
 /// Way in which a burst's packets are spread over its time.
@@ -124,6 +150,8 @@ impl Config {
             kernel_tls: true,
             cache: None,
             cache_bytes_max: 10 << 30,
+            thumbnails: ThumbnailSource::None("thumbnails are off".to_owned()),
+            thumbnail_bytes_max: 1 << 30,
             burst: Duration::from_millis(20),
             pacing: PacketPacing::User,
             media_ports: MediaPorts::One(0),
@@ -132,8 +160,13 @@ impl Config {
             pacers: None,
             session_timeout: Duration::from_secs(60),
             keys: None,
+            segment_cipher: None,
             key_tokens: None,
+            access: AccessConfig::default(),
             allow_origin: None,
+            admin: None,
+            admin_hosts: Vec::new(),
+            access_log: None,
             timeouts: Timeouts {
                 request: Duration::from_secs(10),
                 first_request: Duration::from_secs(10),
@@ -143,10 +176,17 @@ impl Config {
             },
             limits: ClientLimits::default(),
             channels: Vec::new(),
+            sockets: ListeningSockets::default(),
+            predecessor: None,
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Checks the settings, as [`Server::start`](crate::Server::start) does, without opening
+    /// anything.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn check(&self) -> Result<(), Error> {
         let burst_ms = self.burst.as_millis();
         if !(1..=BURST_MS_MAX).contains(&burst_ms) {
             return Err(Error::Setting {
@@ -171,13 +211,23 @@ impl Config {
                 cure: "write 1 or more, or leave it out for one per core".to_owned(),
             });
         }
+        self.media_ports.check()?;
+        path_choice::check(self)?;
         self.check_tls()?;
+        self.check_admin()?;
         self.limits.check()?;
         if self.key_tokens.is_some() && self.keys.is_none() {
             return Err(Error::Setting {
                 setting: Setting::KeyTokens,
                 found: "tokens for keys, and no keys".to_owned(),
                 cure: "write where keys come from, or leave it out".to_owned(),
+            });
+        }
+        if self.segment_cipher.is_some() && !matches!(self.keys, Some(KeySource::Made(_))) {
+            return Err(Error::Setting {
+                setting: Setting::SegmentCipher,
+                found: "segments to be enciphered, and no secret to make keys from".to_owned(),
+                cure: "write the file of the secret".to_owned(),
             });
         }
         if let Err(faults) = check_channels(&self.channels) {
@@ -192,6 +242,61 @@ impl Config {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Enters the addresses of sockets that a service manager keeps, which win over others.
+    pub fn enter_managed(&mut self, sockets: &ListeningSockets) {
+        let managed = |name| sockets.managed_address(name);
+        self.rtsp = managed(ListenerName::Rtsp).unwrap_or(self.rtsp);
+        self.http = managed(ListenerName::Http).unwrap_or(self.http);
+        self.https = managed(ListenerName::Https).or(self.https);
+        self.rtsps = managed(ListenerName::Rtsps).or(self.rtsps);
+        self.admin = managed(ListenerName::Admin).or(self.admin);
+    }
+
+    /// Checks that strangers cannot administer, and that not every viewer can from everywhere.
+    fn check_admin(&self) -> Result<(), Error> {
+        let Some(address) = self.admin else { return Ok(()) };
+        let local = format!("write 127.0.0.1:{}", address.port());
+        let cures = [
+            format!("{local} and forward it (ssh -L), or name users"),
+            format!("{local}, or rules, one of them with the verb admin"),
+        ];
+        self.check_admin_at(address, "", cures)
+    }
+
+    /// Checks the same for a listener that is open and stays so until a restart, whatever address
+    /// this configuration names.
+    pub(crate) fn check_open_admin(&self, address: SocketAddr) -> Result<(), Error> {
+        let cures = [
+            "name users, or restart the server without this address".to_owned(),
+            "write rules, one of them with the verb admin, or restart the server without this \
+             address"
+                .to_owned(),
+        ];
+        self.check_admin_at(address, " until a restart", cures)
+    }
+
+    /// `cures`: where nobody has to log in, and where everybody who does would be an administrator.
+    fn check_admin_at(
+        &self,
+        address: SocketAddr,
+        until: &str,
+        [cure_of_open, cure_of_all]: [String; 2],
+    ) -> Result<(), Error> {
+        if address.ip().is_loopback() {
+            return Ok(());
+        }
+        let (why, cure) = match (self.access.has_logins(), self.access.rules.is_empty()) {
+            (false, _) => ("nobody has to log in", cure_of_open),
+            (true, true) => ("every user would be an administrator", cure_of_all),
+            (true, false) => return Ok(()),
+        };
+        Err(Error::Setting {
+            setting: Setting::Admin,
+            found: format!("{address} can be reached by others{until}, and {why}"),
+            cure: format!("{cure} (docs/access.md)"),
+        })
     }
 
     /// Checks that listeners with TLS have a certificate, and the other way round.

@@ -50,12 +50,18 @@ pub enum Setting {
     Pacing,
     /// [`crate::Config::paths`].
     Paths,
+    /// [`crate::Config::admin`].
+    Admin,
+    /// [`crate::Config::access_log`].
+    AccessLog,
     /// [`crate::Config::pacers`].
     Pacers,
     /// [`crate::Config::keys`].
     Keys,
     /// [`crate::Config::key_tokens`].
     KeyTokens,
+    /// [`crate::Config::segment_cipher`].
+    SegmentCipher,
     /// [`crate::Config::allow_origin`].
     AllowOrigin,
     /// [`crate::Config::channels`].
@@ -68,6 +74,12 @@ pub enum Setting {
     HttpRatePerAddress,
     /// [`crate::ClientLimits::http_rate`].
     HttpRate,
+    /// [`crate::ClientLimits::rate`].
+    Rate,
+    /// [`crate::ClientLimits::rate_per_user`].
+    RatePerUser,
+    /// [`crate::ClientLimits::admit_load`].
+    AdmitLoad,
 }
 
 impl std::fmt::Display for Setting {
@@ -84,15 +96,21 @@ impl std::fmt::Display for Setting {
             Setting::Burst => "burst",
             Setting::Pacing => "pacing",
             Setting::Paths => "path",
+            Setting::Admin => "administrator's address",
+            Setting::AccessLog => "access log",
             Setting::Pacers => "pacer threads",
             Setting::Channels => "channels",
             Setting::Keys => "keys of sealed films",
             Setting::KeyTokens => "tokens for keys",
+            Setting::SegmentCipher => "cipher of segments",
             Setting::AllowOrigin => "allowed origin",
             Setting::HttpPace => "pace of downloads",
             Setting::HttpRatePerConnection => "rate of a connection's downloads",
             Setting::HttpRatePerAddress => "rate of an address's downloads",
             Setting::HttpRate => "rate of all downloads",
+            Setting::Rate => "rate of all sessions",
+            Setting::RatePerUser => "rate of a user's sessions",
+            Setting::AdmitLoad => "load up to which sessions are admitted",
         })
     }
 }
@@ -171,6 +189,9 @@ pub enum Error {
     /// Caller: a setting of a channel that cannot be used.
     #[error(transparent)]
     Channel(Box<InvalidChannel>),
+    /// Caller: an option of access cannot be used.
+    #[error(transparent)]
+    Access(#[from] access::Error),
     /// Host: a path cannot be used on this machine.
     #[error(transparent)]
     Path(#[from] paths::Error),
@@ -186,6 +207,7 @@ impl Error {
                 | Error::NoImages { .. }
                 | Error::Option { .. }
                 | Error::Channel(_)
+                | Error::Access(_)
         )
     }
 }

@@ -17,6 +17,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -28,21 +29,15 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::error::{Error, Setting};
 use crate::http::write_deadline::Allowance;
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::rtsp::rtsp_input::read_some;
 use crate::server_state::ServerState;
 
-/// Opens a listener at the setting's address.
-pub(crate) async fn open(setting: Setting, address: SocketAddr) -> Result<TcpListener, Error> {
-    let listen = |source| Error::Listen { setting, address, source };
-    TcpListener::bind(address).await.map_err(listen)
-}
-
-/// Serves connections until it is aborted, which aborts them, too. `connection` makes the task of
-/// one, and names the runtime that the task runs on.
+/// Serves connections until it is aborted, which aborts them, too, or until a drain has begun and
+/// they have ended. `connection` makes the task of one, and names the runtime that the task runs
+/// on.
 pub(crate) async fn serve<F>(
     listener: TcpListener,
     server: Arc<ServerState>,
@@ -55,9 +50,20 @@ pub(crate) async fn serve<F>(
     let mut said: Option<Instant> = None;
     let mut served = JoinSet::new();
     let refusing = Arc::new(Semaphore::new(REFUSING_MAX));
+    let draining = server.clone();
+    let mut drained = pin!(draining.drain.begun());
+    // `None` once a successor accepts in this one's place.
+    let mut listener = Some(listener);
     loop {
+        let Some(open) = &listener else {
+            if served.join_next().await.is_none() {
+                return;
+            }
+            continue;
+        };
         tokio::select! {
-            accepted = accept(&listener) => match accepted {
+            () = &mut drained => listener = None,
+            accepted = accept(open) => match accepted {
                 Ok((stream, peer)) => {
                     reserve.fill();
                     match server.limits.connect(peer.ip(), &stream) {
@@ -91,7 +97,7 @@ pub(crate) async fn serve<F>(
                             "accept: {error}; refusing connections until one ends (raise ulimit -n)"
                         );
                     }
-                    if reserve.refuse(&listener, &refusal(Refused::Connections)).await {
+                    if reserve.refuse(open, &refusal(Refused::Connections)).await {
                         Meters::count(&server.meters.connections_refused);
                     }
                 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! listeners: opens the listening sockets of a server and places their connections.
+//! listeners: registers the listening sockets of a server and places their connections.
 //!
-//! RTSP is served on the caller's runtime. Connections of HTTP, HTTPS and RTSPS are accepted on the
-//! first event loop and handed to the loop that has the fewest.
+//! RTSP and the administrator are served on the caller's runtime. Connections of HTTP, HTTPS and
+//! RTSPS are accepted on the first event loop and handed to the loop that has the fewest.
 //!
-//! Does not accept ([`crate::listener`] does).
+//! Does not open sockets ([`crate::sockets`] does) nor accept ([`crate::listener`] does).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::config::Config;
-use crate::error::{Error, Setting};
+use crate::error::Error;
 use crate::http::event_loops::{EventLoop, EventLoops, LoopPlace};
 use crate::limits::Refused;
 use crate::rtsp::tls_relay;
 use crate::server_state::ServerState;
-use crate::{http, listener, rtsp};
+use crate::sockets::{ListenerName, ListeningSockets};
+use crate::{admin, http, listener, rtsp};
 
 /// Open listening sockets.
 pub(crate) struct Listeners {
@@ -27,6 +27,7 @@ pub(crate) struct Listeners {
     http: TcpListener,
     https: Option<TcpListener>,
     rtsps: Option<TcpListener>,
+    admin: Option<TcpListener>,
 }
 
 /// Addresses that they are bound to.
@@ -36,32 +37,36 @@ pub(crate) struct BoundAddresses {
     pub(crate) http: SocketAddr,
     pub(crate) https: Option<SocketAddr>,
     pub(crate) rtsps: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Listeners {
-    /// Opens the sockets that the configuration names.
+    /// Registers the sockets with the runtimes that accept.
     ///
     /// # Errors
-    /// [`Error::Listen`]: an address is in use or not this host's.
-    pub(crate) async fn open(
-        config: &Config,
+    /// No descriptor is left for a duplicate.
+    pub(crate) fn register(
+        sockets: &ListeningSockets,
         event_loops: &EventLoops,
     ) -> Result<Listeners, Error> {
-        let on_loop = async |setting, address| {
-            let opened = event_loops.first().spawn(listener::open(setting, address)).await;
-            opened.expect("opening a listener does not panic")
+        let on = |runtime: &Handle, name| {
+            let Some(listener) = sockets.listener(name)? else { return Ok(None) };
+            let _entered = runtime.enter();
+            let registered = TcpListener::from_std(listener).map_err(|source| Error::Host {
+                call: "epoll_ctl",
+                object: format!("listener of {}", ListenerName::as_str(name)),
+                source,
+            });
+            registered.map(Some)
         };
-        let rtsp = listener::open(Setting::Rtsp, config.rtsp).await?;
-        let http = on_loop(Setting::Http, config.http).await?;
-        let https = match config.https {
-            Some(address) => Some(on_loop(Setting::Https, address).await?),
-            None => None,
-        };
-        let rtsps = match config.rtsps {
-            Some(address) => Some(on_loop(Setting::Rtsps, address).await?),
-            None => None,
-        };
-        Ok(Listeners { rtsp, http, https, rtsps })
+        let (control, first) = (Handle::current(), event_loops.first());
+        Ok(Listeners {
+            rtsp: on(&control, ListenerName::Rtsp)?.expect("it is always open"),
+            http: on(first, ListenerName::Http)?.expect("it is always open"),
+            https: on(first, ListenerName::Https)?,
+            rtsps: on(first, ListenerName::Rtsps)?,
+            admin: on(&control, ListenerName::Admin)?,
+        })
     }
 
     /// Returns the addresses, with the ports that were picked.
@@ -78,6 +83,7 @@ impl Listeners {
             http: local(&self.http)?,
             https: self.https.as_ref().map(local).transpose()?,
             rtsps: self.rtsps.as_ref().map(local).transpose()?,
+            admin: self.admin.as_ref().map(local).transpose()?,
         })
     }
 
@@ -109,6 +115,9 @@ impl Listeners {
             };
             let serving = serve_on_loops(rtsps, server.clone(), loops(), no_refusal, relay);
             tasks.push(first.spawn(serving));
+        }
+        if let Some(listener) = self.admin {
+            tasks.push(tokio::spawn(admin::serve(listener, server.clone())));
         }
         tasks
     }

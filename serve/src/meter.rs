@@ -41,6 +41,8 @@ pub(crate) struct PacerCounters {
     pub(crate) packets_skipped: u64,
     /// Packets that were late because their reader was.
     pub(crate) packets_late_reader: u64,
+    /// Processor time of the thread, as it was published last.
+    pub(crate) cpu: Duration,
 }
 
 impl PacerCounters {
@@ -57,6 +59,7 @@ impl PacerCounters {
             reader_skips: 0,
             packets_skipped: 0,
             packets_late_reader: 0,
+            cpu: Duration::ZERO,
         }
     }
 
@@ -76,7 +79,7 @@ impl PacerCounters {
     }
 
     /// Adds the counters of a thread.
-    fn add(&mut self, other: &PacerCounters) {
+    pub(crate) fn add(&mut self, other: &PacerCounters) {
         self.tally += other.tally;
         self.late_us.add(&other.late_us).expect("equal bounds");
         self.cold_stalls += other.cold_stalls;
@@ -87,6 +90,7 @@ impl PacerCounters {
         self.reader_skips += other.reader_skips;
         self.packets_skipped += other.packets_skipped;
         self.packets_late_reader += other.packets_late_reader;
+        self.cpu += other.cpu;
     }
 
     /// Copies `other` without allocation.
@@ -97,6 +101,7 @@ impl PacerCounters {
         self.packets_skipped = packets_skipped;
         self.packets_late_reader = packets_late_reader;
         self.departures_missed = other.departures_missed;
+        self.cpu = other.cpu;
         self.tally = other.tally;
         self.late_us.set_to(&other.late_us).expect("equal bounds");
         self.cold_stalls = cold_stalls;
@@ -130,6 +135,7 @@ impl PacerMeter {
             None => self.published.lock().ok(),
         };
         if let Some(mut published) = published {
+            self.counters.cpu = thread_time();
             published.copy(&self.counters);
             self.next_at = Instant::now() + PUBLISH_EVERY;
         }
@@ -153,6 +159,8 @@ pub(crate) struct Meters {
     /// Shared with the pacers.
     pub(crate) sessions_txtime: Arc<AtomicU64>,
     pub(crate) requests_malformed: AtomicU64,
+    /// Answers over HTTP by the first digit of their status; 0 is not used.
+    pub(crate) http_answers: [AtomicU64; 6],
     pub(crate) frames_unexpected: AtomicU64,
     pub(crate) download_pace: DownloadPaceCounters,
     /// Counters shared with the terms of TLS.
@@ -279,6 +287,7 @@ impl Meters {
             sessions_refused: AtomicU64::new(0),
             sessions_txtime: Arc::default(),
             requests_malformed: AtomicU64::new(0),
+            http_answers: Default::default(),
             frames_unexpected: AtomicU64::new(0),
             download_pace: DownloadPaceCounters::default(),
             tls: Arc::default(),
@@ -292,14 +301,20 @@ impl Meters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns the counters of all pacers together.
+    pub(crate) fn pacer_counters(&self) -> PacerCounters {
+        let mut all = PacerCounters::new();
+        self.pacers.iter().for_each(|pacer| all.add(&pacer.lock().unwrap()));
+        all
+    }
+
     pub(crate) fn report(
         &self,
         (sessions, sessions_interleaved): (usize, usize),
         connections: usize,
         refusals: BTreeMap<&'static str, u64>,
     ) -> ServerMetrics {
-        let mut all = PacerCounters::new();
-        self.pacers.iter().for_each(|pacer| all.add(&pacer.lock().unwrap()));
+        let mut all = self.pacer_counters();
         let packets = all.tally.packets;
         all.tally += *self.downloads.lock().unwrap();
         let late = |quantile| all.late_us.value_at_quantile(quantile);
@@ -360,6 +375,12 @@ impl Meters {
 pub(crate) fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Returns the user and system time of the calling thread so far.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// Returns RssAnon of proc_pid_status(5), converted from KiB to bytes.

@@ -10,38 +10,55 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use access::{Access, Policy};
 use tokio::task::JoinHandle;
 
+use crate::access_log::AccessLog;
+use crate::admin::{Admin, ReloadOutcome};
+use crate::admission::Admission;
 use crate::channel::playout::Channels;
 use crate::config::Config;
+use crate::drain::Drain;
 use crate::error::Error;
 use crate::http::download_paths::Downloads;
 use crate::http::event_loops::EventLoops;
-use crate::http::film_keys::FilmKeys;
+use crate::http::film_keys::{FilmKeys, KeySource};
 use crate::http::index::Index;
 use crate::http::open_files::OpenFiles;
-use crate::key_tokens::Admission;
 use crate::library::served_folder::Folder;
 use crate::library::{FolderWatch, Library};
 use crate::limits::Limiter;
+use crate::limits::capacity::Capacity;
 use crate::listeners::{BoundAddresses, Listeners};
+use crate::live_settings::{FixedSettings, LiveSettings};
 use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::{Pacers, PacingChoice, allowed_cores};
 use crate::path_choice::choose;
+use crate::posters::Posters;
 use crate::prefetch::{Fetch, Readers, fetch};
 use crate::rtsp::control;
 use crate::rtsp::media_ports::MediaPortPool;
 use crate::rtsp::stream_session::StreamSessions;
 use crate::server_state::ServerState;
+use crate::sockets::ListeningSockets;
+use crate::swapped::Swapped;
 use crate::tls::TlsTerms;
+use crate::watch::{Watch, keep_watch};
+use crate::web::{Protection, WebAssets};
 use crate::wire_image::WireImages;
 use media::{PlanStore, StoreUnavailable};
 
 /// A running server.
 pub struct Server {
-    state: Arc<ServerState>,
+    pub(crate) state: Arc<ServerState>,
+    /// Held while a reload is under way.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
     bound: BoundAddresses,
-    tasks: Vec<JoinHandle<()>>,
+    pub(crate) tasks: Vec<JoinHandle<()>>,
+    /// Task that reads the shared port of RTCP.
+    pub(crate) rtcp: Option<JoinHandle<()>>,
+    /// Duplicates of the listening sockets, for a successor.
+    pub(crate) sockets: ListeningSockets,
     watch: FolderWatch,
     readers: Readers,
     event_loops: EventLoops,
@@ -70,21 +87,26 @@ impl Server {
         Server::start_with(config, fetch).await
     }
 
-    async fn start_with(config: Config, fetch: Fetch) -> Result<Server, Error> {
+    async fn start_with(mut config: Config, fetch: Fetch) -> Result<Server, Error> {
         config.check()?;
+        let mut sockets = std::mem::take(&mut config.sockets);
+        let predecessor = config.predecessor.take();
         let chosen = choose(&config)?;
+        let cost = chosen.cpu_s_per_gb(&config.path_costs);
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
+        let access = Arc::new(Access::new(Policy::load(&config.access)?));
         let descriptors = raise_descriptor_limit();
         let limits = Arc::new(Limiter::new(config.limits.clone(), descriptors));
         let folder = Arc::new(Folder::open(&config.folder)?);
         let keys = config.keys.as_ref().map(|source| FilmKeys::open(source, folder.path()));
-        let keys = keys.transpose()?.map(Arc::new);
+        let keys = keys.transpose()?;
         let files = |loops| OpenFiles::new(loops, descriptors);
         let event_loops = EventLoops::start(allowed_cores().len(), files)?;
-        let listeners = Listeners::open(&config, &event_loops).await?;
+        sockets.open_missing(&config)?;
+        let listeners = Listeners::register(&sockets, &event_loops)?;
         let bound = listeners.addresses()?;
         let rtsp = bound.rtsp;
-        let ports = MediaPortPool::open(config.media_ports, rtsp.ip())?;
+        let ports = MediaPortPool::open(config.media_ports, rtsp.ip(), sockets.media.take())?;
         let cache = PlanStore::open(config.cache.clone());
         let pacer_count = config.pacers.unwrap_or_else(|| allowed_cores().len());
         let meters = Arc::new(Meters::new(pacer_count));
@@ -94,7 +116,17 @@ impl Server {
             |source| TlsTerms::start(source, cache.folder(), config.kernel_tls, meters.tls.clone());
         let tls = config.tls.as_ref().map(terms).transpose()?.map(Arc::new);
         let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, counts)?;
-        let library = Arc::new(Library::new(folder, cache));
+        let index = Index::new(config.segment_cipher);
+        let protection = match (config.segment_cipher, &config.keys) {
+            (Some(cipher), Some(KeySource::Made(make))) => {
+                Some(Protection::new(cipher, make.clone()))
+            }
+            _ => None,
+        };
+        let web = WebAssets::new(cache.folder().map(std::path::Path::to_owned), protection);
+        let library = Arc::new(Library::new(folder, cache.clone()));
+        let posters =
+            Posters::start(&config.thumbnails, &cache, config.thumbnail_bytes_max, &library)?;
         let readers = Readers::start(fetch)?;
         let (told, events) = tokio::sync::mpsc::unbounded_channel();
         let prefetch_handle = readers.prefetch_handle();
@@ -103,13 +135,22 @@ impl Server {
         let pacers =
             Pacers::start(&meters.pacers, chosen.streams, bursts, &prefetch_handle, &told)?;
         let watch = FolderWatch::start(&library)?;
+        let (cache_folder, is_successor) = (config.cache.as_deref(), predecessor.is_some());
         let channels =
-            Channels::start(&config.channels, config.burst, &library, config.cache.as_deref())?;
+            Channels::start(&config.channels, config.burst, &library, cache_folder, is_successor)?;
+        let access_log = config.access_log.as_ref().map(AccessLog::start).transpose()?;
+        let admin = Admin::new(&config, &access);
+        let old_sessions = predecessor.map(|old| old.link()).transpose()?;
         let state = Arc::new(ServerState {
-            admission: Admission::new(config.key_tokens.clone()),
-            keys,
-            config,
+            drain: Drain::new(),
+            old_sessions,
+            admission: Admission::new(access, config.key_tokens.clone()),
+            keys: Swapped::new(keys),
+            config: FixedSettings::of(&config),
+            live: Swapped::new(LiveSettings::of(&config)),
+            key_source: Swapped::new(config.keys),
             rtsp,
+            http: bound.http,
             rtsps: bound.rtsps,
             library,
             sessions: StreamSessions::new(),
@@ -117,31 +158,48 @@ impl Server {
             ports,
             pacers,
             images,
-            index: Index::new(),
+            index,
+            web,
+            posters,
             downloads: Downloads::new(chosen.download),
             kernel_tls_downloads: Downloads::sendfile(),
             began: Instant::now(),
             started_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             limits,
+            capacity: Capacity::new(cost),
             next_connection: AtomicU64::new(1),
             tunnels: Arc::default(),
             channels: Mutex::new(channels),
+            watch: Watch::new(),
+            access_log,
+            admin,
             tls,
         });
         let mut tasks = listeners.serve(&state, &event_loops);
+        if let Some(admin) = &state.admin {
+            admin.watch_listeners(tasks.iter().map(JoinHandle::abort_handle).collect());
+            tasks.push(tokio::spawn(keep_watch(state.clone())));
+        }
         tasks.push(tokio::spawn(control::housekeeping(state.clone(), events)));
-        if let MediaPortPool::Shared { rtcp, .. } = &state.ports {
-            let weak = Arc::downgrade(&state);
-            tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
-        }
-        let server = Server { state, bound, tasks, watch, readers, event_loops };
-        match server.state.limits.check_room() {
-            Ok(()) => Ok(server),
-            Err(error) => {
-                server.stop().await;
-                Err(error)
+        let rtcp = match &state.ports {
+            MediaPortPool::Shared { rtcp, .. } => {
+                let weak = Arc::downgrade(&state);
+                Some(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)))
             }
+            MediaPortPool::Range { .. } => None,
+        };
+        let reloading = tokio::sync::Mutex::default();
+        let server =
+            Server { state, reloading, bound, tasks, rtcp, sockets, watch, readers, event_loops };
+        if let Err(error) = server.state.limits.check_room() {
+            server.stop().await;
+            return Err(error);
         }
+        if let Some(old) = &server.state.old_sessions {
+            old.follow().await;
+            server.state.channels.lock().unwrap_or_else(PoisonError::into_inner).take_over();
+        }
+        Ok(server)
     }
 
     /// Returns the address of the RTSP listener.
@@ -164,6 +222,30 @@ impl Server {
         self.bound.rtsps
     }
 
+    /// Returns the address of the administrator's listener, if there is one.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.bound.admin
+    }
+
+    /// Has `POST /v1/reload` of the administrator's listener call `reload`, which may block.
+    ///
+    /// Its error is shown as it stands: the faults of the configuration.
+    pub fn on_reload(
+        &self,
+        reload: impl Fn() -> Result<ReloadOutcome, String> + Send + Sync + 'static,
+    ) {
+        if let Some(admin) = &self.state.admin {
+            admin.on_reload(reload);
+        }
+    }
+
+    /// Opens the access log's file again, behind a rename by logrotate.
+    pub fn reopen_logs(&self) {
+        if let Some(log) = &self.state.access_log {
+            log.reopen();
+        }
+    }
+
     /// Returns addresses that clients can open: for a listener on all addresses those of this host,
     /// with IPv4 and global ones first.
     pub fn addresses(&self) -> ServerAddresses {
@@ -176,6 +258,11 @@ impl Server {
             rtsps: open(self.bound.rtsps),
             https: open(self.bound.https),
         }
+    }
+
+    /// Returns the rules and credentials of this server: who may do what.
+    pub fn access(&self) -> Arc<Access> {
+        self.state.admission.access().clone()
     }
 
     /// Returns the server's statistics so far.
@@ -203,10 +290,9 @@ impl Server {
         // Their threads end within a burst.
         let stop = move || state.channels.lock().unwrap_or_else(PoisonError::into_inner).stop();
         let _ = tokio::task::spawn_blocking(stop).await;
-        for task in &self.tasks {
-            task.abort();
-        }
-        for task in self.tasks {
+        let tasks = || self.tasks.iter().chain(&self.rtcp);
+        tasks().for_each(JoinHandle::abort);
+        for task in self.tasks.into_iter().chain(self.rtcp) {
             // The error only reports the abort.
             let _ = task.await;
         }
@@ -234,6 +320,7 @@ impl Server {
             if let Some(state) = parts {
                 state.pacers.stop();
                 state.images.stop();
+                state.posters.stop();
             }
             readers.stop();
         });

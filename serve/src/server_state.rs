@@ -6,31 +6,44 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::access_log::AccessLog;
+use crate::admin::Admin;
+use crate::admission::Admission;
 use crate::channel::playout::Channels;
-use crate::config::Config;
+use crate::drain::Drain;
+use crate::handover::OldSessions;
 use crate::http::download_paths::Downloads;
-use crate::http::film_keys::FilmKeys;
+use crate::http::film_keys::{FilmKeys, KeySource};
 use crate::http::index::Index;
-use crate::key_tokens::Admission;
 use crate::library::Library;
 use crate::limits::Limiter;
+use crate::limits::capacity::Capacity;
+use crate::live_settings::{FixedSettings, LiveSettings};
 use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::Pacers;
+use crate::posters::Posters;
 use crate::rtsp::media_ports::MediaPortPool;
 use crate::rtsp::stream_session::StreamSessions;
 use crate::rtsp::tunnels::Tunnels;
+use crate::swapped::Swapped;
 use crate::tls::TlsTerms;
+use crate::watch::Watch;
+use crate::web::WebAssets;
 use crate::wire_image::WireImages;
 
 /// The parts of a running server.
 pub(crate) struct ServerState {
-    pub(crate) config: Config,
+    pub(crate) config: FixedSettings,
+    pub(crate) live: Swapped<LiveSettings>,
     pub(crate) rtsp: SocketAddr,
+    pub(crate) http: SocketAddr,
     /// Address of RTSP over TLS, if it listens.
     pub(crate) rtsps: Option<SocketAddr>,
     pub(crate) admission: Admission,
     /// Keys of sealed films; `None` when this server has none.
-    pub(crate) keys: Option<Arc<FilmKeys>>,
+    pub(crate) keys: Swapped<Option<FilmKeys>>,
+    /// Source of `keys`.
+    pub(crate) key_source: Swapped<Option<KeySource>>,
     pub(crate) library: Arc<Library>,
     pub(crate) sessions: StreamSessions,
     pub(crate) meters: Arc<Meters>,
@@ -38,6 +51,8 @@ pub(crate) struct ServerState {
     pub(crate) pacers: Pacers,
     pub(crate) images: WireImages,
     pub(crate) index: Index,
+    pub(crate) web: WebAssets,
+    pub(crate) posters: Posters,
     pub(crate) downloads: Downloads,
     /// Paths for connections that the kernel encrypts.
     pub(crate) kernel_tls_downloads: Downloads,
@@ -45,9 +60,17 @@ pub(crate) struct ServerState {
     /// Start of the server, in seconds since the Unix epoch.
     pub(crate) started_s: u64,
     pub(crate) limits: Arc<Limiter>,
+    pub(crate) capacity: Capacity,
+    pub(crate) drain: Drain,
+    /// Sessions of the server before this one, which plays on.
+    pub(crate) old_sessions: Option<OldSessions>,
     pub(crate) next_connection: AtomicU64,
     pub(crate) tunnels: Arc<Tunnels>,
     pub(crate) channels: Mutex<Channels>,
+    pub(crate) watch: Watch,
+    pub(crate) access_log: Option<AccessLog>,
+    /// State of the administrator's listener; `None` where it does not listen.
+    pub(crate) admin: Option<Admin>,
     /// Certificate and terms of HTTPS and RTSPS; `None` when neither listens.
     pub(crate) tls: Option<Arc<TlsTerms>>,
 }

@@ -12,7 +12,7 @@ use crate::error::{ClientSetting, Error};
 use crate::transport::StreamTransport;
 
 /// Raises the limit for so many sessions by each transport, of so many streams each.
-pub(super) fn raise_limit(loads: &[(u32, StreamTransport)], streams: usize) -> Result<(), Error> {
+pub(crate) fn raise_limit(loads: &[(u32, StreamTransport)], streams: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     let open = open_now();
     let sessions: u32 = loads.iter().map(|(sessions, _)| sessions).sum();

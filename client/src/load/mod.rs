@@ -27,7 +27,7 @@
 //! has it come back.
 
 mod bottleneck;
-mod descriptors;
+pub(super) mod descriptors;
 mod drop_filter;
 mod frame_sinks;
 mod group_book;
@@ -37,6 +37,7 @@ mod load_session;
 mod load_trials;
 mod measure;
 mod outcome;
+pub(super) mod process_meter;
 mod sample_reader;
 mod sampled_stats;
 mod sampled_track;
@@ -487,7 +488,11 @@ fn load_streams(
 }
 
 /// Resolves a name to its first address that `source` can reach.
-async fn resolve(host: &str, port: u16, source: Option<IpAddr>) -> Result<SocketAddr, Error> {
+pub(super) async fn resolve(
+    host: &str,
+    port: u16,
+    source: Option<IpAddr>,
+) -> Result<SocketAddr, Error> {
     let object = || super::rtsp_connection::authority(host, port);
     let found = tokio::net::lookup_host((host, port)).await;
     let mut found =

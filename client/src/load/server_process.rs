@@ -2,26 +2,26 @@
 //! The server's process, where it runs on this machine and this user may look at it: its processor
 //! time is then known and need not be inferred.
 //!
-//! It is the process that holds the listening socket of the sessions: the kernel's table of TCP
-//! sockets names the socket, and the descriptors of the processes its holder. A server of another
-//! user or in another network namespace is not found.
+//! It is the processes that hold the listening socket of the sessions, a master and its workers:
+//! the kernel's table of TCP sockets names the socket, and the descriptors of the processes its
+//! holders. A server of another user or in another network namespace is not found.
 //!
 //! Sources: proc(5) /proc/net/tcp, /proc/PID/fd, /proc/PID/stat (utime, stime).
-//! Does not add up the processes of a server that has several; the first found counts.
+//! Does not find workers that listen at sockets of their own (SO_REUSEPORT) but the first.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// A process.
+/// The processes of a server.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
-    stat: PathBuf,
-    /// Processor seconds when it was found.
+    stats: Vec<PathBuf>,
+    /// Processor seconds when they were found.
     before: f64,
 }
 
 impl ServerProcess {
-    /// Finds the process that listens at this address, on this machine.
+    /// Finds the processes that listen at this address, on this machine.
     pub(super) fn listening_at(address: SocketAddr) -> Option<ServerProcess> {
         let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
             let table = std::fs::read_to_string(table).ok()?;
@@ -31,15 +31,15 @@ impl ServerProcess {
         let all = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
         // Numbers alone: `self` is a process too.
         let processes = all.filter(|it| it.file_name().to_str().is_some_and(is_number));
-        let process = processes.map(|it| it.path()).find(|process| holds(process, &socket))?;
-        let stat = process.join("stat");
-        let before = processor_seconds(&stat)?;
-        Some(ServerProcess { stat, before })
+        let holders = processes.map(|it| it.path()).filter(|process| holds(process, &socket));
+        let stats: Vec<_> = holders.map(|process| process.join("stat")).collect();
+        let before = sum_of(&stats).filter(|_| !stats.is_empty())?;
+        Some(ServerProcess { stats, before })
     }
 
-    /// Processor seconds, user and system, since it was found; none if it has ended.
+    /// Processor seconds, user and system, since they were found; none if one has ended.
     pub(super) fn seconds_since(&self) -> Option<f64> {
-        Some((processor_seconds(&self.stat)? - self.before).max(0.0))
+        Some((sum_of(&self.stats)? - self.before).max(0.0))
     }
 }
 
@@ -83,6 +83,10 @@ fn holds(process: &Path, socket: &str) -> bool {
     })
 }
 
+fn sum_of(stats: &[PathBuf]) -> Option<f64> {
+    stats.iter().map(|stat| processor_seconds(stat)).sum()
+}
+
 fn processor_seconds(stat: &Path) -> Option<f64> {
     seconds_of(&std::fs::read_to_string(stat).ok()?, rustix::param::clock_ticks_per_second())
 }
@@ -109,7 +113,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let found = ServerProcess::listening_at(listener.local_addr().unwrap()).unwrap();
         let own = std::fs::canonicalize("/proc/self").unwrap().join("stat");
-        assert_eq!(found.stat, own);
+        assert!(found.stats.contains(&own), "{found:?}");
         assert!(found.seconds_since().is_some());
         let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = everywhere.local_addr().unwrap().port();

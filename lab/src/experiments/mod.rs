@@ -9,6 +9,7 @@ mod cipher;
 mod cold;
 mod copy;
 mod descriptors;
+pub(crate) mod hls;
 pub(crate) mod http;
 mod kernel;
 pub(crate) mod pacing;
@@ -19,6 +20,7 @@ mod receive;
 mod recording;
 mod seal;
 mod sessions;
+mod soak;
 pub(crate) mod tracks;
 
 use crate::explain::{self, Explanation};
@@ -110,6 +112,20 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: http::run,
         explanation: &explain::HTTP,
+    },
+    Experiment {
+        name: "hls",
+        summary: "HLS made on the fly beside plain ranges and beside nginx with prepared segments",
+        sends: true,
+        run: hls::run,
+        explanation: &explain::HLS,
+    },
+    Experiment {
+        name: "soak",
+        summary: "viewers of every transport for half an hour: losses, memory, descriptors",
+        sends: true,
+        run: soak::run,
+        explanation: &explain::SOAK,
     },
     Experiment {
         name: "planning",

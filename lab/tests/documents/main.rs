@@ -3,16 +3,17 @@
 //! measurement files.
 //!
 //! Between markers, docs/measuring.md has the warnings; docs/measurements.md has tables of
-//! docs/measurements/*.json, docs/kernel.md those of kernel.json, docs/peers.md those of peers.json
-//! and http.json, and README.md the picture of paths.json and the headline of peers.json.
-//! `UPDATE=1 cargo test -p lab --test documents` writes them anew. A missing measurement file has
-//! no table, and the test prints that. No test measures: a figure changes when a new file is
-//! committed.
+//! docs/measurements/*.json, docs/kernel.md those of kernel.json, docs/peers.md those of
+//! peers.json, http.json and hls.json, and README.md the picture of paths.json and the headline of
+//! peers.json. `UPDATE=1 cargo test -p lab --test documents` writes them anew. A missing
+//! measurement file has no table, and the test prints that. No test measures: a figure changes
+//! when a new file is committed.
 #![forbid(unsafe_code)]
 
 mod claims;
 mod document;
 mod grid;
+mod hls;
 mod http;
 mod kernel;
 mod marks;
@@ -62,6 +63,12 @@ fn the_tables_of_peers_are_current() {
 fn the_tables_of_http_are_current() {
     let tables = document::measured("http").map(|results| http::tables(&results));
     document::check("docs/peers.md", "http", &tables.unwrap_or_default());
+}
+
+#[test]
+fn the_tables_of_hls_are_current() {
+    let tables = document::measured("hls").map(|results| hls::tables(&results));
+    document::check("docs/peers.md", "hls", &tables.unwrap_or_default());
 }
 
 #[test]

@@ -13,11 +13,12 @@ use lab::EXPERIMENTS;
 use measure::{Figure, Results};
 
 use crate::grid::{Marks, concerns};
-use crate::{document, http, kernel, measurements, peers, picture};
+use crate::{document, hls, http, kernel, measurements, peers, picture};
 
 /// Returns all documents generated from a measurement file.
 fn documents(results: &Results) -> Vec<(&'static str, String)> {
     match results.experiment.as_str() {
+        "hls" => vec![("docs/peers.md", hls::tables(results))],
         "http" => vec![("docs/peers.md", http::tables(results))],
         "kernel" => vec![("docs/kernel.md", kernel::tables(results))],
         "peers" => {

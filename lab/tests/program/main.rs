@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod hls;
 mod http;
 mod kernel;
 mod namespace;
@@ -17,6 +18,7 @@ mod peers;
 mod planning;
 mod receive;
 mod seal;
+mod soak;
 mod stalls;
 mod tracks;
 

@@ -31,7 +31,8 @@ impl<'a> Faults<'a> {
         self.found.push((place.map_or(0, |place| place.start), text));
     }
 
-    fn line(&self, offset: usize) -> usize {
+    /// Returns the line of an offset, from 1.
+    pub(super) fn line(&self, offset: usize) -> usize {
         let before = self.text.as_bytes().iter().take(offset);
         1 + before.filter(|byte| **byte == b'\n').count()
     }

@@ -4,38 +4,64 @@
 //!
 //! A file is judged as a whole: every fault is reported with its line, so that one reading of the
 //! messages corrects the file. Unknown keys are faults, for a misspelt setting would otherwise be a
-//! setting that silently has its default. So far the file holds channels.
+//! setting that silently has its default. The file of `serve` holds the flags of `serve`, by their
+//! names, and tables of channels and of access.
 //!
-//! Modules: `faults` (findings with lines), `grammar` (text to tables), `reader` (typed values of a
-//! table), `channels` (`[channel.NAME]`), `scenario` (the file of `load`), `nearest` (the known key
-//! that a misspelt one is close to).
+//! Modules of reading: `faults` (findings with lines), `grammar` (text to tables), `reader` (typed
+//! values of a table), `keys` (flags as keys), `settings` (values of keys), `channels`
+//! (`[channel.NAME]`), `access` (`[[access]]`, `[groups]`), `scenario` (the file of `load`),
+//! `nearest` (the known key that a misspelt one is close to). Of putting together: `sources`
+//! (command line, environment, file), `relations` (rules between settings). Of `pagewire config`:
+//! `verbs`, `check`, `show`, `schema`, `example`.
 //!
 //! Cost: one pass over a file of 1 MiB at most, before the server opens anything.
 //!
 //! Sources: TOML 1.0; parsed by the crate `toml`.
 //! Does not look at the served folder: playlists may name files that come later.
 
+mod access;
 mod channels;
+mod check;
+mod example;
 mod faults;
 mod grammar;
+pub(crate) mod keys;
 mod nearest;
 mod reader;
+mod relations;
 mod scenario;
+mod schema;
+mod settings;
+mod show;
+mod sources;
+mod tables;
+mod verbs;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use access::FileAccess;
 use client::load::Scenario;
 use faults::Faults;
 use reader::{Expected, Reader};
 use serve::channel::ChannelConfig;
+use settings::FileSetting;
+
+pub(crate) use sources::{Loaded, Sources};
+pub(crate) use verbs::{Verbs, run};
 
 /// Settings of a configuration file.
 #[derive(Debug, Default)]
 pub(crate) struct FileConfig {
+    /// Flags of `serve`, in the order of the file.
+    pub(crate) settings: Vec<FileSetting>,
     /// Channels, in the order of the file.
     pub(crate) channels: Vec<ChannelConfig>,
+    /// Rules of access and groups of users.
+    pub(crate) access: FileAccess,
+    /// Its tables as text of TOML.
+    pub(crate) tables: String,
 }
 
 /// Reads a configuration file.
@@ -44,7 +70,9 @@ pub(crate) struct FileConfig {
 /// Every fault of the file, one text each, in order of lines; at most [`faults::FAULTS_MAX`].
 pub(crate) fn read(path: &Path) -> Result<FileConfig, Vec<String>> {
     let (shown, text) = text_of("--config", path)?;
-    parse(&shown, &text)
+    // Without a current folder a relative path stays as it is.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    parse(&shown, &text, path.parent().unwrap_or(Path::new("/")))
 }
 
 /// Reads a scenario of a load.
@@ -79,8 +107,9 @@ fn text_of(option: &str, path: &Path) -> Result<(String, String), Vec<String>> {
     }
 }
 
-/// Parses the text of a configuration file; `shown` is the file's name in messages.
-fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
+/// Parses the text of a configuration file; `shown` is the file's name in messages, `base` its
+/// folder.
+fn parse(shown: &str, text: &str, base: &Path) -> Result<FileConfig, Vec<String>> {
     let mut faults = Faults::new(shown, text);
     let table = grammar::parse(text, &mut faults);
     // The values of a text with faults of grammar are guesses.
@@ -89,22 +118,40 @@ fn parse(shown: &str, text: &str) -> Result<FileConfig, Vec<String>> {
     }
     let mut config = FileConfig::default();
     let mut reader = Reader { text, faults: &mut faults };
-    for (key, value) in table.get_ref() {
-        match key.get_ref().as_ref() {
-            CHANNEL => {
+    let mut in_order: Vec<_> = table.get_ref().iter().collect();
+    in_order.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in in_order {
+        match (key.get_ref().as_ref(), keys::named(key.get_ref())) {
+            (CHANNEL, _) => {
                 if let Some(tables) = reader.table(CHANNEL, value, Expected::Channels) {
                     config.channels = channels::read(&mut reader, tables);
                 }
             }
-            other => reader.unknown("", other, key.span(), &[CHANNEL]),
+            (access::ACCESS, _) => config.access.rules = access::read(&mut reader, value),
+            (access::GROUPS, _) => {
+                config.access.groups = access::read_groups(&mut reader, value);
+            }
+            (_, Some(known)) => {
+                config.settings.extend(settings::read(&mut reader, known, value, base));
+            }
+            (other, None) => {
+                let flags = keys::all().iter().map(|key| key.name.as_str());
+                let known: Vec<&str> = flags.chain(TABLES.iter().copied()).collect();
+                reader.unknown("", other, key.span(), &known);
+            }
         }
     }
+    config.tables = tables::written(table.get_ref(), TABLES);
     if faults.is_empty() { Ok(config) } else { Err(faults.into_texts()) }
 }
 
 const CHANNEL: &str = "channel";
+/// Keys of the file that are no flags.
+const TABLES: &[&str] = &[CHANNEL, access::ACCESS, access::GROUPS];
 /// Room for thousands of channels; a larger file is a mistake, such as a film.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_sources;

@@ -32,6 +32,8 @@ pub(super) enum Expected {
     Seconds,
     TimeRange,
     Groups,
+    Rules,
+    UserGroups,
 }
 
 impl Expected {
@@ -47,6 +49,8 @@ impl Expected {
             Expected::Seconds => "write a number of seconds",
             Expected::TimeRange => "write seconds, or the least and the most, such as [2, 8]",
             Expected::Groups => "write tables [[group]]",
+            Expected::Rules => "write tables [[access]]",
+            Expected::UserGroups => "write a table [groups] of lists of users",
         }
     }
 }
@@ -56,6 +60,9 @@ impl<'a> Reader<'a, '_> {
     pub(super) fn unknown(&mut self, table: &str, key: &str, place: Range<usize>, known: &[&str]) {
         let cure = match nearest(key, known) {
             Some(known) => format!("write {known}"),
+            None if known.len() > KEYS_LISTED_MAX => {
+                "see pagewire config example for all there are".to_owned()
+            }
             None => format!("write one of {}", known.join(", ")),
         };
         let key: String = key.chars().take(SHOWN_CHARS_MAX).collect();
@@ -222,3 +229,5 @@ fn decimal(value: &DeValue<'_>) -> Option<f64> {
 }
 
 const SHOWN_CHARS_MAX: usize = 80;
+/// Longest list of known keys in a message.
+const KEYS_LISTED_MAX: usize = 25;

@@ -45,12 +45,12 @@ order = "shuffle"
 
 #[track_caller]
 fn faults(text: &str) -> Vec<String> {
-    parse("pagewire.toml", text).expect_err("a fault")
+    parse("pagewire.toml", text, Path::new("/etc")).expect_err("a fault")
 }
 
 #[test]
 fn all_settings_of_a_file_arrive() {
-    let config = parse("pagewire.toml", NEWS).unwrap();
+    let config = parse("pagewire.toml", NEWS, Path::new("/etc")).unwrap();
     let [news, music] = &config.channels[..] else { panic!("two channels") };
     assert_eq!((music.name.as_str(), music.order), ("music", PlayOrder::Shuffle));
     assert_eq!(music.playlist, ["music"]);
@@ -64,7 +64,7 @@ fn all_settings_of_a_file_arrive() {
     let times: Vec<String> = news.schedule.iter().map(|slot| slot.time.to_string()).collect();
     assert_eq!(times, ["20:00:00", "06:30:15"]);
     assert_eq!(news.schedule[1].play, ["morning.ts"]);
-    assert!(parse("pagewire.toml", "").unwrap().channels.is_empty());
+    assert!(parse("pagewire.toml", "", Path::new("/etc")).unwrap().channels.is_empty());
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
         "pagewire.toml:3: channel.news: titel: no such setting; write title",
         "pagewire.toml:22: channel.news: day: no such setting; write days",
         "pagewire.toml:33: chanel: no such setting; write channel",
-        "pagewire.toml:34: server: no such setting; write one of channel",
+        "pagewire.toml:34: server: no such setting; see pagewire config example for all there are",
     ];
     assert_eq!(faults(&text), expected);
 }
@@ -293,6 +293,8 @@ fn document_of_channels_is_true() {
     assert!(!examples.is_empty());
     for example in examples {
         let (text, _) = example.split_once("```").expect("it ends");
-        assert!(!parse("pagewire.toml", text).expect("no fault").channels.is_empty());
+        assert!(
+            !parse("pagewire.toml", text, Path::new("/etc")).expect("no fault").channels.is_empty()
+        );
     }
 }

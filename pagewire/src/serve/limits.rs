@@ -45,6 +45,24 @@ pub(super) struct LimitOptions {
     /// Rate of all downloads, shared equally by those in progress [default: no limit].
     #[arg(long, value_name = "RATE", value_parser = bits_per_s)]
     http_rate: Option<u64>,
+    /// Sessions over RTSP of one user [default: no limit].
+    #[arg(long, value_name = "N", value_parser = count())]
+    sessions_per_user: Option<u32>,
+    /// Sessions over RTSP of one file or channel [default: no limit].
+    #[arg(long, value_name = "N", value_parser = count())]
+    sessions_per_asset: Option<u32>,
+    /// Rate of all sessions over RTSP together, bits a second, such as 2G; one more gets 453
+    /// [default: no limit].
+    #[arg(long, value_name = "RATE", value_parser = bits_per_s)]
+    rate: Option<u64>,
+    /// Rate of a user's sessions over RTSP together [default: no limit].
+    #[arg(long, value_name = "RATE", value_parser = bits_per_s)]
+    rate_per_user: Option<u64>,
+    /// Load of the pacer threads, 0.05 to 1, above which a new session gets 453, for it would make
+    /// others late; and of all cores, above which a new viewer of HLS or DASH gets 503; off to
+    /// admit all the same.
+    #[arg(long, value_name = "LOAD", default_value = "0.9", value_parser = load)]
+    admit_load: Load,
     /// A session that does not play so long after SETUP ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = super::timeout_s())]
     play_within: u64,
@@ -75,6 +93,11 @@ impl LimitOptions {
         limits.http_rate_per_connection = self.http_rate_per_connection;
         limits.http_rate_per_address = self.http_rate_per_address;
         limits.http_rate = self.http_rate;
+        limits.sessions_per_user = self.sessions_per_user;
+        limits.sessions_per_asset = self.sessions_per_asset;
+        limits.rate = self.rate;
+        limits.rate_per_user = self.rate_per_user;
+        limits.admit_load = self.admit_load.0;
         limits.play_within = Duration::from_secs(self.play_within);
         limits.exempt = self.exempt_from_limits.0;
         limits.low_ports = self.allow_low_ports;
@@ -91,6 +114,18 @@ fn networks(text: &str) -> Result<Networks, InvalidPrefix> {
         return Ok(Networks(Vec::new()));
     }
     text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>().map(Networks)
+}
+
+/// A part of the processor time; `None` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Load(Option<f64>);
+
+fn load(text: &str) -> Result<Load, String> {
+    if text == "off" {
+        return Ok(Load(None));
+    }
+    let load = text.parse().ok().filter(|load: &f64| load.is_finite());
+    load.map(|load| Load(Some(load))).ok_or_else(|| "write a part such as 0.9, or off".into())
 }
 
 /// A multiple of the media's rate; `None` for no pace.
@@ -152,6 +187,14 @@ mod tests {
         assert_eq!(pace("off"), Ok(Pace(None)));
         for wrong in ["", "x", "4xx", "on", "inf", "NaNx", "4 x"] {
             assert!(pace(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn loads_are_parts_or_off() {
+        assert_eq!((load("0.9"), load("off")), (Ok(Load(Some(0.9))), Ok(Load(None))));
+        for wrong in ["", "NaN", "inf", "90%"] {
+            assert!(load(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -8,11 +8,12 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::answer::{Line, http};
-use crate::harness::clip::PAYLOAD_BYTES;
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::rtsp::{Control, LOCALHOST, Player};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::{beside_canary, canary, serve, serve_place_by};
@@ -376,5 +377,45 @@ mod timed {
     fn a_flood_of_requests_is_carried_out_at_its_rate() {
         let took = flood_requests(800);
         assert!(took > Duration::from_millis(1900), "800 requests were carried out in {took:?}");
+    }
+
+    /// A viewer who comes while the processor has no room is told when to come back; those who play
+    /// get their playlists and segments.
+    #[test]
+    fn new_viewers_of_a_busy_server_get_503_and_others_play_on() {
+        let film = Clip::of_seconds(5, 4).bytes();
+        let server = serve(&[("film.ts", &film)], &["--admit-load", "0.05"]);
+        server.await_stream("film.ts");
+        let master = || http(server.http, "GET", "/film.ts/master.m3u8");
+        let until = |status: u16| {
+            let deadline = Instant::now() + LONG;
+            loop {
+                let answer = master();
+                if answer.status == status {
+                    return answer;
+                }
+                assert!(Instant::now() < deadline, "not {status}: {answer:?}");
+                thread::sleep(Duration::from_millis(200));
+            }
+        };
+        let text = until(200).text();
+        let playlist = text.lines().find(|line| !line.is_empty() && !line.starts_with('#'));
+        let playlist = format!("/film.ts/{}", playlist.expect("a playlist of media"));
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(http(server.http, "GET", "/index.json").status, 200);
+                }
+            });
+            let refused = until(503);
+            assert_eq!(refused.header("Retry-After"), Some("10"), "{refused:?}");
+            assert!(refused.text().contains("would make others late"), "{refused:?}");
+            assert_eq!(http(server.http, "GET", &playlist).status, 200, "who plays goes on");
+            stop.store(true, Ordering::Relaxed);
+        });
+        until(200);
+        assert!(server.index()["server"]["refusals"]["load"].as_u64() > Some(0));
+        server.stop();
     }
 }

@@ -18,6 +18,7 @@ mod harness;
 #[allow(dead_code, reason = "these tests have networks of their own")]
 mod network;
 
+mod access;
 mod books;
 mod canary;
 mod films;
@@ -37,6 +38,8 @@ mod promises;
 mod publisher;
 mod random;
 mod recording;
+mod thumbnails;
+mod tokens;
 mod tracks;
 
 use std::process::Command;

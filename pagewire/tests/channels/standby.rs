@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::capture::{Capture, Datagram, rtp};
 use crate::clips::{Streams, clip};
+use crate::harness::answer::http;
 use crate::harness::recorder::{Rtp, Sender};
 use crate::harness::rtsp::Control;
 use crate::harness::{Place, Server};
@@ -162,6 +163,9 @@ pub(crate) fn assert_stands_by(standby: &Server) {
     });
     let answer = Control::to(standby.rtsp).ask("DESCRIBE", "channel/a", &[]);
     assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("stands by for channel a"), "{}", answer.text());
+    let answer = http(standby.http, "GET", "/channel/a/master.m3u8");
+    assert_eq!(answer.status, 503, "{}", answer.head);
     assert!(answer.text().contains("stands by for channel a"), "{}", answer.text());
 }
 

@@ -115,9 +115,11 @@ fn has_commands(section: &str) -> bool {
 
 /// First words of the documents' commands.
 const PROGRAMS: &[&str] = &[
+    "apt",
     "cargo",
     "curl",
     "echo",
+    "editor",
     "ffplay",
     "go",
     "gst-launch-1.0",
@@ -132,6 +134,7 @@ const PROGRAMS: &[&str] = &[
     "printf",
     "python3",
     "sudo",
+    "systemctl",
     "vlc",
 ];
 

@@ -4,8 +4,18 @@
 use crate::{Choice, run};
 
 #[test]
+fn commands_of_access_run_as_they_stand() {
+    run("docs::commands_of_access_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
 fn commands_of_channels_run_as_they_stand() {
     run("docs::commands_of_channels_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_configuration_run_as_they_stand() {
+    run("docs::commands_of_configuration_run_as_they_stand", Choice::Usual);
 }
 
 #[test]
@@ -21,6 +31,11 @@ fn commands_of_measurements_run_as_they_stand() {
 #[test]
 fn commands_of_measuring_run_as_they_stand() {
     run("docs::commands_of_measuring_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_operating_run_as_they_stand() {
+    run("docs::commands_of_operating_run_as_they_stand", Choice::Usual);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs command lines as a reader would type them: one after the other, in one folder, with servers
-//! and recorders left running in the background.
+//! and recorders left running in the background. Who asks for a password is given `PASSWORD`, by
+//! which the documents call it.
 //!
 //! Does not: choose what is run; the tests do.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,7 @@ impl Shell {
         let programs = Path::new(PROGRAM).parent().expect("it lies in a folder");
         let path = std::env::var("PATH").expect("a PATH");
         let path = format!("{}:{}:{path}", folder.display(), programs.display());
+        fs::write(folder.join(TYPED), "PASSWORD\n").expect("room for a file");
         Shell { folder: folder.to_owned(), path, running: Vec::new(), logs: 0 }
     }
 
@@ -47,12 +49,11 @@ impl Shell {
         let log = self.folder.join(format!(".log-{}", self.logs));
         let mut command = Command::new("sh");
         command
-            .args(["-euc", line])
+            .args(["-euc", &format!("exec < {TYPED}\n{line}")])
             .current_dir(&self.folder)
             .env("PATH", &self.path)
             // Calibrated once for all tests, and not in the user's own cache.
-            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-            .stdin(Stdio::null());
+            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
         (command, log)
     }
 
@@ -161,8 +162,12 @@ impl Running {
         let address = address.and_then(|address| address.parse().ok()).expect("an address");
         let deadline = Instant::now() + READY_WAIT;
         loop {
-            let index = http(address, "GET", "/index.json").text();
-            let index: serde_json::Value = serde_json::from_str(&index).expect("JSON");
+            let answer = http(address, "GET", "/index.json");
+            // Where everybody needs a password or a signed address, nobody here has one.
+            if matches!(answer.status, 401 | 403) {
+                return;
+            }
+            let index: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
             let total = &index["total"];
             if total["files"].as_u64() > Some(0) && total["waiting"] == 0 {
                 return;
@@ -199,6 +204,8 @@ fn signal(shell: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid as i32).expect("not process 0"), signal);
 }
 
+/// File in the folder with what a reader types.
+const TYPED: &str = ".typed";
 /// Lines that a server and a recorder print when they are ready.
 pub(crate) const SERVING: &str = "pagewire ready: ";
 pub(crate) const RECORDING: &str = "pagewire receiving: ";

@@ -9,7 +9,8 @@
 //! (readers over TCP), [`tunnels`] (RTSP through HTTP), [`channel_viewers`] (pauses, seeks, readers
 //! that do not read), [`channel_answers`] (titles, channels that are not there), [`library`] (what
 //! is new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
-//! bytes), [`open_files`] (changed while kept).
+//! bytes), [`open_files`] (changed while kept), [`surroundings`] (the link goes down, the clock is
+//! set, reports are lost).
 //!
 //! The modules `timed` have the tests whose verdict is on a rate or a lateness, or that wait for
 //! the end of a time limit. No other test asserts that something is fast.
@@ -26,6 +27,9 @@ mod files;
 mod interleaved;
 mod library;
 mod limits;
+#[path = "../../../paths/tests/harness/network.rs"]
+#[allow(dead_code, reason = "one test has a network of its own")]
+mod network;
 mod open_files;
 mod pace;
 mod requests;
@@ -33,6 +37,7 @@ mod resource_snapshot;
 mod routes;
 mod sessions;
 mod start;
+mod surroundings;
 mod tunnels;
 
 use std::process::Command;

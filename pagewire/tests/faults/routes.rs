@@ -214,7 +214,8 @@ fn names() -> Vec<String> {
 fn lacking(name: &str) -> Option<String> {
     let place = Place::new();
     let mut command = Command::new(PROGRAM);
-    command.args(["serve", "--path", name]).arg(place.folder().join("missing"));
+    command.args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--path", name]);
+    command.arg(place.folder().join("missing"));
     let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
     let (_, reason) = outcome.stderr.split_once(&format!("--path: {name}; "))?;
     assert!(reason.starts_with("needs "), "{reason}");

@@ -7,6 +7,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
@@ -162,5 +163,22 @@ pub(crate) fn http(server: SocketAddr, method: &str, target: &str) -> Answer {
     line.answer().unwrap_or_else(|| panic!("{method} {target}: closed without an answer"))
 }
 
+/// As [`http`] with GET, again and again while the answer is that others come first (503 with a
+/// time to come back).
+#[track_caller]
+pub(crate) fn get_in_turn(server: SocketAddr, target: &str) -> Answer {
+    let deadline = Instant::now() + TURN_WAIT;
+    loop {
+        let answer = http(server, "GET", target);
+        if answer.status != 503 || answer.header("Retry-After").is_none() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{target}: {}", answer.text());
+        thread::sleep(ASK_EVERY);
+    }
+}
+
 /// Against hanging, and no judgement of speed.
+const TURN_WAIT: Duration = Duration::from_secs(200);
+const ASK_EVERY: Duration = Duration::from_millis(200);
 const ANSWER_WAIT: Duration = Duration::from_secs(60);

@@ -80,7 +80,8 @@ pub(crate) fn made(command: &mut Command, name: &str) -> Result<PathBuf, String>
     Ok(path)
 }
 
-fn or_skip(test: &str, made: Result<PathBuf, String>) -> Option<PathBuf> {
+/// The film, or `None`, with the reason printed.
+pub(crate) fn or_skip(test: &str, made: Result<PathBuf, String>) -> Option<PathBuf> {
     made.inspect_err(|reason| eprintln!("skip: {test}: no film: {reason}")).ok()
 }
 

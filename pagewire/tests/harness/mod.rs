@@ -9,8 +9,11 @@
 #![allow(dead_code, reason = "every test program uses its part of it")]
 
 pub(crate) mod answer;
+pub(crate) mod browser;
 pub(crate) mod clip;
 pub(crate) mod film;
+pub(crate) mod gstreamer;
+pub(crate) mod lossy_relay;
 pub(crate) mod page_report;
 pub(crate) mod recorder;
 pub(crate) mod rtsp;
@@ -83,6 +86,8 @@ pub(crate) struct Server {
     /// Addresses of TLS, where the options ask for them.
     pub(crate) rtsps: Option<SocketAddr>,
     pub(crate) https: Option<SocketAddr>,
+    /// Address of the administrator's listener, where the options ask for it.
+    pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Server {
@@ -140,7 +145,12 @@ impl Server {
             true => addresses_of_tls(&lines.recv_timeout(READY_WAIT).expect("a second line")),
             false => (None, None),
         };
-        Server { child, place: place.clone(), rtsp, http, rtsps, https }
+        let admin = options.contains(&"--admin").then(|| {
+            let line = lines.recv_timeout(READY_WAIT).expect("a line for administrators");
+            let address = line.trim().strip_prefix("admin: http://").map(str::parse);
+            address.and_then(Result::ok).unwrap_or_else(|| panic!("admin's line {line:?}"))
+        });
+        Server { child, place: place.clone(), rtsp, http, rtsps, https, admin }
     }
 
     /// The folder it serves.

@@ -23,10 +23,10 @@ use serde_json::Value;
 
 use crate::ffmpeg::{self, Frame, of_stream};
 use crate::harness::film::short_film;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, gstreamer};
 use crate::network::{self, Owner};
 use crate::side_by_side::{self, Case};
-use crate::{client, gstreamer, vlc};
+use crate::{client, vlc};
 
 const NETWORK: &str = "\
     ip link set lo up

@@ -6,22 +6,9 @@
 
 use std::process::Command;
 
+use crate::harness::gstreamer::{has_elements, played};
 use crate::{assert_bytes, client, serve_excerpt, serve_film};
 
-/// True when GStreamer has these elements; prints what is missing for `test`.
-pub(crate) fn has_elements(test: &str, elements: &[&str]) -> bool {
-    elements.iter().all(|element| {
-        let mut command = Command::new("gst-inspect-1.0");
-        let Some(outcome) = client(test, command.args(["--exists", element])) else { return false };
-        if !outcome.status.success() {
-            eprintln!("skip: {test}: GStreamer element {element}: not installed");
-        }
-        outcome.status.success()
-    })
-}
-
-/// An exit status is not judged: at the end of a stream two of GStreamer's threads may each close
-/// the session, and the second then reports a closed connection.
 #[test]
 fn receives_every_byte() {
     let test = "gstreamer::receives_every_byte";
@@ -34,7 +21,7 @@ fn receives_every_byte() {
     command.arg(format!("location={}", server.rtsp_url("film.ts")));
     command.args(["!", "rtpmp2tdepay", "!", "fdsink", "fd=1", "sync=false"]);
     let Some(outcome) = client(test, &mut command) else { return };
-    assert_bytes(&outcome.stdout, &film.bytes);
+    assert_bytes(&played(outcome), &film.bytes);
     server.stop();
 }
 
@@ -51,7 +38,7 @@ fn decodes() {
     let sink = "fakesink silent=false";
     command.arg(format!("video-sink={sink}")).arg(format!("audio-sink={sink}"));
     let Some(outcome) = client(test, &mut command) else { return };
-    let said = String::from_utf8(outcome.succeeded()).expect("gst-launch-1.0 prints text");
+    let said = String::from_utf8(played(outcome)).expect("gst-launch-1.0 prints text");
     let buffers = |bin| said.lines().filter(|l| l.contains(bin) && l.contains("= chain")).count();
     let (frames, sounds) = (buffers("/GstBin:vbin/"), buffers("/GstBin:abin/"));
     // Of 6 s. Pictures are shown some time after their data arrives, and GStreamer ends by the

@@ -13,12 +13,13 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::curl::ask;
 use crate::ffmpeg::{Frame, PICTURE, SOUND, frames, of_stream};
+use crate::harness::browser::Browser;
 use crate::harness::film::film;
 use crate::harness::page_report;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
@@ -141,50 +142,13 @@ pub(crate) fn browsed(
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let report = listener.local_addr().expect("it is bound");
     fs::write(server.folder().join("page.html"), page(&report.to_string())).expect("written");
-    let profile = private_folder();
-    let mut command = Command::new("chromium");
-    // It leaves folders there when it is killed.
-    command.env("TMPDIR", profile.path());
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]);
-    command.arg("--autoplay-policy=no-user-gesture-required");
-    command.arg(format!("--user-data-dir={}", profile.path().display()));
-    command.arg(server.http_url("page.html"));
-    let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut browser = match started {
-        Ok(browser) => browser,
-        Err(error) => {
-            eprintln!("skip: {test}: chromium: not installed: {error}");
-            return None;
-        }
-    };
+    let browser = Browser::open(test, &server.http_url("page.html"), &[])?;
     let said = page_report::report(&listener, LIMIT);
-    // Its other processes end with it.
-    let _ = browser.kill();
-    browser.wait().expect("it is our child");
-    remove(profile);
+    drop(browser);
     if said.is_none() {
         eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }
     said
-}
-
-/// A folder for all files of a browser. Chromium has a socket in there, and aborts where its path
-/// does not fit into a socket's address.
-fn private_folder() -> TempDir {
-    let below = env!("CARGO_TARGET_TMPDIR");
-    let is_short = below.len() < FOLDER_BYTES_MAX;
-    let folder = if is_short { TempDir::new_in(below) } else { TempDir::new() };
-    folder.expect("a folder")
-}
-
-/// Removes the folder of a browser that was killed, whose processes may write for a moment more.
-fn remove(folder: TempDir) {
-    let path = folder.keep();
-    let deadline = Instant::now() + LIMIT;
-    while let Err(error) = fs::remove_dir_all(&path) {
-        assert!(Instant::now() < deadline, "{}: is not removed: {error}", path.display());
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A page that plays the film for two seconds and tells `report`.
@@ -391,5 +355,3 @@ fn contents(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// 108 bytes of an address, less `/.tmpXXXXXX/org.chromium.Chromium.XXXXXX/SingletonSocket`.
-const FOLDER_BYTES_MAX: usize = 108 - 56;

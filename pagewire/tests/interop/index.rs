@@ -160,6 +160,45 @@ fn folders_have_addresses_and_browsers_find_an_icon() {
     server.stop();
 }
 
+#[test]
+fn a_folder_of_renditions_has_a_row_with_its_addresses() {
+    let place = Place::new();
+    for (name, seconds) in
+        [("film/1080", 2), ("film/720", 2), ("film-b", 2), ("other/a", 2), ("other/b", 4)]
+    {
+        place.put(&format!("{name}.ts"), &Clip::of_seconds(34, seconds).bytes());
+    }
+    place.put("film/notes.txt", b"no rendition");
+    place.put("seg/0.ts", &Clip::of_seconds(34, 2).bytes());
+    place.put("seg/1.ts", &Clip::of_seconds(34, 2).bytes());
+    place.put("seg/film.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n0.ts\n1.ts\n");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    // Before they are listed none waits.
+    server.await_index("all are read", |index| {
+        index["total"]["files"] == 9 && index["total"]["waiting"] == 0
+    });
+    let all = rows(&server, "/index.json?all=1");
+    assert!(names(&all).is_sorted(), "{all:?}");
+    let titles: Vec<&Value> = all.iter().filter(|row| !row["renditions"].is_null()).collect();
+    let [title] = titles[..] else { panic!("one title: {titles:?}") };
+    assert_eq!(title["name"], "film/");
+    assert_eq!(title["renditions"], serde_json::json!(["film/1080.ts", "film/720.ts"]));
+    assert!(title["duration"].as_f64() > Some(1.9) && title["bytes"].as_u64() > Some(1000));
+    for (field, item) in [("hls", "master.m3u8"), ("dash", "manifest.mpd")] {
+        let address = format!("http://test/film/{item}");
+        assert_eq!(title[field], address);
+    }
+    assert_eq!(title["download"], Value::Null);
+    assert_eq!(names(&rows(&server, "/index.json?below=film&limit=1")), ["film/"]);
+    let behind = rows(&server, "/index.json?below=film&limit=1&after=film/");
+    assert_eq!(names(&behind), ["film/1080.ts"]);
+    let html = page(&server, "/").text();
+    for link in ["/film/", "/film/player.html", "/film/master.m3u8", "/film/manifest.mpd"] {
+        assert!(html.contains(&format!("href=\"{link}\"")), "{link}: {html}");
+    }
+    server.stop();
+}
+
 /// A playlist removed or changed left its parts hidden until the server was started again.
 #[test]
 fn parts_of_a_playlist_that_is_gone_are_films_again() {
@@ -204,17 +243,20 @@ fn fields(value: &Value, found: &mut BTreeSet<String>) {
 fn every_field_of_the_index_is_documented() {
     let place = Place::new();
     place.put("film.ts", &Clip::of_seconds(33, 2).bytes());
+    place.put("film/1.ts", &Clip::of_seconds(33, 2).bytes());
+    place.put("film/2.ts", &Clip::of_seconds(33, 2).bytes());
     place.put("list.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n0.bin\n");
     place.put("talk.avi", b"not looked into");
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
-    server.await_stream("film.ts");
-    let index: Value = serde_json::from_slice(&page(&server, "/index.json?limit=2").body).unwrap();
+    server.await_index("all are read", |index| index["total"]["streams"] == 3);
+    let index: Value = serde_json::from_slice(&page(&server, "/index.json?limit=5").body).unwrap();
     let mut named: BTreeSet<String> =
         ["live", "bytes_read", "not_streamed", "reason", "codecs", "tracks", "language"]
             .map(str::to_owned)
             .into();
     fields(&index, &mut named);
     assert!(named.len() > 40 && named.contains("next") && named.contains("sealed"), "{named:?}");
+    assert!(named.contains("renditions"), "{named:?}");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/index-json.md");
     let document = std::fs::read_to_string(path).expect("it lies beside the others");
     let missing: Vec<_> =

@@ -15,9 +15,9 @@ use std::process::Command;
 
 use crate::ffmpeg::{self, Frame, of_stream};
 use crate::harness::film::short_film;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, gstreamer};
 use crate::side_by_side::{self, Case};
-use crate::{assert_bytes, client, gstreamer, vlc};
+use crate::{assert_bytes, client, vlc};
 
 /// Transport of the media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,8 +122,7 @@ fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
     true
 }
 
-/// Byte by byte. An exit status is not judged: at the end of a stream two of GStreamer's threads
-/// may each close the session, and the second then reports a closed connection.
+/// Byte by byte.
 fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     if !gstreamer::has_elements(name, &["rtspsrc", "rtpmp2tdepay", "fdsink"]) {
         return false;
@@ -138,7 +137,7 @@ fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     command.arg(format!("location={}", case.url(scheme, case.server.rtsp.port())));
     command.args(["!", "rtpmp2tdepay", "!", "fdsink", "fd=1", "sync=false"]);
     let Some(outcome) = client(name, &mut command) else { return false };
-    assert_bytes(&outcome.stdout, &case.title.bytes);
+    assert_bytes(&gstreamer::played(outcome), &case.title.bytes);
     true
 }
 

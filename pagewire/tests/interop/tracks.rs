@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::client;
 use crate::ffmpeg::{self, Frame, assert_frames, of_stream};
 use crate::harness::answer::Answer;
 use crate::harness::film;
 use crate::harness::rtsp::{Control, PortPair, session_of};
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, gstreamer};
 use crate::side_by_side::{self, Case};
-use crate::{client, gstreamer};
 
 /// How ffmpeg makes a title from a picture and two sounds.
 pub(crate) struct Recipe {

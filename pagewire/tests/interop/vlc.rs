@@ -77,32 +77,46 @@ fn finds_the_frames() {
         fs::write(&copy, received).expect("the cache folder can be written");
         all(copy.as_os_str())
     };
-    let Some(mut received) = played() else { return };
-    // VLC on a busy machine starts its clock late and drops the first second, though it received
-    // every byte (the test above); then it plays once more.
-    let first = |frames| ffmpeg::of_stream(frames, PICTURE).first().map_or(0, |frame| frame.bytes);
-    if first(&received) < first(&sent) {
-        let Some(again) = played() else { return };
-        received = again;
-    }
     let group = (GROUP_SECONDS * FRAMES_PER_SECOND) as usize;
-    for (stream, group) in [(PICTURE, group), (SOUND, usize::MAX)] {
-        let sent = ffmpeg::of_stream(&sent, stream);
-        let received = ffmpeg::of_stream(&received, stream);
-        // At the end VLC gives up what it has not yet put out, up to what it buffers: a second and
-        // some. Of what it has put out the last frame may be cut, as the file is.
-        assert!(3 * received.len() > 2 * sent.len(), "{} of {}", received.len(), sent.len());
-        for (index, (received, sent)) in
-            received[..received.len() - 1].iter().zip(&sent).enumerate()
-        {
-            // Before the key frames VLC puts the parameter sets once more.
-            let is_same = if index.is_multiple_of(group) {
-                received.bytes >= sent.bytes
-            } else {
-                received.hash == sent.hash
-            };
-            assert!(is_same, "frame {index} of stream {stream}: {received:?}, not {sent:?}");
-        }
+    // VLC on a busy machine starts its clock late, or drops frames, though it received every byte
+    // (the test above): then it plays once more. A server that sends others does so each time.
+    for attempt in 1.. {
+        let Some(received) = played() else { return };
+        let fault = [(PICTURE, group), (SOUND, usize::MAX)]
+            .into_iter()
+            .find_map(|(stream, group)| difference(&sent, &received, (stream, group)));
+        let Some(fault) = fault else { break };
+        assert!(attempt < ATTEMPTS_MAX, "{fault}");
+        eprintln!("{test}: once more: {fault}");
     }
     server.stop();
 }
+
+/// Tells how the frames of a stream differ from those that were sent, of which each `group`th is a
+/// key frame.
+fn difference(
+    sent: &[ffmpeg::Frame],
+    received: &[ffmpeg::Frame],
+    (stream, group): (usize, usize),
+) -> Option<String> {
+    let sent = ffmpeg::of_stream(sent, stream);
+    let received = ffmpeg::of_stream(received, stream);
+    // At the end VLC gives up what it has not yet put out, up to what it buffers: a second and
+    // some. Of what it has put out the last frame may be cut, as the file is.
+    if 3 * received.len() <= 2 * sent.len() {
+        return Some(format!("{} of {} frames of stream {stream}", received.len(), sent.len()));
+    }
+    let mut pairs = received[..received.len() - 1].iter().zip(&sent).enumerate();
+    // Before the key frames VLC puts the parameter sets once more.
+    let is_same = |index: usize, received: &ffmpeg::Frame, sent: &ffmpeg::Frame| match index
+        .is_multiple_of(group)
+    {
+        true => received.bytes >= sent.bytes,
+        false => received.hash == sent.hash,
+    };
+    pairs
+        .find(|(index, (received, sent))| !is_same(*index, received, sent))
+        .map(|(index, (got, sent))| format!("frame {index} of {stream}: {got:?}, not {sent:?}"))
+}
+
+const ATTEMPTS_MAX: usize = 3;

@@ -95,8 +95,15 @@ impl BodyReader {
             (Part::Held { .. }, Content::Rows(rows)) => {
                 Ok(copy_pieces(rows.pieces(), done, target))
             }
-            (Part::File { offset, .. }, Content::File(file)) => {
-                self.read_file(file, offset + done, target)
+            (Part::File { offset, .. }, Content::File { file, .. }) => {
+                let at = offset + done;
+                self.read_file(file, (at, at), target)
+            }
+            (Part::File { offset, bytes }, Content::Files(files)) => {
+                let at = offset + done;
+                let (file, own) = files.first_of(at..offset + bytes);
+                let length = target.len().min((own.end - own.start) as usize);
+                self.read_file(file, (at, own.start), &mut target[..length])
             }
             (Part::Held { .. } | Part::File { .. }, _) => {
                 unreachable!("rows come with the index, and ranges with a file")
@@ -104,11 +111,17 @@ impl BodyReader {
         }
     }
 
-    fn read_file(&self, file: &OpenFile, at: u64, target: &mut [u8]) -> Result<usize, NotRead> {
+    /// Reads what lies at an offset of the content, which is another in its file.
+    fn read_file(
+        &self,
+        file: &OpenFile,
+        (at, in_file): (u64, u64),
+        target: &mut [u8],
+    ) -> Result<usize, NotRead> {
         let media = match &file.content {
             FileContent::Held(_) => {
                 let bytes = target.len() as u64;
-                let held = file.held(at, bytes).expect("ranges lie in the file");
+                let held = file.held(in_file, bytes).expect("ranges lie in the file");
                 target.copy_from_slice(held);
                 return Ok(target.len());
             }
@@ -123,7 +136,7 @@ impl BodyReader {
         let length = usize::try_from(end).map_or(target.len(), |end| end.min(target.len()));
         loop {
             let slices = &mut [IoSliceMut::new(&mut target[..length])];
-            return match preadv2(media.file(), slices, at, flags) {
+            return match preadv2(media.file(), slices, in_file, flags) {
                 Ok(0) => Err(NotRead::Failed(ErrorKind::UnexpectedEof.into())),
                 Ok(read) => Ok(read),
                 Err(Errno::INTR) => continue,
@@ -137,14 +150,15 @@ impl BodyReader {
 
     /// Fetches the next bytes from the disk by a thread.
     pub(super) async fn fetch(&mut self) {
-        let (Some(Part::File { offset, bytes }), Content::File(file)) =
-            (self.parts.get(self.index), &self.content)
-        else {
-            return;
-        };
+        let Some(Part::File { offset, bytes }) = self.parts.get(self.index) else { return };
         let at = offset + self.done;
-        let range = at..(at + FETCHED_BYTES).min(offset + bytes);
-        self.fetched = range.clone();
+        let wanted = at..(at + FETCHED_BYTES).min(offset + bytes);
+        let (file, range) = match &self.content {
+            Content::File { file, .. } => (file, wanted),
+            Content::Files(files) => files.first_of(wanted),
+            Content::Text | Content::Rows(_) => return,
+        };
+        self.fetched = at..at + (range.end - range.start);
         let file: Arc<OpenFile> = file.clone();
         let fetch = move || match &file.content {
             FileContent::Open(media) => MappedFile::prefetch_unless(media, range, false),
@@ -210,6 +224,41 @@ mod tests {
                 }
                 assert_eq!(read, b"headand tail", "{step} {taken}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_range_is_read_from_files_that_continue_each_other() {
+        use crate::http::joined_files::JoinedFiles;
+        use std::io::Write;
+
+        let bytes: Vec<u8> = (0..60_000_u32).map(|at| (at / 7) as u8).collect();
+        let ends = [0, 25_000, 25_188, 60_000];
+        let files = ends.windows(2).map(|pair| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&bytes[pair[0]..pair[1]]).unwrap();
+            (pair[0] as u64, Arc::new(OpenFile::made("a part", file).unwrap()))
+        });
+        let files: Vec<_> = files.collect();
+        for range in [0..60_000, 24_999..25_001, 100..25_100, 25_187..59_999] {
+            let (offset, length) = (range.start as u64, range.len() as u64);
+            let content = Content::Files(JoinedFiles::new(files.clone()));
+            let mut reader = BodyReader::new(vec![Part::File { offset, bytes: length }], content);
+            let mut read = Vec::new();
+            while reader.left() > 0 {
+                let mut piece = vec![0; 7000];
+                let filled = match reader.fill(&mut piece) {
+                    Ok(filled) => filled,
+                    Err(NotRead::NotInMemory) => {
+                        reader.fetch().await;
+                        continue;
+                    }
+                    Err(NotRead::Failed(error)) => panic!("{error}"),
+                };
+                read.extend_from_slice(&piece[..filled]);
+                reader.advance(filled);
+            }
+            assert!(read == bytes[range.clone()], "{range:?}");
         }
     }
 

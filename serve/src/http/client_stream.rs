@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use wire::http::RequestReader;
 
 use crate::http::event_loops::with_scratch;
@@ -86,6 +86,19 @@ impl ClientStream {
         }
     }
 
+    /// Resolves when the peer has closed its side or the connection is broken: for requests that
+    /// wait, of clients that read their answer before they close.
+    pub(super) async fn hung_up(&self) {
+        loop {
+            sleep(HUNG_UP_LOOK).await;
+            let mut socket = [PollFd::from_borrowed_fd(self.socket(), PollFlags::RDHUP)];
+            let polled = poll(&mut socket, Some(&Timespec::default()));
+            if polled.is_err() || !socket[0].revents().is_empty() {
+                return;
+            }
+        }
+    }
+
     /// Closes the connection behind its last answer; `wait` is the time-out of a peer that accepts
     /// nothing of it.
     pub(super) async fn close(self, wait: Duration) {
@@ -129,6 +142,9 @@ async fn has_left(stream: &TcpStream, allowance: &mut Allowance) -> bool {
         }
     }
 }
+
+/// Pause between two looks at whether the peer has left; most waits are over before.
+const HUNG_UP_LOOK: Duration = Duration::from_millis(500);
 
 /// Timer of a connection.
 pub(super) struct Deadline(Option<Pin<Box<Sleep>>>);

@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::SystemTime;
@@ -19,13 +20,16 @@ use crate::http::client_stream::{ClientStream, Deadline, Received, receive};
 use crate::http::download_pace::{ConnectionPace, DownloadPace};
 use crate::http::event_loops::LoopPlace;
 use crate::http::http2::serve_http2;
-use crate::http::resource::{Client, Content, answer, retry_after};
+use crate::http::refusals::retry_after;
+use crate::http::resource::{Client, Content, answer_unless};
 use crate::http::transmit::{PlainTarget, text, transmit, transmit_text};
 use crate::http::transmit_encrypted::transmit_encrypted;
+use crate::http::watched::{AnsweredRequest, note_file};
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
 use crate::tls::{self, TlsUse};
+use crate::watch::ViewerGuard;
 
 /// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
@@ -88,11 +92,16 @@ fn client(
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().unwrap_or(server.config.http);
     let (files, pace) = (place.files().clone(), Arc::<ConnectionPace>::default());
-    Client { peer, local, files, received: 0, is_tls, pace }
+    let viewer = server.watch.viewers.connected(peer, is_tls, Some(stream.as_fd()));
+    Client { peer, local, files, received: 0, is_tls, pace, viewer, known: None }
 }
 
 async fn serve_http1(mut stream: ClientStream, mut client: Client, server: &Arc<ServerState>) {
-    if serve(&mut stream, &mut client, server).await {
+    let watched = ViewerGuard(client.viewer.clone());
+    let is_to_close = serve(&mut stream, &mut client, server).await;
+    // Before the socket is closed.
+    drop(watched);
+    if is_to_close {
         stream.close(server.config.timeouts.write).await;
     }
 }
@@ -101,6 +110,9 @@ async fn serve_http1(mut stream: ClientStream, mut client: Client, server: &Arc<
 /// peer has left.
 async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<ServerState>) -> bool {
     let mut reader = RequestReader::new(Limits::default());
+    if server.access_log.is_some() {
+        reader = reader.with_details();
+    }
     let mut deadline = Deadline::new();
     let timeouts = server.config.timeouts;
     let mut until = Instant::now() + timeouts.first_request;
@@ -108,13 +120,16 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
     let mut pace = server.limits.pace(client.peer.ip());
     loop {
         match reader.next() {
-            Ok(Some(request)) => {
+            Ok(Some(mut request)) => {
+                // Its next request goes to the successor.
+                request.keep_alive &= !server.drain.is_begun();
                 // A client that copies a folder of small files is slowed down, never disconnected
                 // for it.
                 let wait = pace.as_mut().map(|pace| pace.request(server.now()));
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
                     sleep(wait).await;
                 }
+                client.known = server.admission.request_credentials();
                 match serve_request(stream, &request, client, server).await {
                     Answered::Whole { keep_alive: true } => {}
                     Answered::Whole { keep_alive: false } => return true,
@@ -183,10 +198,15 @@ async fn serve_request(
     client: &Client,
     server: &Arc<ServerState>,
 ) -> Answered {
-    let (mut response, content) = answer(request, client, server).await;
+    let answered = answer_unless(stream.hung_up(), request, client, server).await;
+    let Some((mut response, content)) = answered else { return Answered::InPart };
     let mut keep_alive = response.keep_alive;
     let is_long = response.parts.len() > LONG_PARTS;
-    let mut pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
+    let answered = AnsweredRequest::new(client, (request, "HTTP/1.1"), response.status, server);
+    note_file(client, request, &response);
+    let bytes_total = response.bytes_total() - response.head.len() as u64;
+    let pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
+    let mut pace = pace.watched_by(&client.viewer);
     let sent = match stream {
         ClientStream::Plain(stream) => {
             let target = PlainTarget { stream, downloads: &server.downloads, is_encrypted: false };
@@ -202,6 +222,8 @@ async fn serve_request(
             transmit(&target, request, response, content, &mut pace, server).await
         }
     };
+    let bytes = pace.counted(sent.then_some(bytes_total));
+    answered.finish(bytes, server);
     pace.end(stream.socket());
     if is_long {
         yield_now().await;

@@ -12,7 +12,8 @@
 //! sent is given back. Bodies are charged without a look-up until they exceed the least burst
 //! together.
 //!
-//! A body leaves in turns of a second's bytes, at most [`TURN_BYTES_MAX`], by a timer of its task:
+//! What the burst has room for leaves at once, unless a limit applies. The rest of a body leaves in
+//! turns of a second's bytes, at most [`TURN_BYTES_MAX`], by a timer of its task:
 //! pace and share are read again at each, and the kernel holds a turn, where a socket's buffer may
 //! hold megabytes. Within a turn the kernel spreads the packets (`SO_MAX_PACING_RATE`) at 5/4 of
 //! the rate: by the queueing discipline `fq` where the interface has it, by a timer of the socket
@@ -51,7 +52,7 @@
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paths::{UNPACED, set_max_pacing_rate};
@@ -66,6 +67,8 @@ use crate::http::pace_buckets::{
 use crate::http::resource::Content;
 use crate::limits::{DownloadPermit, RateLimit};
 use crate::server_state::ServerState;
+use crate::watch::HttpViewer;
+use crate::web;
 
 /// Pace of the downloads of one connection.
 #[derive(Default)]
@@ -78,7 +81,13 @@ pub(super) struct ConnectionPace {
 
 /// Pace of one download; the default leaves at once.
 #[derive(Default)]
-pub(super) struct DownloadPace<'a>(Option<Schedule<'a>>);
+pub(super) struct DownloadPace<'a> {
+    schedule: Option<Schedule<'a>>,
+    /// The connection, as those who watch it see it.
+    viewer: Option<&'a Arc<HttpViewer>>,
+    /// Bytes of the body that were counted as sent.
+    counted: u64,
+}
 
 /// Times of a download to which a pace or a limit applies.
 struct Schedule<'a> {
@@ -135,18 +144,24 @@ impl ConnectionPace {
     ) -> DownloadPace<'a> {
         let range = |part: &Part| if let Part::File { bytes, .. } = part { *bytes } else { 0 };
         let left = response.parts.iter().map(range).sum();
-        let file = match content {
-            Content::File(file) if left > 0 => file,
+        let (is_open, file_bytes) = match content {
+            Content::File { file, .. } if left > 0 => {
+                (matches!(file.content, FileContent::Open(_)), Some(file.entity().bytes))
+            }
+            Content::Files(_) if left > 0 => (true, None),
             _ => return DownloadPace::default(),
         };
         let permit = server.limits.download(peer);
-        let is_open = matches!(file.content, FileContent::Open(_));
-        let factor = server.limits.limits.http_pace.filter(|_| is_open);
+        let factor = server.limits.limits().http_pace.filter(|_| is_open);
         let pace = factor.map_or(MediaPace::Free, |factor| {
             let media_rate = || {
                 let parts = request.path.split('/').filter(|part| !matches!(*part, "" | "."));
                 let name = parts.collect::<Vec<_>>().join("/");
-                server.library.media_rate(&name, file.entity().bytes)
+                match web::address::parse(&name) {
+                    // A part of the file, or made of it.
+                    Some(address) => server.library.media_rate(address.file, None),
+                    None => server.library.media_rate(&name, file_bytes),
+                }
             };
             self.media_pace(left, factor, media_rate, Instant::now())
         });
@@ -159,7 +174,7 @@ impl ConnectionPace {
         if permit.is_some() {
             self.downloads.fetch_add(1, Ordering::Relaxed);
         }
-        DownloadPace(Some(Schedule {
+        let schedule = Some(Schedule {
             connection: self,
             counters: &server.meters.download_pace,
             left,
@@ -170,7 +185,8 @@ impl ConnectionPace {
             is_paced: false,
             limited: [false; 3],
             socket_rate: UNPACED,
-        }))
+        });
+        DownloadPace { schedule, ..DownloadPace::default() }
     }
 
     /// Returns the pace of a body; `media_rate` looks up the rate of its media, bytes a second.
@@ -204,7 +220,27 @@ impl ConnectionPace {
     }
 }
 
-impl DownloadPace<'_> {
+impl<'a> DownloadPace<'a> {
+    /// The same, which counts for those who watch the connection.
+    pub(super) fn watched_by(self, viewer: &'a Arc<HttpViewer>) -> DownloadPace<'a> {
+        DownloadPace { viewer: Some(viewer), ..self }
+    }
+
+    /// Returns the bytes that were sent; of an answer that was sent `whole`, all of its bytes,
+    /// which are counted now where they were not.
+    pub(super) fn counted(&mut self, whole: Option<u64>) -> u64 {
+        if let (Some(bytes), Some(viewer)) = (whole, self.viewer) {
+            viewer.sent(bytes.saturating_sub(self.counted));
+            self.counted = bytes;
+        }
+        self.counted
+    }
+
+    /// Notes that the download waits for a disk.
+    pub(super) fn stalled(&self) {
+        self.viewer.iter().for_each(|viewer| viewer.count_stall());
+    }
+
     /// Waits for the next turn; returns how many of the `wanted` bytes may be handed to the kernel,
     /// and the time waited. `socket` is the connection's, if nobody else sends by it.
     pub(super) async fn turn(
@@ -212,7 +248,7 @@ impl DownloadPace<'_> {
         wanted: u64,
         socket: Option<BorrowedFd<'_>>,
     ) -> (u64, Duration) {
-        let Some(schedule) = self.0.as_mut().filter(|schedule| schedule.may_wait()) else {
+        let Some(schedule) = self.schedule.as_mut().filter(|schedule| schedule.has_rate()) else {
             return (wanted, Duration::ZERO);
         };
         if schedule.granted > 0 {
@@ -251,14 +287,23 @@ impl DownloadPace<'_> {
         }
     }
 
-    /// True where a turn may have to wait.
+    /// True where a rate applies.
+    pub(super) fn has_rate(&self) -> bool {
+        self.schedule.as_ref().is_some_and(Schedule::has_rate)
+    }
+
+    /// True where the first turn may have to wait.
     pub(super) fn may_wait(&self) -> bool {
-        self.0.as_ref().is_some_and(Schedule::may_wait)
+        self.schedule.as_ref().is_some_and(Schedule::may_wait)
     }
 
     /// Counts bytes handed to the kernel.
     pub(super) fn sent(&mut self, bytes: u64) {
-        let Some(schedule) = &mut self.0 else { return };
+        if let Some(viewer) = self.viewer {
+            viewer.sent(bytes);
+            self.counted += bytes;
+        }
+        let Some(schedule) = &mut self.schedule else { return };
         schedule.left = schedule.left.saturating_sub(bytes);
         schedule.granted = schedule.granted.saturating_sub(bytes);
         if schedule.is_paced {
@@ -268,15 +313,27 @@ impl DownloadPace<'_> {
 
     /// Lifts the rate of the socket for the next request. A connection that ends need not.
     pub(super) fn end(self, socket: BorrowedFd<'_>) {
-        if self.0.as_ref().is_some_and(|schedule| schedule.socket_rate != UNPACED) {
+        if self.schedule.as_ref().is_some_and(|schedule| schedule.socket_rate != UNPACED) {
             let _ = set_max_pacing_rate(socket, UNPACED);
         }
     }
 }
 
 impl Schedule<'_> {
-    fn may_wait(&self) -> bool {
+    fn has_rate(&self) -> bool {
         self.media.is_some() || self.permit.is_some()
+    }
+
+    /// A first turn that the burst has room for leaves at once.
+    fn may_wait(&self) -> bool {
+        let media_waits =
+            |rate: Rate| self.room(rate, Instant::now()) < rate.turn_bytes().min(self.left);
+        self.limit().is_some() || self.media.is_some_and(media_waits)
+    }
+
+    /// Returns the bytes of media of a rate that may leave at once.
+    fn room(&self, rate: Rate, now: Instant) -> u64 {
+        locked(&self.connection.media).of(rate, now).room(rate, now)
     }
 
     /// Returns the connection's rate within the limits at present, and the limit that it is from.
@@ -293,7 +350,12 @@ impl Schedule<'_> {
         let (limit, limited_by) = self.limit().unzip();
         let turns = [self.media, limit].into_iter().flatten().map(Rate::turn_bytes);
         // Heads and the text of multipart answers are sent, too: never a few bytes at a time.
-        self.granted = turns.min().unwrap_or(u64::MAX).min(self.left.max(TURN_BYTES_MIN));
+        let mut turn = turns.min().unwrap_or(u64::MAX);
+        if let (Some(rate), None) = (self.media, limit) {
+            // What a burst has room for leaves at once: a segment, in as few calls as it can.
+            turn = turn.max(self.room(rate, now));
+        }
+        self.granted = turn.min(self.left.max(TURN_BYTES_MIN));
         let media_wait = self.media.map_or(Duration::ZERO, |rate| {
             let mut buckets = locked(&self.connection.media);
             let excess = buckets.of(rate, now).reserve(rate, self.granted, now);

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Setting};
 use crate::library::served_folder::Folder;
+use crate::web;
+use crate::web::protection::{SAMPLE_KEY, key_id};
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;
@@ -36,6 +38,21 @@ pub enum KeySource {
     /// Function that makes key `number` of the film `name`.
     Made(Arc<KeyMaker>),
 }
+
+impl KeySource {
+    /// True where both give the same keys: one folder, or equal secrets.
+    pub(crate) fn gives_the_same(&self, other: &KeySource) -> bool {
+        match (self, other) {
+            (KeySource::Folder(one), KeySource::Folder(other)) => one == other,
+            // Keys are derived from the secret: two that differ agree on no film.
+            (KeySource::Made(one), KeySource::Made(other)) => one(PROBE, 0) == other(PROBE, 0),
+            _ => false,
+        }
+    }
+}
+
+/// Film whose key tells secrets apart; no file has this name.
+const PROBE: &str = "/";
 
 /// Shows the source, never a key.
 impl std::fmt::Debug for KeySource {
@@ -89,6 +106,15 @@ impl FilmKeys {
         Ok(FilmKeys::Folder(folder))
     }
 
+    /// Returns a licence of clear key for the samples of these films; `None` if one has no key. May
+    /// block on a disk.
+    pub(crate) fn licence(&self, films: &[String]) -> Option<Vec<u8>> {
+        let FilmKeys::Made(make, _) = self else { return None };
+        let key = |film: &String| Some((key_id(&**make, film), self.key(film, SAMPLE_KEY)?));
+        let keys: Vec<_> = films.iter().map(key).collect::<Option<_>>()?;
+        (!keys.is_empty()).then(|| web::clear_key::licence(&keys))
+    }
+
     /// Returns key `number` of a film, `None` if there is none. May block on a disk.
     pub(crate) fn key(&self, film: &str, number: u64) -> Option<[u8; KEY_BYTES]> {
         match self {
@@ -98,7 +124,12 @@ impl FilmKeys {
                 let is_there = |playlist: String| served.file(&playlist).is_ok();
                 let is_published =
                     is_there(format!("{film}/{PLAYLIST}")) || is_there(format!("{film}.m3u8"));
-                is_published.then(|| make(film, number))
+                // Segments that the server makes of a file have keys below its name.
+                let is_file = || {
+                    let found = web::address::identity_of(film);
+                    found.is_some_and(|(file, _)| served.file(file).is_ok())
+                };
+                (is_published || is_file()).then(|| make(film, number))
             }
             FilmKeys::Folder(folder) => {
                 let name = format!("{film}/{number}.key");
@@ -115,15 +146,29 @@ impl FilmKeys {
     }
 }
 
-/// Parses film and number from a path below [`PREFIX`]; `None` if it names no key.
-pub(crate) fn named(path: &str) -> Option<(&str, u64)> {
+/// A key that a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NamedKey<'a> {
+    pub(crate) film: &'a str,
+    pub(crate) number: u64,
+    /// True for a licence of clear key, false for the octets of the key.
+    pub(crate) is_licence: bool,
+}
+
+/// Parses a path below [`PREFIX`]; `None` if it names no key.
+pub(crate) fn named(path: &str) -> Option<NamedKey<'_>> {
     let (film, file) = path.strip_prefix(PREFIX)?.rsplit_once('/')?;
-    let digits = file.strip_suffix(".key")?;
+    let (digits, extension) = file.split_once('.')?;
+    let is_licence = match extension {
+        "key" => false,
+        web::clear_key::LICENCE => true,
+        _ => return None,
+    };
     let number: u64 = digits.parse().ok()?;
     // Each key has one path, so a policy for that path cannot be evaded by another spelling.
     let is_canonical = number.to_string() == digits;
     let is_name = |part: &str| !part.is_empty() && !part.starts_with('.');
-    (is_canonical && film.split('/').all(is_name)).then_some((film, number))
+    (is_canonical && film.split('/').all(is_name)).then_some(NamedKey { film, number, is_licence })
 }
 
 #[cfg(test)]
@@ -131,9 +176,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sources_are_the_same_by_their_keys() {
+        let made = |secret: u8| KeySource::Made(Arc::new(move |_, _| [secret; KEY_BYTES]));
+        let folder = |name: &str| KeySource::Folder(name.into());
+        assert!(made(1).gives_the_same(&made(1)) && folder("a").gives_the_same(&folder("a")));
+        assert!(!made(1).gives_the_same(&made(2)) && !made(1).gives_the_same(&folder("a")));
+        assert!(!folder("a").gives_the_same(&folder("b")));
+    }
+
+    #[test]
     fn a_key_has_one_path() {
-        assert_eq!(named("/keys/film/0.key"), Some(("film", 0)));
-        assert_eq!(named("/keys/a/b c/12.key"), Some(("a/b c", 12)));
+        let key = |film, number, is_licence| Some(NamedKey { film, number, is_licence });
+        assert_eq!(named("/keys/film/0.key"), key("film", 0, false));
+        assert_eq!(named("/keys/film/0.jwk"), key("film", 0, true));
+        assert_eq!(named("/keys/a/b c/12.key"), key("a/b c", 12, false));
         for path in [
             "/keys/0.key",
             "/keys//0.key",

@@ -4,10 +4,11 @@
 //! The `h2` crate has the protocol: frames, HPACK, flow control, and limits against floods of
 //! resets, pings and settings. Each stream is a task of the connection's loop, which finds its
 //! answer as HTTP/1 does and sends the body in pieces, each read when the client's windows have
-//! room for it and one of the connection's [`PIECES_MAX`] is free. So a connection holds 256 KiB at
-//! most, however many streams it has. A stream that takes nothing in time is reset; a connection
-//! without streams is closed as an idle one of HTTP/1 is. [`crate::http::frame_budget`] bounds
-//! frames that ask for nothing.
+//! room for it and one of the connection's [`PIECES_MAX`] is free. Texts (playlists, subtitles) are
+//! made when the connection's [`TEXT_BYTES_MAX`] have room for them. So a connection holds 256 KiB
+//! and that at most, or one longer text, however many streams it has. A stream that takes nothing
+//! in time is reset; a connection without streams is closed as an idle one of HTTP/1 is.
+//! [`crate::http::frame_budget`] bounds frames that ask for nothing.
 //!
 //! Costs, beside those of TLS, a frame header of 9 bytes and a task switch a piece.
 //!
@@ -16,6 +17,7 @@
 //! speak HTTP/2 without TLS (browsers do not).
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -26,16 +28,18 @@ use paths::SendStats;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use wire::http::{Response, http2_request};
+use wire::http::{Part, Request, RequestDetails, Response, http2_request};
 
 use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
 use crate::http::frame_budget::{Budget, Budgeted};
-use crate::http::resource::{Client, Content, answer};
+use crate::http::resource::{Client, Content, answer_unless};
+use crate::http::watched::{AnsweredRequest, note_file};
 use crate::http::write_deadline::RATE_MIN;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
 use crate::tls::ClientTls;
+use crate::watch::ViewerGuard;
 
 /// Serves one connection to its end.
 pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<ServerState>) {
@@ -48,11 +52,18 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
         Ok(Err(error)) => return tracing::debug!("http2 {}: {error}", client.peer),
         Err(_) => return,
     };
+    // Dropped before the connection, whose socket it shows.
+    let _watched = ViewerGuard(client.viewer.clone());
     let mut streams = JoinSet::new();
-    let pieces = Arc::new(Semaphore::new(PIECES_MAX));
+    let room = Room {
+        pieces: Arc::new(Semaphore::new(PIECES_MAX)),
+        texts: Arc::new(Semaphore::new(TEXT_BYTES_MAX as usize)),
+    };
     let mut pace = server.limits.pace(client.peer.ip());
     let mut idle_until = Instant::now() + timeouts.first_request;
     let mut accept_at = Instant::now();
+    let mut drained = pin!(server.drain.begun());
+    let mut is_drained = false;
     loop {
         // A client that resets its streams at once frees their places in the protocol before their
         // tasks have ended: these are counted here. Requests faster than the limit are accepted
@@ -70,9 +81,10 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
                     accept_at = Instant::now() + wait;
                     let mut client = client.clone();
                     client.received = client.files.tick();
-                    let (server, pieces) = (server.clone(), pieces.clone());
+                    client.known = server.admission.request_credentials();
+                    let (server, room) = (server.clone(), room.clone());
                     streams.spawn(async move {
-                        serve_stream(request, respond, &client, &server, &pieces).await;
+                        serve_stream(request, respond, &client, &server, &room).await;
                     });
                 }
                 Some(Err(error)) => {
@@ -91,6 +103,11 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
                 {
                     tracing::error!("a stream's task panicked: {error}");
                 }
+            }
+            // Its next request goes to the successor; those on their way are answered.
+            () = &mut drained, if !is_drained => {
+                is_drained = true;
+                connection.graceful_shutdown();
             }
             () = sleep_until(accept_at), if !is_open && accept_at > Instant::now() => {}
             () = sleep_until(idle_until), if streams.is_empty() => break,
@@ -113,13 +130,30 @@ fn settings() -> h2::server::Builder {
     settings
 }
 
+/// Room of a connection, which its streams share: pieces on their way, bytes of texts made.
+#[derive(Clone)]
+struct Room {
+    pieces: Arc<Semaphore>,
+    texts: Arc<Semaphore>,
+}
+
+impl Room {
+    /// Takes room for the texts of an answer; an error with their bytes where there is none now.
+    fn take(&self, response: &Response) -> Result<OwnedSemaphorePermit, u32> {
+        let text = |part: &Part| if let Part::Bytes(text) = part { text.len() } else { 0 };
+        let bytes = response.parts.iter().map(text).sum::<usize>() as u64;
+        let bytes = bytes.min(TEXT_BYTES_MAX) as u32;
+        self.texts.clone().try_acquire_many_owned(bytes).map_err(|_| bytes)
+    }
+}
+
 /// Answers the request of a stream.
 async fn serve_stream(
     request: http::Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     client: &Client,
     server: &Arc<ServerState>,
-    pieces: &Arc<Semaphore>,
+    room: &Room,
 ) {
     let (request, content) = request.into_parts();
     let drained = timeout(server.config.timeouts.request, drain(content)).await;
@@ -127,19 +161,36 @@ async fn serve_stream(
         Ok(()) => {}
         Err(reason) => {
             Meters::count(&server.meters.requests_malformed);
-            return respond.send_reset(reason);
+            let too_large = http::Response::builder().status(413).body(());
+            return match too_large {
+                // The stream is reset behind the answer.
+                Ok(head) if reason == Reason::NO_ERROR => drop(respond.send_response(head, true)),
+                _ => respond.send_reset(reason),
+            };
         }
     }
-    let fields = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let fields = || request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let uri = &request.uri;
     let path = uri.path_and_query().map_or("", |path| path.as_str());
     let authority = uri.authority().map(|authority| authority.as_str());
-    let read = http2_request(request.method.as_str(), path, authority, fields);
+    let read = http2_request(request.method.as_str(), path, authority, fields());
+    // Held until the body has left.
+    let mut text_share = None;
+    let mut answered_request = None;
     let (response, content, pace) = match read {
-        Ok(request) => {
-            let (response, content) = answer(&request, client, server).await;
+        Ok(mut request) => {
+            if server.access_log.is_some() {
+                request.details = Some(Box::new(RequestDetails::of(fields())));
+            }
+            let answered = answer_in(room, &request, &mut respond, client, server).await;
+            let Some((response, content, share)) = answered else { return };
+            text_share = Some(share);
             let peer = client.peer.ip();
             let pace = client.pace.begin(peer, (&request, &response, &content), server);
+            let pace = pace.watched_by(&client.viewer);
+            note_file(client, &request, &response);
+            let named = (&request, "HTTP/2.0");
+            answered_request = Some(AnsweredRequest::new(client, named, response.status, server));
             (response, content, pace)
         }
         Err(malformed) => {
@@ -153,11 +204,49 @@ async fn serve_stream(
         return respond.send_reset(Reason::INTERNAL_ERROR);
     };
     let body = BodyReader::new(response.parts, content);
+    let mut pace = pace;
     match respond.send_response(head, body.left() == 0) {
-        Ok(send) if body.left() > 0 => send_body(send, body, pace, server, pieces).await,
+        Ok(send) if body.left() > 0 => {
+            send_body(send, body, &mut pace, server, &room.pieces).await;
+        }
         Ok(_) => {}
         Err(error) => tracing::debug!("http2 {}: {error}", client.peer),
     }
+    if let Some(answered) = answered_request {
+        answered.finish(pace.counted(None), server);
+    }
+    drop(text_share);
+}
+
+/// Answers a request once the connection has room for the texts of the answer; `None` of a stream
+/// that was reset, by either side.
+async fn answer_in(
+    room: &Room,
+    request: &Request,
+    respond: &mut SendResponse<Bytes>,
+    client: &Client,
+    server: &Arc<ServerState>,
+) -> Option<(Response, Content, OwnedSemaphorePermit)> {
+    let hung_up = poll_fn(|context| respond.poll_reset(context).map(drop));
+    let (response, content) = answer_unless(hung_up, request, client, server).await?;
+    let bytes = match room.take(&response) {
+        Ok(share) => return Some((response, content, share)),
+        Err(bytes) => bytes,
+    };
+    // It is made again when others have left.
+    drop((response, content));
+    let left = room.texts.clone().acquire_many_owned(bytes);
+    let share = tokio::select! {
+        share = timeout(server.config.timeouts.write, left) => share.ok().and_then(Result::ok),
+        _ = poll_fn(|context| respond.poll_reset(context)) => return None,
+    };
+    let Some(share) = share else {
+        respond.send_reset(Reason::REFUSED_STREAM);
+        return None;
+    };
+    let hung_up = poll_fn(|context| respond.poll_reset(context).map(drop));
+    let (response, content) = answer_unless(hung_up, request, client, server).await?;
+    Some((response, content, share))
 }
 
 /// Reads the content of a request to its end and drops it, as no resource takes any: only then it
@@ -167,8 +256,9 @@ async fn drain(mut content: RecvStream) -> Result<(), Reason> {
     while let Some(data) = content.data().await {
         let data = data.map_err(|error| error.reason().unwrap_or(Reason::PROTOCOL_ERROR))?;
         bytes += data.len();
+        // The answer does not wait for the rest (RFC 9113 §8.1).
         if bytes > CONTENT_BYTES_MAX {
-            return Err(Reason::CANCEL);
+            return Err(Reason::NO_ERROR);
         }
         let _ = content.flow_control().release_capacity(data.len());
     }
@@ -202,7 +292,7 @@ impl AsRef<[u8]> for Piece {
 async fn send_body(
     mut send: SendStream<Bytes>,
     mut body: BodyReader,
-    mut pace: DownloadPace<'_>,
+    pace: &mut DownloadPace<'_>,
     server: &ServerState,
     pieces: &Arc<Semaphore>,
 ) {
@@ -294,6 +384,8 @@ const CONTENT_BYTES_MAX: usize = 64 << 10;
 const PIECE_BYTES: usize = (16 << 10) - 9;
 /// Pieces of all streams of a connection: those of one that is not read take 256 KiB.
 const PIECES_MAX: usize = 16;
+/// Bytes of texts that a connection's streams hold at a time: some ten playlists of a long film.
+const TEXT_BYTES_MAX: u64 = 2 << 20;
 /// Content of requests on its way; the least that a client may assume (RFC 9113 §6.9.2).
 const WINDOW_BYTES: u32 = 65_535;
 /// Bytes of a stream after which others have their turn.

@@ -18,6 +18,7 @@
 //! standard §3.2 (CORS), for players in pages of other servers.
 //! Does not do compression of files, or uploads.
 
+pub(crate) mod administered;
 mod body_reader;
 mod channel_exports;
 mod client_stream;
@@ -29,11 +30,16 @@ pub(crate) mod film_keys;
 mod frame_budget;
 mod http2;
 pub(crate) mod index;
+pub(crate) mod joined_files;
 pub(crate) mod open_files;
 mod pace_buckets;
+pub(crate) mod page;
+mod pictures;
+mod refusals;
 mod resource;
 mod transmit;
 mod transmit_encrypted;
+mod watched;
 pub(crate) mod write_deadline;
 
 pub(crate) use connection::{connection, connection_refusal, tls_connection};

@@ -77,6 +77,12 @@ impl Bucket {
         self.ahead_bytes.saturating_sub(rate.burst_bytes)
     }
 
+    /// Returns the bytes that may leave at once.
+    pub(super) fn room(&mut self, rate: Rate, now: Instant) -> u64 {
+        self.drain(rate.bytes_per_s, now);
+        rate.burst_bytes.saturating_sub(self.ahead_bytes)
+    }
+
     pub(super) fn refund(&mut self, bytes: u64) {
         self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! resource: finds the answer to a request: a file, the index, a key, a channel's export.
 //!
-//! [`crate::key_tokens`] admits each request before anything is opened. A sealed film consists of
+//! [`crate::admission`] admits each request before anything is opened. A sealed film consists of
 //! ordinary files, except that its keys ([`crate::http::film_keys`]) may not be cached and its
 //! playlists are revalidated each time: a film sealed again keeps its address.
 //!
@@ -10,20 +10,32 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use wire::http::{Method, Request, Response, answer_method, error, respond, unstored};
+use access::{AccessVerdict, ListingClass, RequestCredentials, carried};
+use wire::http::{Method, Part, Request, Response, answer_method, error, respond, unstored};
 
+use crate::admission::{Asked, Subject};
 use crate::http::channel_exports::ChannelExport;
 use crate::http::download_pace::ConnectionPace;
-use crate::http::film_keys;
+use crate::http::film_keys::{self, NamedKey};
 use crate::http::index::Body;
+use crate::http::joined_files::JoinedFiles;
 use crate::http::open_files::{NotOpened, OpenFile, OpenFiles};
-use crate::key_tokens::{Asked, Decision, Subject};
+use crate::http::page;
+use crate::http::pictures;
+use crate::http::refusals::{log_in, not_opened, refusal, retry_after};
+use crate::library::NoAsset;
 use crate::library::served_folder::{Denied, is_hidden};
-use crate::limits::Refused;
+use crate::limits::{CopyPermit, Refused};
 use crate::server_state::ServerState;
+use crate::watch::HttpViewer;
+use crate::web;
+use crate::web::address::{WebAddress, WebItem, identity_of};
+use crate::web::protection::SAMPLE_KEY;
+use crate::web::title::{FILES_MAX, Title};
+use crate::web::{AskedChannel, ChannelMedia, LiveWait, SegmentCipher, WebSource};
 
 /// Client of a connection.
 #[derive(Clone)]
@@ -38,6 +50,10 @@ pub(crate) struct Client {
     pub(super) is_tls: bool,
     /// Pace of the connection's downloads.
     pub(super) pace: Arc<ConnectionPace>,
+    /// What is known of the connection by those who watch it.
+    pub(super) viewer: Arc<HttpViewer>,
+    /// Results about the credentials of the request that is answered now.
+    pub(super) known: Option<Arc<RequestCredentials>>,
 }
 
 impl Client {
@@ -45,34 +61,63 @@ impl Client {
     pub(super) fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
     }
+
+    /// Returns the parts of a request of this client that are decided about.
+    pub(super) fn asked<'a>(&'a self, request: &'a Request) -> Asked<'a> {
+        Asked::of_http(request, self.peer.ip()).knowing(self.known.as_deref())
+    }
 }
 
 /// Source of those parts of an answer that are not text.
 pub(super) enum Content {
     Text,
-    File(Arc<OpenFile>),
+    File {
+        file: Arc<OpenFile>,
+        /// Its share of a limit, of a made segment.
+        _share: Option<CopyPermit>,
+    },
+    Files(JoinedFiles),
     Rows(Body),
 }
 
 /// Returns the answer to a request.
-pub(super) async fn answer(
+async fn answer(
     request: &Request,
     client: &Client,
     server: &Arc<ServerState>,
 ) -> (Response, Content) {
     let now = SystemTime::now();
-    let (response, content) = match answer_method(request, now) {
+    // Players post what they want of a licence; nothing else is posted here.
+    let is_post = request.method == Method::Other("POST".to_owned());
+    let is_licence = || film_keys::named(&request.path).is_some_and(|named| named.is_licence);
+    let refused = answer_method(request, now).filter(|_| !is_post || !is_licence());
+    let (response, content) = match refused {
+        Some(answer) if is_licence() => (answer.with_field("Allow", "POST"), Content::Text),
         Some(answer) => (answer, Content::Text),
-        None => resource(request, client, server, now).await,
+        None => {
+            let plain = server.admission.without_unused_credentials(request);
+            resource(plain.as_ref().unwrap_or(request), client, server, now).await
+        }
     };
     (with_origin(request, response, server), content)
 }
 
-/// Adds the time after which a refused client may try again.
-pub(super) fn retry_after(response: Response, refused: Refused) -> Response {
-    match refused.retry_after_s() {
-        Some(seconds) => response.with_field("Retry-After", &seconds.to_string()),
-        None => response,
+/// The same, or `None` where the answer had to wait and the client left before it came.
+/// `hung_up` resolves when it has.
+pub(super) async fn answer_unless(
+    hung_up: impl Future<Output = ()>,
+    request: &Request,
+    client: &Client,
+    server: &Arc<ServerState>,
+) -> Option<(Response, Content)> {
+    let answered = answer(request, client, server);
+    if !web::may_wait(request) {
+        return Some(answered.await);
+    }
+    tokio::select! {
+        biased;
+        answered = answered => Some(answered),
+        () = hung_up => None,
     }
 }
 
@@ -84,46 +129,133 @@ async fn resource(
     now: SystemTime,
 ) -> (Response, Content) {
     let path = request.path.as_str();
-    let has_keys = server.keys.is_some() && path.starts_with(film_keys::PREFIX);
-    let subject = match film_keys::named(path).filter(|_| has_keys) {
-        Some((film, number)) => Subject::Key { film, number },
-        None if has_keys => return (error(request, 404, "no such key", now), Content::Text),
-        // Every spelling of the top-level path names the served folder.
-        None if path == "/index.json" || components(path).next().is_none() => Subject::Index,
+    // The files of the page are everybody's, and tell nothing of the library.
+    if let Some(file) = page::asset(path) {
+        let (response, body) = page::asset_answer(request, file, now);
+        return (response, Content::Rows(body));
+    }
+    if path == page::LOGIN {
+        return (log_in(request, client, server, now).await, Content::Text);
+    }
+    let has_keys = server.keys.current().is_some() && path.starts_with(film_keys::PREFIX);
+    let named_key = film_keys::named(path).filter(|_| has_keys);
+    if named_key.is_none() && has_keys {
+        return (error(request, 404, "no such key", now), Content::Text);
+    }
+    let has_channels = !server.live.current().channels.is_empty();
+    let export = ChannelExport::named(path).filter(|_| has_channels);
+    let asked = client.asked(request);
+    // Every spelling of the top-level path names the served folder.
+    let is_index = path == "/index.json" || components(path).next().is_none();
+    if named_key.is_none() && (is_index || export.is_some_and(ChannelExport::is_list)) {
+        let class = match server.admission.listing(&asked).await {
+            Ok(class) => class,
+            Err(verdict) => return (refusal(request, verdict, now), Content::Text),
+        };
+        if let Some(export) = export {
+            return exported(export, class.as_deref(), request, (client, server), now);
+        }
+        if path != "/index.json" && page::is_wanted(request) {
+            return (page::page(request, false, now), Content::Text);
+        }
+        let at = (client, class, now);
+        let (response, body) = server.index.answer(request, None, server, at).await;
+        return (response, body.map_or(Content::Text, Content::Rows));
+    }
+    // A description is of a channel, as its playlists are.
+    let described = match export {
+        Some(ChannelExport::Description(name)) => format!("channel/{name}/master.m3u8"),
+        _ => String::new(),
+    };
+    let subject = match named_key {
+        Some(NamedKey { film, .. }) => Subject::Key(film),
+        None if !described.is_empty() => Subject::File(&described),
+        None if !server.admission.is_open() && is_folder(path, server) => Subject::Names(path),
         None => Subject::File(path),
     };
-    let (credentials, query) = (request.credentials.as_ref(), request.query.as_deref());
-    match server.admission.decide(&Asked { subject, credentials, query }) {
-        Decision::Admitted => {}
-        Decision::TokenNeeded { is_wrong } => {
-            let challenge = if is_wrong {
-                "Bearer realm=\"keys\", error=\"invalid_token\""
-            } else {
-                "Bearer realm=\"keys\""
-            };
-            let refused = error(request, 401, "a token is needed", now);
-            return (refused.with_field("WWW-Authenticate", challenge), Content::Text);
-        }
+    match server.admission.decide(subject, &asked, &server.library).await {
+        AccessVerdict::Admitted(grant) => client.viewer.admit(grant.user.as_deref()),
+        verdict => return (refusal(request, verdict, now), Content::Text),
     }
-    if let Some(export) = ChannelExport::named(path).filter(|_| !server.config.channels.is_empty())
+    if let Some(export) = export {
+        return exported(export, None, request, (client, server), now);
+    }
+    if let Some(named) = named_key {
+        return (key(named, (request, client), server, now).await, Content::Text);
+    }
+    let name = plain_name(path);
+    let address = web::address::parse(&name).filter(|_| has_channels);
+    if is_new_viewer(request, &name)
+        && let Some(load_max) = server.limits.limits().admit_load
+        && !server.capacity.has_room_for_viewer(
+            &server.meters,
+            server.limits.session_bits_per_s(),
+            load_max,
+        )
     {
-        let answer = match export.answer(server, client) {
-            Ok((kind, text)) => unstored(request, 200, kind, text, now),
-            Err(missing) => error(request, 404, &missing, now),
-        };
-        return (answer, Content::Text);
+        server.limits.refusals.note(Refused::Load, client.peer.ip());
+        let refused = error(request, 503, Refused::Load.reason(), now);
+        return (retry_after(refused, Refused::Load), Content::Text);
     }
-    match subject {
-        Subject::Index => {
-            let at = (client, now);
-            let (response, body) = server.index.answer(request, None, server, at).await;
-            (response, body.map_or(Content::Text, Content::Rows))
-        }
-        Subject::Key { film, number } => {
-            (key(film, number, request, server, now).await, Content::Text)
-        }
-        Subject::File(_) | Subject::Stream(_) => file(path, request, client, server, now).await,
+    if let Some(address) = address
+        && let Some(channel) = channel_of(&address, server)
+    {
+        return of_channel(&address, channel, request, server, now).await;
     }
+    file(path, request, client, server, now).await
+}
+
+/// True for the playlist or description that a viewer of HLS or DASH begins with. Those that are
+/// loaded again while it plays have other addresses.
+fn is_new_viewer(request: &Request, name: &str) -> bool {
+    request.method == Method::Get
+        && ["/master.m3u8", "/manifest.mpd"].iter().any(|end| name.ends_with(end))
+}
+
+/// True for the address of a folder with listed files, with or without a slash at its end.
+fn is_folder(path: &str, server: &ServerState) -> bool {
+    let folder: Vec<&str> = components(path).collect();
+    path.ends_with('/') || server.library.has_below(&(folder.join("/") + "/"))
+}
+
+/// Returns the answer with a document about channels, of those that the client may see.
+fn exported(
+    export: ChannelExport<'_>,
+    class: Option<&ListingClass>,
+    request: &Request,
+    (client, server): (&Client, &Arc<ServerState>),
+    now: SystemTime,
+) -> (Response, Content) {
+    let answer = match export.answer(server, client, class) {
+        Ok((kind, text)) => unstored(request, 200, kind, text, now),
+        Err(missing) => error(request, 404, &missing, now),
+    };
+    (answer, Content::Text)
+}
+
+/// Returns the channel of this server that an address is below.
+fn channel_of(address: &WebAddress<'_>, server: &ServerState) -> Option<AskedChannel> {
+    let name = address.file.strip_prefix("channel/")?;
+    server.live.current().channel(name)?;
+    let channels = server.channels.lock().unwrap_or_else(PoisonError::into_inner);
+    let (window, stands_by) = (channels.window(address.file), channels.stands_by(address.file));
+    Some(AskedChannel { name: name.to_owned(), window, stands_by })
+}
+
+async fn of_channel(
+    address: &WebAddress<'_>,
+    channel: AskedChannel,
+    request: &Request,
+    server: &ServerState,
+    now: SystemTime,
+) -> (Response, Content) {
+    let answer = web::channel_answer(request, address, channel, &server.web, now).await;
+    let content = match answer.1 {
+        ChannelMedia::Text => Content::Text,
+        ChannelMedia::File(file) => Content::File { file, _share: None },
+        ChannelMedia::Files(files) => Content::Files(files),
+    };
+    (answer.0, content)
 }
 
 /// Returns the answer without a file: the index of a folder, the icon that browsers request, or the
@@ -155,8 +287,16 @@ async fn without_file(
             let is_folder = is_served
                 && (server.library.has_below(&name)
                     || tokio::task::spawn_blocking(open).await.unwrap_or(false));
+            if is_folder && page::is_wanted(request) {
+                return (page::page(request, false, now), Content::Text);
+            }
             if is_folder {
-                let at = (client, now);
+                let asked = client.asked(request);
+                let class = match server.admission.listing(&asked).await {
+                    Ok(class) => class,
+                    Err(verdict) => return (refusal(request, verdict, now), Content::Text),
+                };
+                let at = (client, class, now);
                 let answer = server.index.answer(request, Some(name), server, at).await;
                 return (answer.0, answer.1.map_or(Content::Text, Content::Rows));
             }
@@ -180,36 +320,180 @@ async fn file(
     server: &Arc<ServerState>,
     now: SystemTime,
 ) -> (Response, Content) {
-    let is_reserved = |file: &_| !server.limits.has_room_for_file(file);
     let name = plain_name(path);
-    let found =
-        client.files.find(&name, client.received, &server.library.folder, is_reserved).await;
-    let file = match found {
+    // What an identity names is hardly a file: no need to look.
+    if let Some(address) = web::address::parse(&name).filter(|found| found.identity.is_some()) {
+        match open(address.file, client, server).await {
+            // A folder may have the name of a file, and a file that of a segment.
+            Err(NotOpened::Denied(Denied::Missing | Denied::NotAFile)) => {}
+            found => return of_media(&address, found, (request, client), server, now).await,
+        }
+    }
+    let file = match open(&name, client, server).await {
         Ok(file) => file,
         Err(NotOpened::Denied(denied)) => {
+            if let Some(address) = web::address::parse(&name)
+                && matches!(denied, Denied::Missing | Denied::NotAFile)
+            {
+                let found = open(address.file, client, server).await;
+                return of_media(&address, found, (request, client), server, now).await;
+            }
             return without_file(&denied, request, client, server, now).await;
         }
-        Err(NotOpened::Reserved) => {
-            server.limits.refusals.note(Refused::Files, client.peer.ip());
-            let refused = error(request, 503, Refused::Files.reason(), now);
-            return (retry_after(refused, Refused::Files), Content::Text);
-        }
-        Err(NotOpened::Failed(reason)) => {
-            tracing::error!("http {path}: {reason}");
-            return (error(request, 500, "internal error", now), Content::Text);
-        }
+        Err(reason) => return (not_opened(&reason, request, client, server, now), Content::Text),
     };
+    if let Some(query) = request.query.as_deref().and_then(carried)
+        && let Some(response) = web::carried_file(request, &file, query, now).await
+    {
+        return (response, Content::Text);
+    }
     let entity = file.entity();
     let mut response = respond(request, &entity, now, crate::rtsp::stream_session::random_id);
     if entity.content_type == PLAYLIST && response.status < 400 {
         response = response.with_field("Cache-Control", "no-cache");
     }
-    (response, Content::File(file))
+    if !server.admission.is_open() && has_scripts(entity.content_type) {
+        // In the library's own origin its scripts would act with the credentials of who opens it.
+        response = response.with_field("Content-Security-Policy", "sandbox");
+    }
+    (response, Content::File { file, _share: None })
+}
+
+/// True for documents in which browsers run scripts.
+fn has_scripts(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind == "text/html" || kind.ends_with("/xml") || kind.ends_with("+xml")
+}
+
+/// Returns the answer to a request for a playlist or segment of a file, which was `found` so.
+async fn of_media(
+    address: &WebAddress<'_>,
+    found: Result<Arc<OpenFile>, NotOpened>,
+    (request, client): (&Request, &Client),
+    server: &Arc<ServerState>,
+    now: SystemTime,
+) -> (Response, Content) {
+    if let Some(kind) = web::picture_kind(&address.item) {
+        let answer = pictures::answer(address, kind, found, (request, client), server, now).await;
+        return (answer, Content::Text);
+    }
+    let file = match found {
+        Ok(_) | Err(NotOpened::Denied(Denied::NotAFile)) if address.item == WebItem::Player => {
+            return (page::page(request, true, now), Content::Text);
+        }
+        Ok(file) => file,
+        Err(NotOpened::Denied(Denied::NotAFile)) if address.identity.is_none() => {
+            return (of_title(address, request, client, server, now).await, Content::Text);
+        }
+        Err(NotOpened::Denied(denied)) => {
+            return without_file(&denied, request, client, server, now).await;
+        }
+        Err(reason) => return (not_opened(&reason, request, client, server, now), Content::Text),
+    };
+    if let Some(gone) = web::missing(request, address, (&file, &server.web), now) {
+        return (gone, Content::Text);
+    }
+    let peer = client.peer.ip();
+    let named = (address.file, &address.item);
+    let asset = server.web.get(named, &file, &server.library, peer).await;
+    let (mut file, mut now) = (file, now);
+    if let Ok(WebSource::Live(live, _)) = &asset {
+        match web::awaited(request, address, live, &server.web.waits, now).await {
+            LiveWait::Ready => {}
+            LiveWait::Refused(response) => return (response, Content::Text),
+            LiveWait::Waited => {
+                now = SystemTime::now();
+                // It has grown, or has another content.
+                let received = client.files.tick();
+                let again = Client { received, ..client.clone() };
+                file = match open(address.file, &again, server).await {
+                    Ok(file) => file,
+                    Err(NotOpened::Denied(denied)) => {
+                        return without_file(&denied, request, client, server, now).await;
+                    }
+                    Err(reason) => {
+                        let answer = not_opened(&reason, request, client, server, now);
+                        return (answer, Content::Text);
+                    }
+                };
+            }
+        }
+    }
+    let origin = origin(request, client);
+    let made_by = (&server.web, &server.library, origin.as_deref());
+    let (response, source) = web::answer(request, address, (asset, file), made_by, now).await;
+    let mut share = None;
+    if source.is_made() && response.parts.iter().any(|part| matches!(part, Part::File { .. })) {
+        share = server.limits.read_copy(client.peer.ip(), source.entity().bytes);
+        if share.is_none() {
+            return (web::refused(request, &NoAsset::BUSY, now), Content::Text);
+        }
+    }
+    (response, Content::File { file: source, _share: share })
+}
+
+/// Returns the answer to a request for the playlist or description of a folder of renditions.
+async fn of_title(
+    address: &WebAddress<'_>,
+    request: &Request,
+    client: &Client,
+    server: &Arc<ServerState>,
+    now: SystemTime,
+) -> Response {
+    let folder = format!("{}/", address.file);
+    let names = server.library.playable_in(&folder, FILES_MAX + 1);
+    if !(2..=FILES_MAX).contains(&names.len()) {
+        let what = format!("a title has 2 to {FILES_MAX} media files in its folder as renditions");
+        return error(request, 404, &what, now);
+    }
+    let mut title = Title::new();
+    for name in &names {
+        let short = &name[folder.len()..];
+        // The folder's rule has admitted the client; a file may have one of its own.
+        let (subject, asked) = (format!("{name}/master.m3u8"), client.asked(request));
+        let decided = server.admission.decide(Subject::File(&subject), &asked, &server.library);
+        match decided.await {
+            AccessVerdict::Admitted(_) => {}
+            verdict => return refusal(request, verdict, now),
+        }
+        let file = match open(name, client, server).await {
+            Ok(file) => file,
+            Err(reason) => return not_opened(&reason, request, client, server, now),
+        };
+        let named = (&name[..], &address.item);
+        match server.web.get(named, &file, &server.library, client.peer.ip()).await {
+            Ok(WebSource::Whole(asset)) => title.push(short, asset),
+            Ok(WebSource::Live(..)) => {
+                let what = format!("{short} is still written: no rendition of a title yet");
+                return error(request, 404, &what, now);
+            }
+            Err(reason) => return web::refused(request, &reason.of(short), now),
+        }
+    }
+    let origin = origin(request, client);
+    web::title_answer(request, &address.item, (title, origin.as_deref()), now).await
+}
+
+/// The server as the client knows it; `None` of one that has not said. Shaka takes no address
+/// without a scheme.
+fn origin(request: &Request, client: &Client) -> Option<String> {
+    let host = request.host.as_ref()?;
+    Some(format!("{}://{host}", client.scheme()))
+}
+
+/// Opens a file for a client.
+pub(super) async fn open(
+    name: &str,
+    client: &Client,
+    server: &ServerState,
+) -> Result<Arc<OpenFile>, NotOpened> {
+    let is_reserved = |file: &_| !server.limits.has_room_for_file(file);
+    client.files.find(name, client.received, &server.library.folder, is_reserved).await
 }
 
 /// Returns the path in its shortest spelling, so that a file has one name: empty parts and `.` are
 /// left out. A path with a trailing slash names no file and stays as it is.
-fn plain_name(path: &str) -> Cow<'_, str> {
+pub(super) fn plain_name(path: &str) -> Cow<'_, str> {
     let is_plain = !path.contains("//") && !path.contains("/.");
     if is_plain || path.ends_with('/') || path.ends_with("/.") {
         return Cow::Borrowed(path);
@@ -223,16 +507,30 @@ fn components(path: &str) -> impl Iterator<Item = &str> {
 }
 
 async fn key(
-    film: &str,
-    number: u64,
-    request: &Request,
+    NamedKey { film, number, is_licence }: NamedKey<'_>,
+    (request, client): (&Request, &Client),
     server: &Arc<ServerState>,
     now: SystemTime,
 ) -> Response {
-    let (keys, film) = (server.keys.clone(), film.to_owned());
-    let found = tokio::task::spawn_blocking(move || keys?.key(&film, number)).await;
-    match found {
-        Ok(Some(key)) => unstored(request, 200, "application/octet-stream", key.to_vec(), now),
+    let films = match is_licence {
+        true if server.config.segment_cipher != Some(SegmentCipher::Cbcs) => {
+            return error(request, 404, "no licences: segments are not enciphered with cbcs", now);
+        }
+        true if number != SAMPLE_KEY => return error(request, 404, "no such licence", now),
+        true => match identity_of(film) {
+            Some(_) => vec![film.to_owned()],
+            None => renditions(film, (request, client), server).await,
+        },
+        false => vec![film.to_owned()],
+    };
+    let keys = server.keys.current();
+    let found = tokio::task::spawn_blocking(move || match is_licence {
+        true => keys.as_ref().as_ref()?.licence(&films),
+        false => keys.as_ref().as_ref()?.key(&films[0], number).map(|key| key.to_vec()),
+    });
+    let kind = if is_licence { "application/json" } else { "application/octet-stream" };
+    match found.await {
+        Ok(Some(key)) => unstored(request, 200, kind, key, now),
         Ok(None) => error(request, 404, "no such key", now),
         Err(panic) => {
             tracing::error!("http key: {panic}");
@@ -241,14 +539,35 @@ async fn key(
     }
 }
 
+/// Returns the films for which keys are made of the files of a title that can be opened now, and
+/// whose keys this client may have.
+async fn renditions(
+    folder: &str,
+    (request, client): (&Request, &Client),
+    server: &ServerState,
+) -> Vec<String> {
+    let names = server.library.playable_in(&format!("{folder}/"), FILES_MAX);
+    let mut films = Vec::with_capacity(names.len());
+    let asked = client.asked(request);
+    for name in &names {
+        let verdict = server.admission.decide(Subject::Key(name), &asked, &server.library).await;
+        if let (AccessVerdict::Admitted(_), Ok(file)) = (verdict, open(name, client, server).await)
+        {
+            films.push(server.web.film(name, &file));
+        }
+    }
+    films
+}
+
 /// Adds the CORS headers that let a page of another server read the answer.
 fn with_origin(request: &Request, response: Response, server: &ServerState) -> Response {
-    let Some(origin) = &server.config.allow_origin else { return response };
+    let live = server.live.current();
+    let Some(origin) = &live.allow_origin else { return response };
     let response = response.with_field("Access-Control-Allow-Origin", origin);
     if request.method == Method::Options {
         return response
-            .with_field("Access-Control-Allow-Methods", "GET, HEAD")
-            .with_field("Access-Control-Allow-Headers", "Authorization, Range")
+            .with_field("Access-Control-Allow-Methods", "GET, HEAD, POST")
+            .with_field("Access-Control-Allow-Headers", "Authorization, Content-Type, Range")
             .with_field("Access-Control-Max-Age", "86400");
     }
     response.with_field("Access-Control-Expose-Headers", "Content-Range, ETag")

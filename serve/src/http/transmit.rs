@@ -3,22 +3,25 @@
 //!
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
 //! with `MSG_MORE`, so that it leaves with the first bytes of the file, which goes from page cache
-//! to socket by the download path ([`paths`]), in steps of at most [`PART_BYTES`]; after each step
-//! the other connections of the loop have their turn. Before each step the server checks that it is
-//! in memory; if not, a thread that may block fetches it.
+//! to socket by the download path ([`paths`]), in steps of at most a [`PART_BYTES`] more than
+//! [`STEP_BYTES_MAX`]; after each step the other connections of the loop have their turn. Before
+//! each step the server checks part by part that it is in memory; if its first part is not, a
+//! thread that may block fetches that. Many small ranges are corked (`TCP_CORK`).
 //!
-//! Costs, with `sendfile`: no copy, and three system calls a mebibyte, one where the check was made
-//! a moment ago.
+//! Costs, with `sendfile`: no copy, one system call a step that the socket takes whole, and two a
+//! part where the check was not made a moment ago.
 //!
-//! Sources: send(2) (`MSG_MORE`), sendfile(2).
+//! Sources: send(2) (`MSG_MORE`), sendfile(2), tcp(7) (`TCP_CORK`).
 //! Does not choose the path ([`crate::path_choice`]).
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use paths::{DownloadPath, MappedFile, SendError, SendStats};
+use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendFlags, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -30,6 +33,7 @@ use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
 use crate::http::download_paths::Downloads;
 use crate::http::index::Body;
+use crate::http::joined_files::JoinedFiles;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
@@ -57,7 +61,11 @@ pub(super) async fn transmit(
     let (stream, timeouts) = (target.stream, server.config.timeouts);
     let is_text = response.parts.iter().all(|part| matches!(part, Part::Bytes(_)));
     let file = match &content {
-        Content::File(file) if !is_text => file,
+        Content::File { file, .. } if !is_text => file,
+        Content::Files(_) if !is_text && response.bytes_total() <= GATHERED_BYTES_MAX => {
+            return transmit_gathered(stream, response, content, pace, server).await;
+        }
+        Content::Files(files) if !is_text => files.first_of(0..1).0,
         Content::Rows(body) if !is_text => {
             return transmit_listing(stream, &response, body, timeouts).await;
         }
@@ -75,7 +83,7 @@ pub(super) async fn transmit(
         let exhausted = error(request, 503, what, SystemTime::now());
         return transmit_text(stream, &exhausted, timeouts).await;
     };
-    transmit_file(target, &response, (file, media), path.path(), pace, server).await
+    transmit_file(target, response, ((file, media), &content), path.path(), pace, server).await
 }
 
 /// Sends an answer without a file; false when the peer does not accept it.
@@ -96,7 +104,7 @@ async fn transmit_held(
     pace: &mut DownloadPace<'_>,
     server: &ServerState,
 ) -> bool {
-    if pace.may_wait() {
+    if pace.has_rate() {
         pace.whole(response.bytes_total(), stream.as_fd()).await;
     }
     let mut stats = SendStats::default();
@@ -188,11 +196,11 @@ async fn write_pieces<'a>(
     true
 }
 
-/// Sends an answer with ranges of an open file.
+/// Sends an answer with ranges of an open file, or of several.
 async fn transmit_file(
     target: &PlainTarget<'_>,
-    response: &Response,
-    (file, media): (&Arc<OpenFile>, &MappedFile),
+    response: Response,
+    ((file, media), content): ((&Arc<OpenFile>, &MappedFile), &Content),
     path: &mut dyn DownloadPath,
     pace: &mut DownloadPace<'_>,
     server: &ServerState,
@@ -201,29 +209,59 @@ async fn transmit_file(
     let stream = target.stream;
     // A head that may have to wait for its body leaves at once.
     let is_alone = target.is_encrypted || pace.may_wait();
-    if !write_more(stream, &response.head, is_alone, &mut allowance).await {
+    let mut parts = response.parts.iter().peekable();
+    let mut opening = response.head;
+    // Boxes before the media leave with the head, by the same call.
+    while opening.len() < OPENING_BYTES_MAX
+        && let Some(part) = parts.next_if(|part| matches!(part, Part::Bytes(_)))
+    {
+        opening.extend_from_slice(text(part));
+    }
+    if !write_more(stream, &opening, is_alone, &mut allowance).await {
         return false;
     }
-    for (index, part) in response.parts.iter().enumerate() {
-        let is_last = index + 1 == response.parts.len();
-        if index % PARTS_A_TURN == PARTS_A_TURN - 1 {
+    // Every `sendfile` ends with a segment of its own, however short, unless TCP is told to wait.
+    let left = parts.clone().map(Part::bytes).sum::<u64>();
+    let is_small = left < parts.len() as u64 * CORKED_BYTES_MAX;
+    let is_joined = parts.len() > 1 && (is_small || parts.len() <= CORKED_RANGES_MAX);
+    let is_corked = is_joined && set_tcp_cork(stream, true).is_ok();
+    let mut sending = RangeSending {
+        stream,
+        file,
+        media,
+        path,
+        allowance: Allowance::new(server.config.timeouts.write),
+        stats: SendStats::default(),
+        in_memory: 0..0,
+    };
+    let mut turn_bytes = 0;
+    let mut is_whole = true;
+    while let Some(part) = parts.next()
+        && is_whole
+    {
+        if turn_bytes >= PART_BYTES {
+            turn_bytes = 0;
             yield_now().await;
         }
-        let sent = match part {
-            Part::File { offset, bytes } => {
-                let range = *offset..*offset + *bytes;
-                transmit_range(stream, (file, media), range, path, pace, server).await
-            }
-            part if is_last => {
+        turn_bytes += part.bytes() + CALL_BYTES;
+        is_whole = match part {
+            Part::File { offset, bytes } => match content {
+                Content::Files(files) => {
+                    sending.send_split(files, *offset..*offset + *bytes, pace).await
+                }
+                _ => sending.send(*offset..*offset + *bytes, pace).await,
+            },
+            part if parts.peek().is_none() => {
                 write_pieces(stream, text(part), std::iter::empty(), &mut allowance).await
             }
             part => write_more(stream, text(part), is_alone, &mut allowance).await,
         };
-        if !sent {
-            return false;
-        }
     }
-    true
+    *server.meters.downloads.lock().unwrap() += sending.stats;
+    if is_corked {
+        let _ = set_tcp_cork(stream, false);
+    }
+    is_whole
 }
 
 /// Writes bytes that more will follow, with which they leave unless they are to leave alone.
@@ -254,61 +292,94 @@ async fn write_more(
     true
 }
 
-/// Sends a range of the file; false when the peer left or the file was shortened.
-async fn transmit_range(
-    stream: &TcpStream,
-    (file, media): (&Arc<OpenFile>, &MappedFile),
-    range: std::ops::Range<u64>,
-    path: &mut dyn DownloadPath,
-    pace: &mut DownloadPace<'_>,
-    server: &ServerState,
-) -> bool {
-    let mut stats = SendStats::default();
-    let mut allowance = Allowance::new(server.config.timeouts.write);
-    let (mut at, end) = (range.start, range.end);
-    let mut in_memory = at;
-    let is_whole = loop {
-        if at == end {
-            break true;
-        }
-        if at >= in_memory {
-            // To the next border of a part, so that clients share what is known of it.
-            in_memory = ((at / PART_BYTES + 1) * PART_BYTES).min(end);
-            if at != range.start {
-                yield_now().await;
-            }
-            fetch((file, media), at..in_memory).await;
-        }
-        let (bytes, waited) = pace.turn(in_memory - at, Some(stream.as_fd())).await;
-        allowance.pause(waited);
-        let step = stream.try_io(Interest::WRITABLE, || {
-            path.send(media, at, bytes, stream.as_fd(), &mut stats).map_err(as_io)
-        });
-        match step {
-            Ok(sent) => {
-                at += sent;
-                allowance.handed(sent);
-                pace.sent(sent);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                if !allowance.writable(stream).await {
-                    break false;
-                }
-            }
-            Err(error) => {
-                tracing::debug!("http download, byte {at}: {error}");
-                break false;
-            }
-        }
-    };
-    *server.meters.downloads.lock().unwrap() += stats;
-    is_whole
+/// Ranges of a file on the way to a connection.
+struct RangeSending<'a> {
+    stream: &'a TcpStream,
+    file: &'a Arc<OpenFile>,
+    media: &'a MappedFile,
+    path: &'a mut dyn DownloadPath,
+    allowance: Allowance,
+    stats: SendStats,
+    /// Bytes of the file that were found in memory by the last look.
+    in_memory: Range<u64>,
 }
 
-/// Loads the range into memory on a thread that may block, unless it is there.
-async fn fetch((file, media): (&Arc<OpenFile>, &MappedFile), range: std::ops::Range<u64>) {
+impl<'a> RangeSending<'a> {
+    /// Sends a range of several files; false as [`RangeSending::send`].
+    async fn send_split(
+        &mut self,
+        files: &'a JoinedFiles,
+        range: Range<u64>,
+        pace: &mut DownloadPace<'_>,
+    ) -> bool {
+        for (file, own) in files.split(range) {
+            let FileContent::Open(media) = &file.content else { return false };
+            (self.file, self.media, self.in_memory) = (file, media, 0..0);
+            if !self.send(own, pace).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends a range of the file; false when the peer left or the file was shortened.
+    async fn send(&mut self, range: Range<u64>, pace: &mut DownloadPace<'_>) -> bool {
+        let (stream, media) = (self.stream, self.media);
+        let (mut at, end) = (range.start, range.end);
+        while at < end {
+            if !self.in_memory.contains(&at) {
+                // To the next border of a part, so that clients share what is known of it.
+                let border = (at / PART_BYTES + 1) * PART_BYTES;
+                if at != range.start {
+                    yield_now().await;
+                }
+                let mut until = border.min(end);
+                if fetch((self.file, media), at..until).await {
+                    pace.stalled();
+                }
+                // One call takes as much as there is, and the socket; a stop costs a wake-up.
+                while until < end && until - at < STEP_BYTES_MAX {
+                    let next = (end - until).min(PART_BYTES);
+                    if !self.file.is_in_memory(media, until, next) {
+                        break;
+                    }
+                    until += next;
+                }
+                self.in_memory = at..until;
+            }
+            let until = self.in_memory.end.min(end);
+            let (bytes, waited) = pace.turn(until - at, Some(stream.as_fd())).await;
+            self.allowance.pause(waited);
+            let step = stream.try_io(Interest::WRITABLE, || {
+                let stats = &mut self.stats;
+                self.path.send(media, at, bytes, stream.as_fd(), stats).map_err(as_io)
+            });
+            match step {
+                Ok(sent) => {
+                    at += sent;
+                    self.allowance.handed(sent);
+                    pace.sent(sent);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    if !self.allowance.writable(stream).await {
+                        return false;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!("http download, byte {at}: {error}");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Loads the range into memory on a thread that may block, unless it is there; true when it was
+/// not.
+async fn fetch((file, media): (&Arc<OpenFile>, &MappedFile), range: Range<u64>) -> bool {
     if file.is_in_memory(media, range.start, range.end - range.start) {
-        return;
+        return false;
     }
     let file = file.clone();
     let fetched = spawn_blocking(move || match &file.content {
@@ -319,6 +390,7 @@ async fn fetch((file, media): (&Arc<OpenFile>, &MappedFile), range: std::ops::Ra
         // The following send reports the error with its consequences.
         tracing::debug!("http download: {error}");
     }
+    true
 }
 
 /// Sends a listing through a buffer; false when the peer does not accept it.
@@ -373,13 +445,26 @@ fn as_io(error: SendError) -> std::io::Error {
     }
 }
 
+/// Bytes that a call may take, those to the next border of a part aside.
+const STEP_BYTES_MAX: u64 = 4 << 20;
 /// Longest answer whose body is copied behind its head: one buffer costs 5 % less than two at a
 /// kilobyte.
 const JOINED_BYTES_MAX: u64 = 4 << 10;
 /// Longest answer of several ranges that is copied together.
 const GATHERED_BYTES_MAX: u64 = 64 << 10;
-/// Ranges and their headers that are sent before other connections have their turn.
-const PARTS_A_TURN: usize = 8;
+/// Longest opening of an answer that is copied behind its head.
+const OPENING_BYTES_MAX: usize = 64 << 10;
+/// Longest range, in the mean of an answer, for which TCP is corked. Over loopback, answers of 150
+/// ranges of 650 bytes cost 880 µs of processor time without and 555 with it; those of 103 ranges
+/// of 35 KB, 1,050 without and 1,850 with it.
+const CORKED_BYTES_MAX: u64 = 4 << 10;
+/// Ranges of an answer for which it is corked whatever their length: the short ones at both ends of
+/// a segment then leave with the long one between them. The server's time for 1,500 viewers of 5
+/// Mb/s was 0.18 s/GB with it, 0.22 to 0.25 without (nginx 0.20); that for 16 connections that
+/// never pause 0.31 with it and 0.22 without, as more of the work is the receiver's then.
+const CORKED_RANGES_MAX: usize = 8;
+/// Bytes that take as long as the call that sends them.
+const CALL_BYTES: u64 = 16 << 10;
 /// Buffer of a listing: rows with addresses filled in, until they are written.
 const ROWS_BYTES: usize = 16 << 10;
 /// Slices of one call; an answer of a hundred ranges has two hundred.

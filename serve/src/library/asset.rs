@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use media::plan::{PacketPlan, PlanKey};
-use media::{AssetPlan, Presentation, TICKS_PER_TIMESTAMP};
+use media::{AssetPlan, Presentation, RecordedStarts, TICKS_PER_TIMESTAMP};
 use paths::MappedFile;
 
 use crate::channel::window::{ChannelWindow, WindowPlace};
@@ -118,6 +118,8 @@ pub(crate) struct Asset {
     pub(crate) plan: PacketPlan,
     /// Set while the file is recorded.
     growth: Option<Arc<Growth>>,
+    /// Places where a recording can be cut; set while it is followed, and when it has been.
+    starts: Option<RecordedStarts>,
     /// Set for a part of a channel's window.
     place: Option<WindowPlace>,
     source: Mutex<Weak<Source>>,
@@ -158,7 +160,7 @@ impl ImageSlot {
 impl Asset {
     pub(crate) fn new(name: String, key: PlanKey, plan: PacketPlan) -> Asset {
         let (source, elementary) = (Mutex::default(), Mutex::default());
-        Asset { name, key, plan, growth: None, place: None, source, elementary }
+        Asset { name, key, plan, growth: None, starts: None, place: None, source, elementary }
     }
 
     /// Creates the asset of a recording as far as it is written.
@@ -169,6 +171,21 @@ impl Asset {
         growth: &Arc<Growth>,
     ) -> Asset {
         Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
+    }
+
+    /// Adds the places where a recording can be cut.
+    pub(crate) fn with_starts(self, starts: RecordedStarts) -> Asset {
+        Asset { starts: Some(starts), ..self }
+    }
+
+    /// Returns the places where a recording can be cut.
+    pub(crate) fn starts(&self) -> Option<&RecordedStarts> {
+        self.starts.as_ref()
+    }
+
+    /// Returns the newest state of a recording that is written.
+    pub(crate) fn growth(&self) -> Option<&Arc<Growth>> {
+        self.growth.as_ref()
     }
 
     /// Returns its elementary streams if they are in use.

@@ -176,7 +176,8 @@ impl Library {
     }
 }
 
-fn be_nice(value: i32) {
+/// Gives the calling thread a lower priority.
+pub(crate) fn be_nice(value: i32) {
     // On Linux the nice value belongs to the thread (setpriority(2)).
     let own = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(own), value) {

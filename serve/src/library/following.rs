@@ -4,8 +4,9 @@
 //!
 //! Following begins with the first request, after one scan of the file so far, and lasts while the
 //! recording has sessions or recent requests; a followed recording is answered without a scan. A
-//! new plan is made every half second at most and within a twentieth of the time: the plan of a
-//! recording of hours takes milliseconds, one of days may take more.
+//! new plan is made every half second at most, and while players wait for what is written next
+//! every tenth of a second; and within a twentieth of the time: the plan of a recording of hours
+//! takes milliseconds, one of days may take more.
 //!
 //! A recording's plan ends at its last clock reference, where the clock is known, so the next plan
 //! changes nothing in it. When the recorder is gone the last plan covers the whole file and is kept
@@ -66,6 +67,8 @@ struct Follow {
     has_news: bool,
     /// True when the last turn left bytes unread.
     is_behind: bool,
+    /// Time of the last look at the file.
+    looked: Option<Instant>,
     /// Time at which the last plan was finished, and the time it took.
     planned: Instant,
     cost: Duration,
@@ -181,11 +184,16 @@ impl Library {
         while let Some(new) = self.following.next(wait) {
             follows.extend(new);
             let began = Instant::now();
-            follows.retain_mut(|follow| self.look_after(follow, &mut piece, Instant::now()));
+            follows.retain_mut(|follow| {
+                let now = Instant::now();
+                !follow.is_due(now) || self.look_after(follow, &mut piece, now)
+            });
+            let is_watched = follows.iter().any(|follow| follow.growth.is_watched(began));
+            let look_every = if is_watched { LOOK_QUICKLY } else { LOOK_EVERY };
             wait = match follows.iter().any(|follow| follow.is_behind) {
                 // Pauses as long as the round took, so that reading uses half of the time.
-                true => Some(began.elapsed().min(LOOK_EVERY)),
-                false => (!follows.is_empty()).then_some(LOOK_EVERY),
+                true => Some(began.elapsed().min(look_every)),
+                false => (!follows.is_empty()).then_some(look_every),
             };
         }
     }
@@ -208,6 +216,7 @@ impl Library {
             growth: Arc::new(Growth::new()),
             has_news: false,
             is_behind: false,
+            looked: None,
             planned: Instant::now(),
             cost: Duration::ZERO,
             is_over: false,
@@ -242,7 +251,9 @@ impl Library {
             self.complete(follow);
             return true;
         }
-        let rest = PLAN_EVERY.max(follow.cost * COST_SHARE);
+        let is_watched = follow.growth.is_watched(now);
+        let rest = if is_watched { PLAN_QUICKLY } else { PLAN_EVERY };
+        let rest = rest.max(follow.cost * COST_SHARE);
         if follow.has_news && now.saturating_duration_since(follow.planned) >= rest {
             match follow.plan_on(self.path_of(follow)) {
                 Ok(source) => follow.growth.set_newest(Some(source)),
@@ -257,13 +268,13 @@ impl Library {
     fn complete(&self, follow: &mut Follow) {
         (follow.is_over, follow.is_behind) = (true, false);
         let path = self.path_of(follow);
-        let finished = follow.scanner.plan_so_far(follow.identity);
+        let finished = follow.scanner.recorded_so_far(follow.identity);
         let key = asset_key(&path, &follow.file);
         let asset = match (finished, key) {
-            (Ok(mut plan), Ok(key)) if key.bytes == follow.offset => {
+            (Ok((mut plan, starts)), Ok(key)) if key.bytes == follow.offset => {
                 name_codecs(&mut plan, &follow.file);
                 self.cache.keep_plan(&key, &plan.encode(&key));
-                Some(Asset::new(follow.name.clone(), key, plan))
+                Some(Asset::new(follow.name.clone(), key, plan).with_starts(starts))
             }
             // The file was truncated or is no stream any more: the newest known plan is the last.
             _ => follow.growth.newest().map(|newest| {
@@ -291,13 +302,30 @@ impl Library {
 }
 
 impl Follow {
+    /// True when the file is to be looked at: one that nobody waits for less often than the others.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let every = if self.growth.is_watched(now) { LOOK_QUICKLY / 2 } else { LOOK_EVERY / 2 };
+        let is_due = self.is_behind
+            || self.looked.is_none_or(|at| now.saturating_duration_since(at) >= every);
+        if is_due {
+            self.looked = Some(now);
+        }
+        is_due
+    }
+
     /// Feeds newly written bytes to the scanner, as many as fit a turn.
     fn read_on(&mut self, piece: &mut [u8]) -> std::io::Result<()> {
         for _ in 0..PIECES_A_TURN {
             let read = self.file.read_at(piece, self.offset)?;
             if read == 0 {
                 self.is_behind = false;
-                return Ok(());
+                // What grows behind it is another recording.
+                let is_cut = self.file.metadata()?.len() < self.offset;
+                return if is_cut {
+                    Err(std::io::Error::other("it was cut short"))
+                } else {
+                    Ok(())
+                };
             }
             self.scanner.feed(&piece[..read]);
             self.offset += read as u64;
@@ -310,15 +338,16 @@ impl Follow {
     /// Plans the bytes read so far and opens the file for sessions.
     fn plan_on(&mut self, path: std::path::PathBuf) -> Result<Arc<Source>, NoAsset> {
         let began = Instant::now();
-        let plan = self.scanner.plan_so_far(self.identity);
+        let plan = self.scanner.recorded_so_far(self.identity);
         (self.planned, self.has_news) = (Instant::now(), false);
         self.cost = began.elapsed();
         // Still too short for a clock.
-        let plan = plan.map_err(|_| NoAsset::CHANGING)?;
+        let (plan, starts) = plan.map_err(|_| NoAsset::CHANGING)?;
         if plan.ticks(plan.settled_packets()) < LEAST_TICKS {
             return Err(NoAsset::CHANGING);
         }
         let asset = Asset::growing(self.name.clone(), self.key(&path)?, plan, &self.growth);
+        let asset = asset.with_starts(starts);
         // `source` would return the newest published asset, which precedes this one.
         Ok(Arc::new(asset).opened(self.media()?))
     }
@@ -338,6 +367,9 @@ impl Follow {
 /// A recorder of a slow stream writes once or twice in this time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const PLAN_EVERY: Duration = Duration::from_millis(400);
+/// The same while players wait for what is written next.
+const LOOK_QUICKLY: Duration = Duration::from_millis(40);
+const PLAN_QUICKLY: Duration = Duration::from_millis(80);
 /// Pause between two plans, in times of the first one's duration.
 const COST_SHARE: u32 = 20;
 /// A rate is measured over a second; after that the clock of the bytes so far stays unchanged.

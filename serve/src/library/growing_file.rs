@@ -19,7 +19,10 @@
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::library::asset::Source;
 
@@ -27,11 +30,19 @@ use crate::library::asset::Source;
 pub(crate) struct Growth {
     newest: Mutex<Option<Arc<Source>>>,
     asked: Mutex<Instant>,
+    /// Time of the last request that waits for what is written next.
+    watched: Mutex<Option<Instant>>,
+    grown: Notify,
 }
 
 impl Growth {
     pub(crate) fn new() -> Growth {
-        Growth { newest: Mutex::new(None), asked: Mutex::new(Instant::now()) }
+        Growth {
+            newest: Mutex::new(None),
+            asked: Mutex::new(Instant::now()),
+            watched: Mutex::new(None),
+            grown: Notify::new(),
+        }
     }
 
     /// Returns the newest plan and open file; the last ones once the recording is complete.
@@ -47,6 +58,23 @@ impl Growth {
         };
         // May unmap a file, so it runs without the lock that pacers wait for.
         drop(before);
+        self.grown.notify_waiters();
+    }
+
+    /// Resolves when the newest plan is another than at the time of this call.
+    pub(crate) fn grown(&self) -> Notified<'_> {
+        self.grown.notified()
+    }
+
+    /// Records a request that waits for what is written next.
+    pub(crate) fn note_watched(&self) {
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// True while players wait for what is written next.
+    pub(crate) fn is_watched(&self, now: Instant) -> bool {
+        let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.is_some_and(|at| now.saturating_duration_since(at) < WATCHED)
     }
 
     /// Records a request for the recording.
@@ -59,6 +87,9 @@ impl Growth {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Time between two requests of a player that waits for what is written next, and more.
+const WATCHED: Duration = Duration::from_secs(10);
 
 /// True while a recorder writes this file.
 pub(crate) fn is_recorded(file: &File) -> bool {

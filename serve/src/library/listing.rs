@@ -126,6 +126,14 @@ impl Librarian<'_> {
     }
 }
 
+/// A file as it was found last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedFile {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) modified: SystemTime,
+}
+
 /// Names in a folder, hidden ones excluded.
 #[derive(Default)]
 struct Listing {
@@ -143,6 +151,20 @@ impl Library {
     /// Counts a change. Call it with the entries locked.
     pub(super) fn count_change(&self) {
         self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the files whose names begin so, with their sizes and times of change, by name;
+    /// looks at `limit` names at most.
+    pub(crate) fn beginning_with(&self, name: &str, limit: usize) -> Vec<ListedFile> {
+        let entries = self.entries.read().unwrap();
+        let known = entries.range(name.to_owned()..).take(limit);
+        let known = known.take_while(|(found, _)| found.starts_with(name));
+        let listed = known.map(|(name, entry)| ListedFile {
+            name: name.clone(),
+            bytes: entry.bytes,
+            modified: entry.modified,
+        });
+        listed.collect()
     }
 
     fn look_at_file(&self, name: &str) -> Look {

@@ -12,19 +12,21 @@
 use super::{Library, LibraryEntry, State};
 
 impl Library {
-    /// Returns the rate, bytes a second, of the file of this name, which has `bytes`; `None` when
-    /// it is not played, or its rate is unknown.
-    pub(crate) fn media_rate(&self, name: &str, bytes: u64) -> Option<u64> {
+    /// Returns the rate, bytes a second, of the file of this name, which has `bytes`, or as many as
+    /// the library has noted; `None` when it is not played, or its rate is unknown.
+    pub(crate) fn media_rate(&self, name: &str, bytes: Option<u64>) -> Option<u64> {
         {
             let entries = self.entries.read().unwrap();
-            if let LibraryEntry { state: State::Ready(summary), is_live, .. } = entries.get(name)? {
-                let mean = bytes as f64 / summary.duration_s;
+            let entry = entries.get(name)?;
+            if let LibraryEntry { state: State::Ready(summary), is_live, .. } = entry {
+                let mean = bytes.unwrap_or(entry.bytes) as f64 / summary.duration_s;
                 // The duration of a recording is older than its length.
                 let is_known = !is_live && summary.duration_s > 0.0;
                 let rate = if is_known { mean as u64 } else { summary.bits_per_second / 8 };
                 return Some(rate).filter(|&rate| rate > 0);
             }
         }
+        let bytes = bytes?;
         let milliseconds = self.playlists.read().unwrap().milliseconds(name)?;
         Some(u64::try_from(u128::from(bytes) * 1000 / u128::from(milliseconds)).unwrap_or(u64::MAX))
     }
@@ -54,6 +56,7 @@ mod tests {
             left_out: Vec::new(),
             warnings: Vec::new(),
             sync_losses: 0,
+            has_segments: true,
         }))
     }
 
@@ -90,8 +93,13 @@ mod tests {
             ("absent.ts", None),
         ];
         for (name, rate) in rates {
-            assert_eq!(library.media_rate(name, 2_000_000), rate, "{name}");
+            assert_eq!(library.media_rate(name, Some(2_000_000)), rate, "{name}");
         }
-        assert_eq!(library.media_rate("film.mp4", 3), None, "less than a byte a second");
+        assert_eq!(library.media_rate("film.mp4", Some(3)), None, "less than a byte a second");
+        let noted =
+            LibraryEntry { bytes: 5000, ..library.entries.read().unwrap()["film.mp4"].clone() };
+        library.entries.write().unwrap().insert("film.mp4".to_owned(), noted);
+        assert_eq!(library.media_rate("film.mp4", None), Some(500), "a part of the file");
+        assert_eq!(library.media_rate("0.ts", None), None);
     }
 }

@@ -57,8 +57,10 @@ use scans::{OpenedFile, Scans, Ticket};
 use segments::Playlists;
 use verdicts::{FileId, Verdicts};
 
+pub(crate) use background::be_nice;
 pub use file_plan::{FilePlan, NoFilePlan, plan_file};
 pub use formats::{DOWNLOAD_ONLY, download_only, extensions};
+pub(crate) use listing::ListedFile;
 pub(crate) use scans::Scan;
 pub(crate) use segments::LibraryTitle;
 pub use summary::{StreamSummary, TrackSummary};
@@ -127,8 +129,17 @@ pub(crate) enum NoAsset {
 }
 
 impl NoAsset {
-    const CHANGING: NoAsset = NoAsset::Changing { again_in: Duration::from_secs(1) };
-    const BUSY: NoAsset = NoAsset::Busy { again_in: Duration::from_secs(5) };
+    pub(crate) const CHANGING: NoAsset = NoAsset::Changing { again_in: Duration::from_secs(1) };
+    pub(crate) const BUSY: NoAsset = NoAsset::Busy { again_in: Duration::from_secs(5) };
+
+    /// Returns it with the name of the file where several are asked for together.
+    pub(crate) fn of(self, name: &str) -> NoAsset {
+        match self {
+            NoAsset::Refused(reason) => NoAsset::Refused(format!("{name}: {reason}")),
+            NoAsset::Unreadable(reason) => NoAsset::Unreadable(format!("{name}: {reason}")),
+            other => other,
+        }
+    }
 
     /// Returns whole seconds until a retry may succeed (Retry-After); `None` where it cannot.
     pub(crate) fn again_in_s(&self) -> Option<u64> {
@@ -310,10 +321,11 @@ impl Library {
     /// Opens the file; returns its asset if one is in use.
     fn look_up(&self, name: &str) -> Result<Known, NoAsset> {
         let opened = self.open_file(name)?;
-        let live = match opened.is_growing {
-            true => self.following.newest(opened.id).map(LibraryAsset::Stream),
-            false => self.live(&opened.name, &opened.key),
-        };
+        // A recording whose recorder has just ended is followed until all of it is read. The
+        // recorder has left a plan of it in the cache, of another identity.
+        let followed = self.following.newest(opened.id).map(LibraryAsset::Stream);
+        let live = || self.live(&opened.name, &opened.key).filter(|_| !opened.is_growing);
+        let live = followed.or_else(live);
         Ok(live.map_or(Known::Unplanned(opened), Known::Asset))
     }
 
@@ -402,6 +414,19 @@ impl Library {
         let entries = self.entries.read().unwrap();
         let next = entries.range(folder.to_owned()..).next();
         next.is_some_and(|(name, _)| name.starts_with(folder))
+    }
+
+    /// Lists the names directly in this folder, whose name ends with `/`, that are or may be media
+    /// to be played, at most `limit`.
+    pub(crate) fn playable_in(&self, folder: &str, limit: usize) -> Vec<String> {
+        let entries = self.entries.read().unwrap();
+        let below = entries.range(folder.to_owned()..);
+        let below = below.take_while(|(name, _)| name.starts_with(folder));
+        let here = below.filter(|(name, entry)| {
+            let is_media = !matches!(entry.state, State::Download);
+            is_media && !entry.is_live && !name[folder.len()..].contains('/')
+        });
+        here.take(limit).map(|(name, _)| name.clone()).collect()
     }
 
     /// Lists the scans in progress with the bytes each has read.

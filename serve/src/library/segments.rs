@@ -262,7 +262,7 @@ impl Library {
     }
 
     /// True when a playlist lists this file.
-    pub(super) fn is_part(&self, name: &str) -> bool {
+    pub(crate) fn is_part(&self, name: &str) -> bool {
         self.playlists.read().unwrap().is_part(name)
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! summary: description of an asset in the index.
 
+use media::cmaf::is_carried;
 use media::tracks::{LeftOut, TrackMedia};
 use media::{AssetPlan, Coding, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
@@ -38,6 +39,9 @@ pub struct StreamSummary {
     pub warnings: Vec<String>,
     /// Number of positions where packet synchronisation was lost.
     pub sync_losses: u64,
+    /// True for what HLS and DASH carry, as far as its codecs tell.
+    #[serde(skip)]
+    pub has_segments: bool,
 }
 
 /// A track in the index.
@@ -87,6 +91,12 @@ impl StreamSummary {
         self.streams.iter().any(|&(_, stream_type)| is_sent(stream_type))
     }
 
+    /// True where pictures are sent.
+    pub(crate) fn has_pictures(&self) -> bool {
+        let mut codings = self.streams.iter().map(|&(_, kind)| Coding::of(kind, &[]));
+        codings.any(Coding::is_video) || self.tracks.iter().any(|track| track.media == "video")
+    }
+
     fn of_transport_stream(plan: &PacketPlan) -> StreamSummary {
         StreamSummary {
             duration_s: seconds(plan.duration_ticks()),
@@ -99,6 +109,7 @@ impl StreamSummary {
             left_out: Vec::new(),
             warnings: Vec::new(),
             sync_losses: plan.losses_seen(),
+            has_segments: !plan.entries().is_empty(),
         }
     }
 
@@ -116,6 +127,7 @@ impl StreamSummary {
             left_out: LeftOut::summary(presentation.left_out()),
             warnings: presentation.warnings().to_vec(),
             sync_losses: 0,
+            has_segments: presentation.tracks().iter().any(|track| is_carried(&track.codec)),
         }
     }
 }

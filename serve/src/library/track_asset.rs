@@ -163,7 +163,7 @@ impl TrackAsset {
 
     /// Returns the plan of the transport stream in which the media lies; `None` for a file with
     /// tracks. Where there is one, layouts hold all bytes of their packets.
-    fn stream_plan(&self) -> Option<&PacketPlan> {
+    pub(crate) fn stream_plan(&self) -> Option<&PacketPlan> {
         let of_trick = self.trick.as_ref().and_then(|trick| trick.stream.as_ref());
         let stream = of_trick.map(|source| &source.asset).or(self.stream.as_ref());
         stream.map(|asset| &asset.plan)

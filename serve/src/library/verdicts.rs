@@ -29,12 +29,12 @@ pub(super) struct FileId {
 /// Verdicts of the latest scans.
 #[derive(Default)]
 pub(super) struct Verdicts {
-    known: HashMap<FileId, Verdict>,
+    known: HashMap<FileId, AccessVerdict>,
     /// Files in the order of their first verdicts.
     order: VecDeque<FileId>,
 }
 
-struct Verdict {
+struct AccessVerdict {
     bytes: u64,
     modified_ns: i128,
     /// Reason why the file, with this size and time, is no stream.
@@ -85,7 +85,7 @@ impl Verdicts {
         let again_at = now + pause;
         let (bytes, modified_ns) = (key.bytes, key.modified_ns);
         let is_stream = result.is_ok();
-        let verdict = Verdict { bytes, modified_ns, refused, is_stream, again_at, rest };
+        let verdict = AccessVerdict { bytes, modified_ns, refused, is_stream, again_at, rest };
         if self.known.insert(id, verdict).is_none() {
             self.order.push_back(id);
         }

@@ -4,7 +4,7 @@
 //!
 //! An address has an entry only while it holds a connection or a session, so the table is never
 //! longer than their number and departed clients leave nothing behind. An IPv6 host owns a whole
-//! /64 and is counted by it ([`access::counted_as`]).
+//! /64 and is counted by it ([`counted_as`]).
 //!
 //! Descriptors need no counter: the kernel returns the lowest free number, so the number of a new
 //! socket tells how many are in use. Sessions stay below one mark, connections below a higher one.
@@ -12,15 +12,20 @@
 //! plans, the index).
 //!
 //! Costs a lock and a look-up at each end of a connection and of a session, and nothing in between.
+//! The limits themselves can be replaced ([`crate::swapped`]).
 //!
 //! Sources: open(2) (lowest-numbered descriptor), getrlimit(2), RFC 2326 §11.3.4 (453), RFC 6585
 //! §4 (429), RFC 4291 §2.5.1 (64-bit interface identifiers), RFC 6598 (CGNAT).
-//! Limits the rate of downloads, too ([`rates`]); not that of a session (`pacer/paced_stream.rs`
-//! bounds it to media time plus a burst). Does not remember refused clients.
+//! Limits the rate of downloads ([`rates`]), and the rates of sessions together
+//! ([`session_budget`], [`capacity`]); not that of one session (`pacer/paced_stream.rs` bounds it
+//! to media time plus a burst). Does not remember refused clients.
 
+pub(crate) mod capacity;
+mod copies;
 mod pace;
 mod rates;
 mod refusal;
+mod session_budget;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -30,12 +35,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::{Error, Setting};
+use access::{ClientPrefix, counted_as};
 
-pub(crate) use access::counted_as;
-pub use access::{ClientPrefix, InvalidPrefix};
+use crate::error::{Error, Setting};
+use crate::swapped::Swapped;
+
+pub(crate) use copies::CopyPermit;
 pub(crate) use pace::RequestPace;
 pub(crate) use rates::{DownloadPermit, RateLimit};
+use session_budget::{SessionBudget, SessionShare};
+
 pub(crate) use refusal::{RefusalMeters, Refused};
 
 /// Limits on clients. Each has its flag of `pagewire serve`.
@@ -67,6 +76,17 @@ pub struct ClientLimits {
     pub http_rate_per_address: Option<u64>,
     /// Rate of all downloads, bits a second. `None`: no limit.
     pub http_rate: Option<u64>,
+    /// Sessions of one user. `None`: no limit.
+    pub sessions_per_user: Option<u32>,
+    /// Sessions of one file or channel. `None`: no limit.
+    pub sessions_per_asset: Option<u32>,
+    /// Sum of the rates of all sessions, bits a second. `None`: no limit.
+    pub rate: Option<u64>,
+    /// Sum of the rates of a user's sessions, bits a second. `None`: no limit.
+    pub rate_per_user: Option<u64>,
+    /// Load of the pacer threads, 0 to 1, above which no session is added. `None`: however late
+    /// packets are. The default leaves a tenth for what sessions do besides playing straight on.
+    pub admit_load: Option<f64>,
     /// Time from SETUP to PLAY, after which an unplayed session ends. Players take milliseconds.
     pub play_within: Duration,
     /// Networks whose addresses and requests are not counted: proxies and carrier-grade NAT have
@@ -89,10 +109,21 @@ impl ClientLimits {
                 cure: format!("write {PACE_MIN}x to {PACE_MAX}x, or off"),
             });
         }
+        if let Some(load) = self.admit_load
+            && !(ADMIT_LOAD_MIN..=1.0).contains(&load)
+        {
+            return Err(Error::Setting {
+                setting: Setting::AdmitLoad,
+                found: load.to_string(),
+                cure: format!("write {ADMIT_LOAD_MIN} to 1, or off"),
+            });
+        }
         let rates = [
             (Setting::HttpRatePerConnection, self.http_rate_per_connection),
             (Setting::HttpRatePerAddress, self.http_rate_per_address),
             (Setting::HttpRate, self.http_rate),
+            (Setting::Rate, self.rate),
+            (Setting::RatePerUser, self.rate_per_user),
         ];
         for (setting, rate) in rates {
             if let Some(found) = rate.filter(|&rate| rate < RATE_BITS_MIN) {
@@ -120,6 +151,11 @@ impl Default for ClientLimits {
             http_rate_per_connection: None,
             http_rate_per_address: None,
             http_rate: None,
+            sessions_per_user: None,
+            sessions_per_asset: None,
+            rate: None,
+            rate_per_user: None,
+            admit_load: Some(0.9),
             play_within: Duration::from_secs(10),
             exempt: ClientPrefix::LOOPBACK.to_vec(),
             low_ports: false,
@@ -129,19 +165,20 @@ impl Default for ClientLimits {
 
 /// Counts the connections and sessions of clients; refuses those over a limit.
 pub(crate) struct Limiter {
-    pub(crate) limits: ClientLimits,
+    limits: Swapped<ClientLimits>,
     pub(crate) refusals: RefusalMeters,
     descriptors: u64,
     marks: Marks,
     table: Mutex<Table>,
     downloads: rates::DownloadCounts,
+    budget: SessionBudget,
 }
 
 #[derive(Default)]
 struct Table {
     connections: u32,
     sessions: u32,
-    /// Keyed by [`access::counted_as`]; only addresses with a connection or session.
+    /// Keyed by [`counted_as`]; only addresses that have something.
     addresses: HashMap<IpAddr, Held>,
 }
 
@@ -149,6 +186,8 @@ struct Table {
 struct Held {
     connections: u32,
     sessions: u32,
+    /// Bytes of made segments on their way.
+    copied_bytes: u64,
 }
 
 /// Upper bounds of descriptor numbers, one for each use.
@@ -173,8 +212,20 @@ impl Limiter {
     pub(crate) fn new(limits: ClientLimits, descriptors: u64) -> Limiter {
         let refusals = RefusalMeters::default();
         let marks = Marks::of(descriptors);
-        let (table, downloads) = Default::default();
-        Limiter { limits, refusals, descriptors, marks, table, downloads }
+        let (table, downloads, budget) = Default::default();
+        let limits = Swapped::new(limits);
+        Limiter { limits, refusals, descriptors, marks, table, downloads, budget }
+    }
+
+    /// Returns the limits of the moment.
+    pub(crate) fn limits(&self) -> Arc<ClientLimits> {
+        self.limits.current()
+    }
+
+    /// Replaces the limits. Those who hold more than a lowered one keep it, and get no more; a
+    /// connection keeps its requests a second, a session its time until PLAY.
+    pub(crate) fn replace(&self, limits: ClientLimits) {
+        self.limits.replace(limits);
     }
 
     /// Checks that [`CLIENTS_MIN`] descriptors are free below the marks. Called once the server's
@@ -201,7 +252,8 @@ impl Limiter {
         socket: &impl AsRawFd,
     ) -> Result<ConnectionPermit, Refused> {
         let half = (self.marks.connections / 2).unsigned_abs();
-        let most = self.limits.connections.unwrap_or(half);
+        let limits = self.limits();
+        let most = limits.connections.unwrap_or(half);
         let address = self.counted(peer);
         let mut table = self.table();
         if table.connections >= most || socket.as_raw_fd() >= self.marks.connections {
@@ -209,7 +261,7 @@ impl Limiter {
         }
         if let Some(address) = address {
             let held = table.addresses.entry(address).or_default();
-            if held.connections >= self.limits.connections_per_address {
+            if held.connections >= limits.connections_per_address {
                 return Err(Refused::ConnectionsPerAddress);
             }
             held.connections += 1;
@@ -224,25 +276,31 @@ impl Limiter {
         peer: IpAddr,
         of_connection: &Arc<AtomicU32>,
     ) -> Result<SessionPermit, Refused> {
-        let address = self.counted(peer);
+        let (limits, address) = (self.limits(), self.counted(peer));
         let mut table = self.table();
         // Only the connection's own task increments it.
-        if of_connection.load(Ordering::Relaxed) >= self.limits.sessions_per_connection {
+        if of_connection.load(Ordering::Relaxed) >= limits.sessions_per_connection {
             return Err(Refused::SessionsPerConnection);
         }
-        if self.limits.sessions.is_some_and(|most| table.sessions >= most) {
+        if limits.sessions.is_some_and(|most| table.sessions >= most) {
             return Err(Refused::Sessions);
         }
         if let Some(address) = address {
             let held = table.addresses.entry(address).or_default();
-            if held.sessions >= self.limits.sessions_per_address {
+            if held.sessions >= limits.sessions_per_address {
                 return Err(Refused::SessionsPerAddress);
             }
             held.sessions += 1;
         }
         table.sessions += 1;
         of_connection.fetch_add(1, Ordering::Relaxed);
-        Ok(SessionPermit { limiter: self.clone(), address, connection: of_connection.clone() })
+        let connection = of_connection.clone();
+        Ok(SessionPermit { limiter: self.clone(), address, connection, share: None })
+    }
+
+    /// Returns the rate of all sessions, bits a second.
+    pub(crate) fn session_bits_per_s(&self) -> u64 {
+        self.budget.bits_per_s()
     }
 
     /// True when a session may keep this socket.
@@ -257,7 +315,7 @@ impl Limiter {
 
     /// Returns the pace for a new connection's requests; `None` for exempt networks.
     pub(crate) fn pace(&self, peer: IpAddr) -> Option<RequestPace> {
-        self.counted(peer).map(|_| RequestPace::new(self.limits.requests_per_s))
+        self.counted(peer).map(|_| RequestPace::new(self.limits().requests_per_s))
     }
 
     /// Number of open connections.
@@ -268,7 +326,7 @@ impl Limiter {
     /// Returns the address that `peer` is counted by; `None` for exempt networks.
     fn counted(&self, peer: IpAddr) -> Option<IpAddr> {
         let peer = peer.to_canonical();
-        let is_exempt = self.limits.exempt.iter().any(|network| network.contains(peer));
+        let is_exempt = self.limits().exempt.iter().any(|network| network.contains(peer));
         (!is_exempt).then(|| counted_as(peer))
     }
 
@@ -283,7 +341,7 @@ impl Table {
         let Some(address) = address else { return };
         let Some(held) = self.addresses.get_mut(&address) else { return };
         give(held);
-        if held.connections == 0 && held.sessions == 0 {
+        if held.connections == 0 && held.sessions == 0 && held.copied_bytes == 0 {
             self.addresses.remove(&address);
         }
     }
@@ -308,6 +366,19 @@ pub(crate) struct SessionPermit {
     limiter: Arc<Limiter>,
     address: Option<IpAddr>,
     connection: Arc<AtomicU32>,
+    share: Option<SessionShare>,
+}
+
+impl SessionPermit {
+    /// Counts the session among those of its user and of its asset, with its rate.
+    pub(crate) fn take_share(
+        &mut self,
+        user: Option<Arc<str>>,
+        asset: (&str, u64),
+    ) -> Result<(), Refused> {
+        self.share = Some(self.limiter.budget.take(&self.limiter.limits(), user, asset)?);
+        Ok(())
+    }
 }
 
 impl Drop for SessionPermit {
@@ -315,7 +386,11 @@ impl Drop for SessionPermit {
         let mut table = self.limiter.table();
         table.sessions -= 1;
         table.give_back(self.address, |held| held.sessions -= 1);
+        drop(table);
         self.connection.fetch_sub(1, Ordering::Relaxed);
+        if let Some(share) = &self.share {
+            self.limiter.budget.give_back(share);
+        }
     }
 }
 
@@ -323,6 +398,8 @@ impl Drop for SessionPermit {
 const PACE_MIN: f64 = 1.0;
 /// No pace any more.
 const PACE_MAX: f64 = 1000.0;
+/// Less is a server that plays next to nothing.
+const ADMIT_LOAD_MIN: f64 = 0.05;
 /// Low-rate speech; `http/write_deadline.rs` disconnects peers at a twelfth of it.
 const RATE_BITS_MIN: u64 = 100_000;
 /// A sixteenth of the descriptors is reserved, within the bounds below.
@@ -351,6 +428,39 @@ mod tests {
         fn as_raw_fd(&self) -> RawFd {
             self.0
         }
+    }
+
+    #[test]
+    fn replaced_limits_hold_for_what_comes() {
+        let limiter = limiter(|limits| limits.connections_per_address = 2);
+        let peer = IpAddr::from([192, 0, 2, 1]);
+        let connect = || limiter.connect(peer, &Numbered(10));
+        let held = [connect().unwrap(), connect().unwrap()];
+        let one =
+            ClientLimits { connections_per_address: 1, exempt: Vec::new(), ..Default::default() };
+        limiter.replace(one.clone());
+        assert!(matches!(connect(), Err(Refused::ConnectionsPerAddress)));
+        drop(held);
+        let last = connect().expect("nothing is held");
+        limiter.replace(ClientLimits { exempt: vec!["192.0.2.0/24".parse().unwrap()], ..one });
+        let exempt = connect().expect("the network is exempt now");
+        drop((last, exempt));
+        assert!(limiter.table().addresses.is_empty(), "counted as when it began");
+    }
+
+    #[test]
+    fn an_address_reads_so_many_made_segments_at_a_time() {
+        let limiter = limiter(|_| {});
+        let [one, other] = [1, 2].map(|n| IpAddr::from([192, 0, 2, n]));
+        let segment = 100 << 20;
+        let read = [(); 2].map(|()| limiter.read_copy(one, segment).expect("a share"));
+        assert!(limiter.read_copy(one, segment).is_none(), "300 MiB at once");
+        assert!(limiter.read_copy(other, segment).is_some());
+        drop(read);
+        let large = limiter.read_copy(one, 1 << 30).expect("one alone may be larger");
+        assert!(limiter.read_copy(one, 1).is_none());
+        drop(large);
+        assert!(limiter.table().addresses.is_empty());
     }
 
     fn limiter(change: impl FnOnce(&mut ClientLimits)) -> Arc<Limiter> {

@@ -4,8 +4,10 @@
 //!
 //! A share is the limit divided by the downloads in progress, read again at each turn of a
 //! download, so it follows those that begin and end. Shares are equal: what a slow or paced peer
-//! leaves of its share stays unused, so that no rate depends on a guess which peers are slow.
-//! Costs nothing without limits; else a lock at each end of a download, and two reads a turn.
+//! leaves of its share stays unused, so that no rate depends on a guess which peers are slow. Costs
+//! nothing without limits; else a lock at each end of a download, and three reads a turn. A limit
+//! that a reload changes holds from the next turn on; one that was not there when a download began
+//! does not hold for it.
 //!
 //! Does not delay anything ([`crate::http::download_pace`] does), and does not count media of RTSP,
 //! whose rate is that of the media.
@@ -43,8 +45,9 @@ pub(crate) struct DownloadPermit {
 impl Limiter {
     /// Counts a download that begins; `None` where no limit applies to downloads.
     pub(crate) fn download(self: &Arc<Self>, peer: IpAddr) -> Option<DownloadPermit> {
+        let limits = self.limits();
         let ClientLimits { http_rate_per_connection, http_rate_per_address, http_rate, .. } =
-            self.limits;
+            *limits;
         http_rate_per_connection.or(http_rate_per_address).or(http_rate)?;
         self.downloads.total.fetch_add(1, Ordering::Relaxed);
         let address = http_rate_per_address.and_then(|_| self.counted(peer)).map(|address| {
@@ -68,7 +71,7 @@ impl DownloadPermit {
     /// Returns the present rate, bytes a second, of a download whose connection has
     /// `of_connection` in progress, with the limit that it comes from.
     pub(crate) fn share(&self, of_connection: u32) -> Option<(u64, RateLimit)> {
-        let limits = &self.limiter.limits;
+        let limits = self.limiter.limits();
         let share = |bits: Option<u64>, count: u32, limit| {
             bits.map(|bits| ((bits / 8 / u64::from(count.max(1))).max(1), limit))
         };

@@ -31,10 +31,20 @@ pub(crate) enum Refused {
     NotPlayed,
     /// Requests were faster than the limit for too long.
     Requests,
+    /// Too many sessions of the client's user.
+    SessionsPerUser,
+    /// Too many sessions of the file or channel.
+    SessionsPerAsset,
+    /// The rates of all sessions together are too high.
+    Rate,
+    /// The rates of the user's sessions together are too high.
+    RatePerUser,
+    /// One client more would make others late.
+    Load,
 }
 
 impl Refused {
-    const ALL: [Refused; 9] = [
+    const ALL: [Refused; 14] = [
         Refused::ConnectionsPerAddress,
         Refused::Connections,
         Refused::SessionsPerConnection,
@@ -44,6 +54,11 @@ impl Refused {
         Refused::ClientPort,
         Refused::NotPlayed,
         Refused::Requests,
+        Refused::SessionsPerUser,
+        Refused::SessionsPerAsset,
+        Refused::Rate,
+        Refused::RatePerUser,
+        Refused::Load,
     ];
 
     /// Returns the kind's name in the index.
@@ -58,6 +73,11 @@ impl Refused {
             Refused::ClientPort => "client_port",
             Refused::NotPlayed => "not_played",
             Refused::Requests => "requests",
+            Refused::SessionsPerUser => "sessions_per_user",
+            Refused::SessionsPerAsset => "sessions_per_asset",
+            Refused::Rate => "rate",
+            Refused::RatePerUser => "rate_per_user",
+            Refused::Load => "load",
         }
     }
 
@@ -82,6 +102,11 @@ impl Refused {
             }
             Refused::NotPlayed => "not played in time after SETUP",
             Refused::Requests => "too many requests a second, for too long",
+            Refused::SessionsPerUser => "too many sessions of your user; end one first",
+            Refused::SessionsPerAsset => "as many clients play this as may; try again later",
+            Refused::Rate => "the server sends as much as it may; try again later",
+            Refused::RatePerUser => "the sessions of your user have the rate that they may",
+            Refused::Load => "one client more would make others late; try again later",
         }
     }
 
@@ -97,6 +122,11 @@ impl Refused {
             Refused::ClientPort => "low_ports",
             Refused::NotPlayed => "play_within",
             Refused::Requests => "requests_per_s, exempt",
+            Refused::SessionsPerUser => "sessions_per_user",
+            Refused::SessionsPerAsset => "sessions_per_asset",
+            Refused::Rate => "rate",
+            Refused::RatePerUser => "rate_per_user",
+            Refused::Load => "admit_load, burst",
         }
     }
 

@@ -17,6 +17,7 @@
 mod batches;
 mod departures;
 mod gather;
+mod handle;
 pub(crate) mod media_target;
 mod paced_session;
 mod paced_stream;
@@ -35,9 +36,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use paths::{InterleavedPath, Open, Spec, StreamPath, Transport};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 pub(crate) use departures::PacingChoice;
+pub(crate) use handle::Handle;
 pub(crate) use paced_session::PacedSession;
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 pub(crate) use paced_track::PacedTrack;
@@ -48,6 +50,7 @@ use crate::error::{Error, Setting};
 use crate::meter::{PacerCounters, PacerMeter};
 use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
+use crate::watch::PacketTrace;
 use gather::Gather;
 use paced_stream::Step;
 use pacer_command::PacerCommand;
@@ -75,14 +78,6 @@ struct Pacer {
     thread: JoinHandle<()>,
 }
 
-/// Sends a session's commands to its pacer.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    commands: Sender<PacerCommand>,
-    sessions: Arc<AtomicUsize>,
-    number: u64,
-}
-
 impl Pacers {
     pub(crate) fn start(
         meters: &[Arc<Mutex<PacerCounters>>],
@@ -101,6 +96,7 @@ impl Pacers {
                 framed: open_framed(choice.framed)?,
                 framed_image: choice.framed_image.map(open_framed).transpose()?,
                 departing: pacing.is_txtime().then(open_departing).transpose()?,
+                choice,
                 gather: Gather::default(),
                 meter: PacerMeter::new(meter.clone()),
                 readers: readers.clone(),
@@ -132,8 +128,7 @@ impl Pacers {
         let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
         let pacer = self.pacers.iter().min_by_key(least).expect("there is at least one pacer");
         pacer.sessions.fetch_add(1, Ordering::Relaxed);
-        let handle =
-            Handle { commands: pacer.commands.clone(), sessions: pacer.sessions.clone(), number };
+        let handle = Handle::new(pacer.commands.clone(), pacer.sessions.clone(), number);
         handle.send(PacerCommand::Add { number, session: Box::new(session) });
         handle
     }
@@ -141,7 +136,13 @@ impl Pacers {
     /// Adds a track to a session.
     pub(crate) fn add_track(&self, handle: &Handle, mut track: PacedTrack) {
         track.prepare(&self.pacing);
-        handle.send(PacerCommand::AddTrack { number: handle.number, track: Box::new(track) });
+        handle.send(PacerCommand::AddTrack { number: handle.number(), track: Box::new(track) });
+    }
+
+    /// Returns the number of pacer threads, and that of those which have ended.
+    pub(crate) fn threads(&self) -> (usize, usize) {
+        let ended = self.pacers.iter().filter(|pacer| pacer.thread.is_finished()).count();
+        (self.pacers.len(), ended)
     }
 
     pub(crate) fn stop(self) {
@@ -155,36 +156,6 @@ impl Pacers {
     }
 }
 
-impl Handle {
-    /// Plays at once.
-    pub(crate) fn play(&self, play: u64, start: PlayStart) {
-        self.send(PacerCommand::Play { number: self.number, play, start });
-    }
-
-    /// Plays when the plays before have ended.
-    pub(crate) fn queue(&self, play: u64, start: PlayStart) {
-        self.send(PacerCommand::Queue { number: self.number, play, start });
-    }
-
-    /// Returns the next packet (of tracks: its due time) once the pacer has stopped; `None` if the
-    /// pacer is gone.
-    pub(crate) async fn pause(&self) -> Option<u64> {
-        let (reply, answer) = oneshot::channel();
-        self.send(PacerCommand::Pause { number: self.number, reply });
-        answer.await.ok()
-    }
-
-    pub(crate) fn remove(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.send(PacerCommand::Remove { number: self.number });
-    }
-
-    /// A pacer is gone only while the server stops.
-    fn send(&self, command: PacerCommand) {
-        let _ = self.commands.send(command);
-    }
-}
-
 /// Resources of a thread that its sessions share.
 pub(crate) struct Tools {
     gathered: Sending,
@@ -193,6 +164,8 @@ pub(crate) struct Tools {
     framed_image: Option<Box<dyn InterleavedPath>>,
     /// Sends with departure times, if sessions may have them.
     departing: Option<Box<dyn StreamPath>>,
+    /// The paths above, for their names.
+    choice: Choice,
     gather: Gather,
     meter: PacerMeter,
     readers: PrefetchHandle,
@@ -226,6 +199,20 @@ impl Sending {
 impl Tools {
     fn counters(&mut self) -> &mut PacerCounters {
         &mut self.meter.counters
+    }
+
+    /// Returns the name of the path for frames on connections.
+    fn framed_name(&self, is_image: bool) -> &'static str {
+        self.choice.framed_image.filter(|_| is_image).unwrap_or(self.choice.framed).name
+    }
+
+    /// Returns the name of the path for a batch of so many datagrams.
+    fn datagram_name(&self, is_image: bool, packets: u64, is_departing: bool) -> &'static str {
+        if is_departing {
+            return DEPARTING;
+        }
+        let paths = self.choice.image.filter(|_| is_image).unwrap_or(self.choice.gathered);
+        if packets >= LONG_FROM_PACKETS { paths.long.name } else { paths.short.name }
     }
 
     /// Logs ignored ICMP at most once a minute.
@@ -358,6 +345,18 @@ impl Thread {
                     stream.halt();
                     // A closed control connection does not read the reply.
                     let _ = reply.send(stream.stopped_at());
+                }
+            }
+            PacerCommand::Trace { number, trace, time, reply } => {
+                if let Some(session) = self.streams.get_mut(&number) {
+                    let packets_per_s = session.packets_per_s();
+                    let trace = PacketTrace::begin(trace, time, packets_per_s, reply);
+                    *session.trace() = Some(Box::new(trace));
+                }
+            }
+            PacerCommand::EndTrace { number, trace } => {
+                if let Some(session) = self.streams.get_mut(&number) {
+                    session.trace().take_if(|found| found.number() == trace);
                 }
             }
             PacerCommand::Remove { number } => {

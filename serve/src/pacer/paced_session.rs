@@ -13,6 +13,7 @@ use super::wheel::Tick;
 use super::{PacedStream, PacedTrack, PacedTracks, PacingChoice, PlayStart, Tools, TrackStart};
 use crate::library::asset::Source;
 use crate::rtsp::stream_session::Shift;
+use crate::watch::PacketTrace;
 
 /// A session on its pacer.
 pub(crate) enum PacedSession {
@@ -108,10 +109,10 @@ impl PacedSession {
         };
         stream.halt();
         let (source, sequence) = (&start.source, start.sequence);
-        let PacedStream { to, link, departures, sent_until, wake, .. } = stream;
+        let PacedStream { to, link, departures, sent_until, wake, trace, .. } = stream;
         let track = PacedTrack::of_stream(source, sequence, to, link, departures);
         let mut tracks = PacedTracks::new(source.clone(), track);
-        (tracks.sent_until, tracks.wake) = (sent_until, wake);
+        (tracks.sent_until, tracks.wake, tracks.trace) = (sent_until, wake, trace);
         PacedSession::Tracks(Box::new(tracks))
     }
 
@@ -122,10 +123,11 @@ impl PacedSession {
             stream @ PacedSession::Stream(_) => return stream,
         };
         tracks.halt();
-        let (sent_until, wake) = (tracks.sent_until, tracks.wake);
+        let (sent_until, wake, trace) = (tracks.sent_until, tracks.wake, tracks.trace.take());
         let PacedTrack { to, link, departures, .. } = tracks.into_first();
         let mut stream = PacedStream::new(source.clone(), to, link);
         (stream.departures, stream.sent_until, stream.wake) = (departures, sent_until, wake);
+        stream.trace = trace;
         PacedSession::Stream(Box::new(stream))
     }
 
@@ -190,6 +192,14 @@ impl PacedSession {
         match self {
             PacedSession::Stream(stream) => stream.wake = wake,
             PacedSession::Tracks(tracks) => tracks.wake = wake,
+        }
+    }
+
+    /// Returns its trace; one that is dropped is handed over.
+    pub(super) fn trace(&mut self) -> &mut Option<Box<PacketTrace>> {
+        match self {
+            PacedSession::Stream(stream) => &mut stream.trace,
+            PacedSession::Tracks(tracks) => &mut tracks.trace,
         }
     }
 

@@ -26,6 +26,7 @@ use crate::library::asset::Source;
 use crate::prefetch::{PrefetchHandle, SendForm, Window, whole_parts, within};
 use crate::rtsp::icmp_faults;
 use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift, Speed};
+use crate::watch::{PacketTrace, TracedCall};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {
@@ -34,6 +35,8 @@ pub(crate) struct PacedStream {
     pub(crate) link: Arc<Link>,
     /// Set for a session whose packets the kernel holds until they are due.
     pub(super) departures: Option<Departures>,
+    /// Set while somebody traces it.
+    pub(super) trace: Option<Box<PacketTrace>>,
     /// The next packet of the source to send.
     pub(crate) next: u64,
     /// One past the last packet of the source to send that is known so far.
@@ -106,6 +109,7 @@ impl PacedStream {
             to,
             link,
             departures: None,
+            trace: None,
             next: 0,
             end: 0,
             limit: 0,
@@ -348,7 +352,7 @@ impl PacedStream {
         clock: MediaClock,
         tools: &mut Tools,
     ) -> Result<(), Step> {
-        let mut progress = Sent::default();
+        let mut progress = Sent { path: self.path_name(form, &packets, tools), ..Sent::default() };
         let reading = self.departures.as_ref().map(Departures::reading);
         let most = self.packets_a_call(&packets);
         let outcome = loop {
@@ -359,7 +363,8 @@ impl PacedStream {
             let count = plan.segment_run(self.next, (packets.end - self.next).min(most));
             let run = self.next..self.next + count;
             let due = clock.moment_of(plan.ticks(run.start));
-            let late = Instant::now().saturating_duration_since(due);
+            let now = Instant::now();
+            let late = now.saturating_duration_since(due);
             let at = reading.map(|reading| reading.departure(due));
             let mut tally = SendStats::default();
             let was_blocked = self.to.is_blocked();
@@ -371,9 +376,13 @@ impl PacedStream {
                 true => tools.counters().record_late_reader(&tally, count),
                 false => tools.counters().record(&tally, late, count),
             }
+            progress.refused += tally.refused;
             match sent {
                 Ok(0) => break Err(Step::Wait),
                 Ok(_) => {
+                    if self.trace.is_some() {
+                        self.record(count as u32, clock, (now, progress.path));
+                    }
                     let plan = &self.source.asset.plan;
                     let octets = plan.payload_bytes(self.next..self.next + count);
                     self.next += count;
@@ -385,7 +394,7 @@ impl PacedStream {
                 Err(error) => break Err(self.step_after(&error, form)),
             }
         };
-        if progress.packets > 0 {
+        if !progress.is_empty() {
             self.link.count(self.position(), progress);
         }
         if let MediaTarget::Datagrams(to) = &mut self.to
@@ -394,6 +403,27 @@ impl PacedStream {
             tools.counters().departures_missed += to.take_missed_departures();
         }
         outcome
+    }
+
+    /// Adds the next packets, which were sent at this moment by one call, to the trace.
+    fn record(&mut self, packets: u32, clock: MediaClock, (sent, path): (Instant, &'static str)) {
+        let (first, sequence, plan) = (self.next, self.next_sequence(), &self.source.asset.plan);
+        let call = TracedCall { track: 0, sequence, packets, sent, path };
+        if let Some(trace) = &mut self.trace {
+            trace.record(call, |place| clock.moment_of(plan.ticks(first + u64::from(place))));
+        }
+    }
+
+    /// Returns the name of the path that sends packets of this form.
+    fn path_name(&self, form: SendForm, packets: &Range<u64>, tools: &Tools) -> &'static str {
+        let count = packets.end.saturating_sub(packets.start).min(BATCH_PACKETS_MAX);
+        let is_image = matches!(form, SendForm::Image(_));
+        match self.to {
+            MediaTarget::Stream(_) => tools.framed_name(is_image),
+            MediaTarget::Datagrams(_) => {
+                tools.datagram_name(is_image, count, self.departures.is_some())
+            }
+        }
     }
 
     /// Sends one batch of a segment run to the session's target.

@@ -23,6 +23,7 @@ use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
 use crate::prefetch::{ChapterMark, ChapterRequest, PrefetchHandle};
 use crate::rtsp::icmp_faults;
 use crate::rtsp::stream_session::{Link, MediaClock, Sent};
+use crate::watch::{PacketTrace, TracedCall};
 
 /// A track of a session.
 pub(crate) struct PacedTrack {
@@ -250,7 +251,7 @@ impl PacedTrack {
         &mut self,
         source: &TrackSource,
         (horizon, limit_ticks): (u64, u64),
-        clock: MediaClock,
+        (clock, mut trace): (MediaClock, Option<&mut PacketTrace>),
         tools: &mut Tools,
     ) -> Result<bool, SendError> {
         let Some(chapter) = self.current.clone() else { return Ok(true) };
@@ -264,12 +265,20 @@ impl PacedTrack {
         };
         let reading = self.departures.as_ref().map(Departures::reading);
         let most = self.packets_a_call(end.saturating_sub(self.next));
-        let mut progress = Sent::default();
+        let path = match self.to {
+            MediaTarget::Stream(_) => tools.framed_name(false),
+            MediaTarget::Datagrams(_) => {
+                let packets = end.saturating_sub(self.next).min(BATCH_PACKETS_MAX);
+                tools.datagram_name(false, packets.into(), self.departures.is_some())
+            }
+        };
+        let mut progress = Sent { path, ..Sent::default() };
         let mut outcome = Ok(true);
         while self.next < end {
             let row = layout.row(self.next, (end - self.next).min(most));
             let due = clock.moment_of(layout.ticks(self.next));
-            let late = Instant::now().saturating_duration_since(due);
+            let now = Instant::now();
+            let late = now.saturating_duration_since(due);
             let at = reading.map(|reading| reading.departure(due));
             let packets = self.next..self.next + row.packets;
             let (mut tally, was_blocked) = (SendStats::default(), self.to.is_blocked());
@@ -294,12 +303,19 @@ impl PacedTrack {
                 true => tools.counters().record_late_reader(&tally, count.into()),
                 false => tools.counters().record(&tally, late, count.into()),
             }
+            progress.refused += tally.refused;
             match sent {
                 Ok(0) | Err(SendError::Blocked) => {
                     outcome = Ok(false);
                     break;
                 }
                 Ok(_) => {
+                    if let Some(trace) = &mut trace {
+                        let (track, sequence, packets) = (self.own, self.sequence, count);
+                        let call = TracedCall { track, sequence, packets, sent: now, path };
+                        let due = |place| clock.moment_of(layout.ticks(self.next + place));
+                        trace.record(call, due);
+                    }
                     let octets = layout.payload_bytes(self.next..self.next + count);
                     self.next += count;
                     self.sequence = self.sequence.wrapping_add(count as u16);
@@ -312,7 +328,7 @@ impl PacedTrack {
                 }
             }
         }
-        if progress.packets > 0 {
+        if !progress.is_empty() {
             self.link.count(self.sequence.into(), progress);
         }
         self.ask_missed(tools);

@@ -27,6 +27,7 @@ use super::paced_track::PacedTrack;
 use super::{CATCH_UP, Tools};
 use crate::library::track_asset::{TrackAsset, TrackSource};
 use crate::rtsp::stream_session::{MediaClock, Shift, Speed};
+use crate::watch::PacketTrace;
 
 /// State of a session on its pacer.
 pub(crate) struct PacedTracks {
@@ -45,6 +46,8 @@ pub(crate) struct PacedTracks {
     playing: bool,
     /// Due time before which packets are sent.
     limit_ticks: u64,
+    /// Set while somebody traces it.
+    pub(super) trace: Option<Box<PacketTrace>>,
     /// Number of the current PLAY.
     pub(crate) play: u64,
     /// Consecutive steps that could send nothing.
@@ -100,6 +103,7 @@ impl PacedTracks {
             stopped_at: 0,
             playing: false,
             limit_ticks: 0,
+            trace: None,
             play: 0,
             waits: 0,
             wake: 0,
@@ -239,7 +243,8 @@ impl PacedTracks {
                     }
                     Err(reason) => return self.broken(&reason),
                 }
-                match track.send_due(&self.source, (horizon, self.limit_ticks), clock, tools) {
+                let watched = (clock, self.trace.as_deref_mut());
+                match track.send_due(&self.source, (horizon, self.limit_ticks), watched, tools) {
                     Ok(true) => {}
                     Ok(false) => {
                         is_full = true;

@@ -7,9 +7,12 @@
 //! Sources: ARCHITECTURE.md, "From PLAY to the socket".
 //! Does not carry them out ([`super`] does).
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use super::{PacedSession, PacedTrack, PlayStart};
+use crate::watch::TracedPackets;
 
 /// A command from the control side. Sessions are identified by number.
 pub(super) enum PacerCommand {
@@ -41,6 +44,18 @@ pub(super) enum PacerCommand {
         number: u64,
         reply: oneshot::Sender<u64>,
     },
+    /// Begins a trace of a session that lasts so long.
+    Trace {
+        number: u64,
+        trace: u64,
+        time: Duration,
+        reply: oneshot::Sender<TracedPackets>,
+    },
+    /// Ends a trace unless another has taken its place: the records are handed over.
+    EndTrace {
+        number: u64,
+        trace: u64,
+    },
     Remove {
         number: u64,
     },
@@ -56,6 +71,8 @@ impl PacerCommand {
             | PacerCommand::Play { number, .. }
             | PacerCommand::Queue { number, .. }
             | PacerCommand::Pause { number, .. }
+            | PacerCommand::Trace { number, .. }
+            | PacerCommand::EndTrace { number, .. }
             | PacerCommand::Remove { number } => Some(*number),
             PacerCommand::Stop => None,
         }

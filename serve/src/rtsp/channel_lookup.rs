@@ -39,7 +39,10 @@ impl RtspConnection {
 
     /// Returns the answer to a path of a channel that does not exist; `None` for other paths.
     pub(super) fn no_channel(&self, request: &Request, path: &str) -> Option<Response> {
-        let name = name_at(path).filter(|_| !self.server.config.channels.is_empty())?;
+        let name = name_at(path)?;
+        if self.server.live.current().channels.is_empty() {
+            return None;
+        }
         Some(no_asset(request, &NoAsset::NoChannel { name: name.to_owned() }))
     }
 }

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use media::TICKS_PER_SECOND;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
+use wire::http::escape_path;
 use wire::rtcp::{self, ReceiverView, RtcpItem};
 use wire::rtsp::{ControlChannel, SessionState};
 
+use crate::access_log::AccessLine;
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::pacer::{Event, StreamEnd};
@@ -54,6 +56,7 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
             tracing::debug!("session {number} of {peer}: {reason}");
             return;
         }
+        log_access(server, session, &progress);
         let views = streams.iter().map(|stream| {
             let view = *stream.receiver.lock().unwrap();
             let words = in_words(&view, stream.clock_rate_hz);
@@ -78,14 +81,36 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
     }
 }
 
+/// Adds a line for the session to the access log.
+fn log_access(server: &ServerState, session: &StreamSession, progress: &Progress) {
+    let Some(log) = &server.access_log else { return };
+    let name = match &session.content {
+        SessionContent::Stream(source) => source.asset.name.to_string(),
+        SessionContent::Tracks(source) => source.asset.name.to_string(),
+    };
+    log.write(AccessLine {
+        address: session.peer.to_canonical(),
+        user: session.user.get().cloned(),
+        request: format!("PLAY /{} RTSP/1.0", escape_path(&name)),
+        status: 200,
+        bytes: progress.octets,
+        referer: None,
+        user_agent: None,
+    });
+}
+
 /// Returns the progress of all streams of a session together.
-fn total(streams: &[Arc<RtpStream>]) -> Progress {
+pub(crate) fn total(streams: &[Arc<RtpStream>]) -> Progress {
     streams.iter().map(|stream| stream.link.progress()).fold(Progress::default(), |sum, one| {
+        let mut late = sum.late;
+        late.merge(&one.late);
         Progress {
             packets: sum.packets + one.packets,
             octets: sum.octets + one.octets,
             late_max: sum.late_max.max(one.late_max),
+            late,
             stalls: sum.stalls + one.stalls,
+            refused: sum.refused + one.refused,
             skipped: sum.skipped + one.skipped,
             ..one
         }
@@ -137,10 +162,13 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
     }
 }
 
-fn on_rtcp(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
-    // No session: it has just ended, or the datagram is noise.
-    let Some(session) = server.sessions.by_rtcp(from) else { return };
-    take_rtcp(server, &session, datagram);
+/// Takes a datagram from the shared port of RTCP.
+pub(crate) fn on_rtcp(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
+    match server.sessions.by_rtcp(from) {
+        Some(session) => take_rtcp(server, &session, datagram),
+        // It has just ended, or is one of the server before this one, or the datagram is noise.
+        None => server.old_sessions.iter().for_each(|old| old.pass_on(from, datagram)),
+    }
 }
 
 /// Takes RTCP of a session's client.
@@ -162,7 +190,11 @@ pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram:
         if let RtcpItem::Report { report, .. } = item
             && let Some(stream) = streams.iter().find(|stream| stream.ssrc == report.ssrc)
         {
-            stream.receiver.lock().unwrap().take(&report, arrival);
+            let mut receiver = stream.receiver.lock().unwrap();
+            if receiver.reports > 0 {
+                server.watch.reported(&receiver.last, &report);
+            }
+            receiver.take(&report, arrival);
         }
     }
 }

@@ -20,6 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
 use crate::error::{Error, Setting};
+use crate::sockets::MediaPair;
 
 /// Ports that media may be sent from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +31,35 @@ pub enum MediaPorts {
     Range(u16, u16),
 }
 
+impl MediaPorts {
+    /// Checks the numbers, without opening a port.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]: an odd port, or a range without a pair.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        let (found, cure) = match self {
+            MediaPorts::One(port) if port % 2 == 1 => (
+                port.to_string(),
+                format!("RTP takes an even port (RFC 3550 §11); write {}", port - 1),
+            ),
+            MediaPorts::Range(first, last) if first_pair(first, last).is_none() => (
+                format!("{first}-{last}"),
+                "a range holds at least one even port and the next: write 20000-29999".to_owned(),
+            ),
+            MediaPorts::One(_) | MediaPorts::Range(..) => return Ok(()),
+        };
+        Err(Error::Setting { setting: Setting::MediaPorts, found, cure })
+    }
+}
+
+/// Returns the first even port of a range that has the next in it, too.
+fn first_pair(first: u16, last: u16) -> Option<u16> {
+    first.checked_next_multiple_of(2).filter(|even| *even != 0 && last > *even)
+}
+
 /// The ports of a running server.
 pub(crate) enum MediaPortPool {
-    Shared { rtp: u16, rtcp: Arc<UdpSocket>, _rtp_held: Socket },
+    Shared { rtp: u16, rtcp: Arc<UdpSocket>, pair: MediaPair },
     Range { address: IpAddr, first: u16, last: u16, used: Arc<Mutex<BTreeSet<u16>>> },
 }
 
@@ -54,8 +81,26 @@ impl Drop for Lease {
 }
 
 impl MediaPortPool {
-    /// Opens the shared pair on the address of the RTSP listener, or stores the range.
-    pub(crate) fn open(ports: MediaPorts, address: IpAddr) -> Result<MediaPortPool, Error> {
+    /// Opens the shared pair on the address of the RTSP listener, or stores the range. A pair that
+    /// is `given` is shared with the server that has opened it, where it is the one wanted.
+    pub(crate) fn open(
+        ports: MediaPorts,
+        address: IpAddr,
+        given: Option<MediaPair>,
+    ) -> Result<MediaPortPool, Error> {
+        ports.check()?;
+        let wanted = |pair: &MediaPair| match (ports, pair.rtp.local_addr()) {
+            (MediaPorts::One(port), Ok(bound)) => {
+                bound.ip() == address && (port == 0 || port == bound.port())
+            }
+            _ => false,
+        };
+        if let Some(pair) = given.filter(wanted) {
+            let rtp = pair.rtp.local_addr().map_or(0, |bound| bound.port());
+            let registered = pair.rtcp.try_clone().and_then(UdpSocket::from_std);
+            let rtcp = Arc::new(registered.map_err(|error| no_pair(address, rtp, error))?);
+            return Ok(MediaPortPool::Shared { rtp, rtcp, pair });
+        }
         match ports {
             MediaPorts::One(0) => {
                 for _ in 0..PAIRS_TRIED_MAX {
@@ -66,25 +111,19 @@ impl MediaPortPool {
                 }
                 Err(no_pair(address, 0, io::ErrorKind::AddrInUse.into()))
             }
-            MediaPorts::One(port) if port % 2 == 1 => Err(Error::Setting {
-                setting: Setting::MediaPorts,
-                found: port.to_string(),
-                cure: format!("RTP takes an even port (RFC 3550 §11); write {}", port - 1),
-            }),
             MediaPorts::One(port) => shared(address, port).map_err(|e| no_pair(address, port, e)),
             MediaPorts::Range(first, last) => {
-                let even = first.checked_next_multiple_of(2).unwrap_or(0);
-                if even == 0 || last <= even {
-                    return Err(Error::Setting {
-                        setting: Setting::MediaPorts,
-                        found: format!("{first}-{last}"),
-                        cure: "a range holds at least one even port and the next: \
-                               write 20000-29999"
-                            .to_owned(),
-                    });
-                }
-                Ok(MediaPortPool::Range { address, first: even, last, used: Arc::default() })
+                let first = first_pair(first, last).expect("it was checked");
+                Ok(MediaPortPool::Range { address, first, last, used: Arc::default() })
             }
+        }
+    }
+
+    /// Returns the shared pair, for a successor.
+    pub(crate) fn pair(&self) -> Option<&MediaPair> {
+        match self {
+            MediaPortPool::Shared { pair, .. } => Some(pair),
+            MediaPortPool::Range { .. } => None,
         }
     }
 
@@ -154,8 +193,9 @@ fn shared(address: IpAddr, rtp: u16) -> io::Result<MediaPortPool> {
     held.set_recv_buffer_size(0)?;
     let rtcp = bound(address, rtp.checked_add(1).ok_or(io::ErrorKind::AddrNotAvailable)?)?;
     rtcp.set_recv_buffer_size(RTCP_BUFFER_BYTES)?;
-    let rtcp = Arc::new(UdpSocket::from_std(rtcp.into())?);
-    Ok(MediaPortPool::Shared { rtp, rtcp, _rtp_held: held })
+    let pair = MediaPair { rtp: Arc::new(held.into()), rtcp: Arc::new(rtcp.into()) };
+    let rtcp = Arc::new(UdpSocket::from_std(pair.rtcp.try_clone()?)?);
+    Ok(MediaPortPool::Shared { rtp, rtcp, pair })
 }
 
 /// Opens the RTCP socket of a pair whose RTP port no other process has.

@@ -37,9 +37,10 @@ pub(crate) mod tunnels;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use access::{AccessVerdict, Grant, counted_as};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -49,12 +50,12 @@ use wire::rtsp::{
     Status,
 };
 
-use crate::key_tokens::{Asked, Decision, Subject};
+use crate::admission::{Asked, Subject};
 use crate::library::NoAsset;
 use crate::library::asset::LibraryAsset;
 use crate::library::formats;
 use crate::library::served_folder::Denied;
-use crate::limits::{Refused, RequestPace, counted_as};
+use crate::limits::{Refused, RequestPace};
 use crate::listener::{close_shared, write};
 use crate::meter::Meters;
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
@@ -186,6 +187,8 @@ struct RtspConnection {
     output: Arc<RtspOutput>,
     /// Sessions whose media the connection carries, by both of their channels.
     channels: Mutex<HashMap<u8, Weak<StreamSession>>>,
+    /// Assets that the connection was admitted to by a rule, the last ones.
+    admitted: Mutex<Vec<(String, Grant)>>,
     /// Play that begins when its reply is written.
     starting: Mutex<Option<Starting>>,
 }
@@ -206,6 +209,7 @@ async fn converse(
         server,
         output,
         channels: Mutex::default(),
+        admitted: Mutex::default(),
         starting: Mutex::default(),
     };
     connection.serve(input).await;
@@ -259,6 +263,8 @@ impl RtspConnection {
                     let wait = match reader.expires_at(now) {
                         Some(expiry) => expiry.saturating_sub(now),
                         None if requests == 0 => timeouts.first_request,
+                        // New clients find the successor, and so does this one if it comes again.
+                        None if self.is_let_go() => timeouts.idle_rtsp.min(LET_GO_AFTER),
                         None => timeouts.idle_rtsp,
                     };
                     received.clear();
@@ -280,6 +286,11 @@ impl RtspConnection {
             self.output.write(&malformed.response(), timeouts.write).await;
             return;
         }
+    }
+
+    /// True when a drain has begun and the connection has no session.
+    fn is_let_go(&self) -> bool {
+        self.server.drain.is_begun() && self.sessions.load(Ordering::Relaxed) == 0
     }
 
     /// Takes RTCP of a client from its channel. Frames of other channels are counted and dropped.
@@ -395,14 +406,71 @@ impl RtspConnection {
         asked.map_err(|error| no_asset(request, &error))
     }
 
+    /// Admits a request for an asset. An asset that this connection was admitted to stays open to
+    /// it: players send credentials with each request, and Digest responses to addresses of streams
+    /// of the asset, or leave out the query of a signed address.
+    async fn admit(&self, request: &Request) -> Result<Grant, Response> {
+        let admission = &self.server.admission;
+        if admission.is_open() {
+            return Ok(Grant::default());
+        }
+        let name = self.admitted_name(&request.path);
+        let known = {
+            let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            admitted.iter().find(|(known, _)| known == name).map(|(_, grant)| grant.clone())
+        };
+        if let Some(grant) = known {
+            return Ok(grant);
+        }
+        let asked = Asked {
+            method: &request.method_name,
+            target: &request.path,
+            query: request.query.as_deref(),
+            credentials: request.credentials.as_ref(),
+            address: self.peer.ip(),
+            known: None,
+        };
+        let subject = Subject::Stream(&request.path);
+        match admission.decide(subject, &asked, &self.server.library).await {
+            AccessVerdict::Admitted(grant) => {
+                let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+                if admitted.len() == ADMITTED_MAX {
+                    admitted.remove(0);
+                }
+                admitted.push((name.to_owned(), grant.clone()));
+                Ok(grant)
+            }
+            AccessVerdict::Unauthorized { challenges, reason } => {
+                let add =
+                    |response: Response, challenge| response.header("WWW-Authenticate", challenge);
+                let refused = Response::new(Status::Unauthorized, request);
+                let refused = challenges.into_iter().fold(refused, add);
+                Err(refused.body("text/plain", format!("{reason}\n")))
+            }
+            AccessVerdict::Forbidden { reason } => {
+                let refused = Response::new(Status::Forbidden, request);
+                Err(refused.body("text/plain", format!("{reason}\n")))
+            }
+            AccessVerdict::Slowed { retry_after_s } => {
+                let refused = Response::new(Status::ServiceUnavailable, request);
+                let refused = refused.header("Retry-After", retry_after_s.to_string());
+                Err(refused.body("text/plain", "too many wrong passwords from your address\n"))
+            }
+        }
+    }
+
+    /// Returns the name by which an admission is remembered: that of the asset, unless a file has
+    /// the name of one of its streams, for which there may be another rule.
+    fn admitted_name<'p>(&self, path: &'p str) -> &'p str {
+        let whole = path.trim_matches('/');
+        let is_file = self.server.library.beginning_with(whole, 1).iter().any(|f| f.name == whole);
+        if is_file { whole } else { wire::rtsp::asset_path(path).trim_start_matches('/') }
+    }
+
     /// Returns the asset a request's path names, as written or without the stream's name.
     async fn asset_of_path(&self, request: &Request) -> Result<LibraryAsset, Response> {
+        self.admit(request).await?;
         let whole = request.path.as_str();
-        let subject = Subject::Stream(whole);
-        let asked = Asked { subject, credentials: None, query: None };
-        if self.server.admission.decide(&asked) != Decision::Admitted {
-            return Err(Response::new(Status::Forbidden, request));
-        }
         let short = wire::rtsp::asset_path(whole);
         if let Some(asset) = self.channel_asset(request, short)? {
             return Ok(LibraryAsset::Stream(asset));
@@ -476,7 +544,11 @@ async fn hung_up(stream: &TcpStream) {
 }
 
 const READ_BYTES: usize = 2048;
+/// Players ask for one asset on a connection; a connection of many sessions has as many.
+const ADMITTED_MAX: usize = 16;
 /// Advice for an HTTP request on the RTSP port.
 const TUNNEL_CURE: &str = "or RTSP through HTTP with an x-sessioncookie; the index of files is \
     on the HTTP port";
+/// Time for the next request of a connection without a session while the server drains.
+const LET_GO_AFTER: Duration = Duration::from_secs(5);
 const HUNG_UP_LOOK: Duration = Duration::from_millis(250);

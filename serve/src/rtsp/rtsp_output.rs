@@ -8,10 +8,11 @@
 //! Does not read, and does not choose what to send.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use paths::{InterleavedOutput, SendError, SendStats};
+use paths::{InterleavedOutput, SendError, SendStats, TcpFigures, tcp_figures};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use wire::rtsp::interleaved_header;
@@ -34,6 +35,11 @@ impl RtspOutput {
     /// Returns the connection.
     pub(crate) fn stream(&self) -> &Arc<TcpStream> {
         &self.stream
+    }
+
+    /// Returns the kernel's figures of the connection; `None` where it has ended.
+    pub(crate) fn figures(&self) -> Option<TcpFigures> {
+        tcp_figures(self.stream.as_fd()).ok()
     }
 
     /// Locks the output for one batch of a stream.

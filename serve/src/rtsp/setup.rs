@@ -58,8 +58,11 @@ impl RtspConnection {
         }
         let chosen = self.choose(request, offers)?;
         let full = |refused| self.refuse(request, Status::NotEnoughBandwidth, refused);
-        let permit = self.server.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
+        let mut permit = self.server.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
         let asset = self.asset(request).await?;
+        // Admitted by the look-up before: this one is remembered.
+        let user = self.admit(request).await?.user;
+        self.reserve(chosen, &asset, user.clone(), &mut permit).map_err(full)?;
         let opened = |error| no_asset(request, &error);
         let library = &self.server.library;
         let session = match &asset {
@@ -76,7 +79,37 @@ impl RtspConnection {
             }
         };
         let session = session.map_err(|error| self.not_opened(request, &error))?;
+        if let Some(user) = user {
+            let _ = session.user.set(user.to_string());
+        }
         Ok(self.granted(request, &session, &session.first_stream(), chosen))
+    }
+
+    /// Takes the session's part of the rates that may be sent, and refuses it where others would
+    /// become late. Media to a group is sent in any case.
+    fn reserve(
+        &self,
+        chosen: ChosenTransport,
+        asset: &LibraryAsset,
+        user: Option<Arc<str>>,
+        permit: &mut SessionPermit,
+    ) -> Result<(), Refused> {
+        let (limits, is_group) =
+            (&self.server.limits, matches!(chosen, ChosenTransport::Multicast(_)));
+        let bits_per_s = match asset {
+            _ if is_group => 0,
+            LibraryAsset::Stream(asset) => asset.plan.bits_per_second(),
+            LibraryAsset::Tracks(asset) => asset.presentation.bits_per_second(),
+        };
+        permit.take_share(user, (asset.name(), bits_per_s))?;
+        let Some(load_max) = limits.limits().admit_load.filter(|_| !is_group) else {
+            return Ok(());
+        };
+        let all = limits.session_bits_per_s();
+        match self.server.capacity.has_room(&self.server.meters, all, load_max) {
+            true => Ok(()),
+            false => Err(Refused::Load),
+        }
     }
 
     /// Adds a track to a session that has one of the same file.
@@ -150,7 +183,7 @@ impl RtspConnection {
                 unreachable!("a stream has the chosen transport")
             }
         };
-        Response::setup(request, &session.id, self.server.config.session_timeout, &granted)
+        Response::setup(request, &session.id, session.timeout, &granted)
     }
 
     /// Returns the transport of the first offer that can be served.
@@ -176,7 +209,7 @@ impl RtspConnection {
                     }
                 }
                 TransportOffer::Multicast => {
-                    if let Some(group) = self.channel(request).and_then(|c| self.group_of(c)) {
+                    if let Some(group) = self.channel(request).and_then(|c| self.group_of(&c)) {
                         return Ok(ChosenTransport::Multicast(group));
                     }
                 }
@@ -190,9 +223,9 @@ impl RtspConnection {
     }
 
     /// Returns the settings of the channel that a request names.
-    fn channel(&self, request: &Request) -> Option<&ChannelConfig> {
+    fn channel(&self, request: &Request) -> Option<ChannelConfig> {
         let name = name_at(wire::rtsp::asset_path(&request.path))?;
-        self.server.config.channels.iter().find(|channel| channel.name == name)
+        self.server.live.current().channel(name).cloned()
     }
 
     /// Returns the first group of a channel that a client of this address family can join.
@@ -229,7 +262,7 @@ impl RtspConnection {
         let (server, wanted) = (&self.server, [ports.rtp, ports.rtcp]);
         let is_low = wanted.iter().any(|&port| port < USER_PORTS);
         let is_own = || wanted.iter().any(|&port| server.ports.own(port));
-        (!is_low || server.limits.limits.low_ports)
+        (!is_low || server.limits.limits().low_ports)
             && !(is_own() && is_own_address(self.peer.ip().to_canonical()))
     }
 
@@ -313,7 +346,9 @@ impl RtspConnection {
         (whole, permit): (Range<u64>, SessionPermit),
     ) -> Arc<StreamSession> {
         let server = &self.server;
+        let timeout = server.live.current().session_timeout;
         let session = Arc::new(StreamSession::new(NewSession {
+            timeout,
             number,
             peer: self.peer.ip(),
             connection: self.number,
@@ -323,8 +358,8 @@ impl RtspConnection {
             control: SessionControl {
                 state: wire::rtsp::RtspSession::new(
                     server.now(),
-                    server.config.session_timeout,
-                    server.limits.limits.play_within,
+                    timeout,
+                    server.limits.limits().play_within,
                 ),
                 resume: whole.start,
                 end: whole.end,

@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
@@ -27,6 +27,7 @@ use crate::prefetch::{ReadyRange, SendForm};
 use crate::rtsp::icmp_faults::{Fault, FaultKind};
 use crate::rtsp::play_queue::QueuedPlay;
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
+use crate::watch::LateBuckets;
 
 /// Delivery rate of a play (RFC 2326 §12.35): how many seconds of media are sent in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +143,13 @@ pub(crate) struct Progress {
     pub(crate) packets: u64,
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
+    /// How late they were, those of a slow reader left out.
+    pub(crate) late: LateBuckets,
     pub(crate) stalls: u64,
+    /// Sends that the kernel refused for want of room.
+    pub(crate) refused: u64,
+    /// Name of the path that sent last; empty before the first packet.
+    pub(crate) path: &'static str,
     /// Packets that a slow reader has missed.
     pub(crate) skipped: u64,
     /// Number of the play that is sent, or was sent last.
@@ -162,11 +169,22 @@ pub(crate) struct Sent {
     /// Payload octets.
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
+    pub(crate) late: LateBuckets,
+    /// Sends that the kernel refused for want of room.
+    pub(crate) refused: u64,
+    /// Name of the path.
+    pub(crate) path: &'static str,
 }
 
 impl Sent {
+    /// True when there is nothing to publish.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets == 0 && self.refused == 0
+    }
+
     /// Adds the packets of one call.
     pub(crate) fn add(&mut self, packets: u64, octets: u64, late: Duration) {
+        self.late.add(late, packets);
         self.packets += packets;
         self.octets += octets;
         self.late_max = self.late_max.max(late);
@@ -192,6 +210,9 @@ impl Link {
         progress.packets += sent.packets;
         progress.octets += sent.octets;
         progress.late_max = progress.late_max.max(sent.late_max);
+        progress.late.merge(&sent.late);
+        progress.refused += sent.refused;
+        progress.path = sent.path;
     }
 
     /// Counts packets that a slow reader has missed; `next` follows them.
@@ -252,10 +273,20 @@ pub(crate) struct RtpStream {
     pub(crate) receiver: Mutex<wire::rtcp::ReceiverView>,
 }
 
+impl RtpStream {
+    /// Returns what its receiver has reported.
+    pub(crate) fn receiver_view(&self) -> wire::rtcp::ReceiverView {
+        *self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A session.
 pub(crate) struct StreamSession {
     pub(crate) number: u64,
     pub(crate) id: String,
+    pub(crate) began: Instant,
+    /// User who has logged in, if one has.
+    pub(crate) user: OnceLock<String>,
     /// The host that created the session; only this host may command it.
     pub(crate) peer: IpAddr,
     pub(crate) content: SessionContent,
@@ -267,6 +298,8 @@ pub(crate) struct StreamSession {
     pub(crate) cname: String,
     /// Number of the control connection that created the session.
     pub(crate) connection: u64,
+    /// Time of silence after which it ends, as the answers to its SETUPs say.
+    pub(crate) timeout: Duration,
     pub(crate) control: Mutex<SessionControl>,
     /// Released when the session ends, before later holders drop the session.
     pub(crate) permit: Mutex<Option<SessionPermit>>,
@@ -277,6 +310,7 @@ pub(crate) struct NewSession {
     pub(crate) number: u64,
     pub(crate) peer: IpAddr,
     pub(crate) connection: u64,
+    pub(crate) timeout: Duration,
     pub(crate) content: SessionContent,
     pub(crate) stream: Arc<RtpStream>,
     pub(crate) pacer: Option<Handle>,
@@ -289,12 +323,15 @@ impl StreamSession {
         StreamSession {
             number: new.number,
             id: random_id(),
+            began: Instant::now(),
+            user: OnceLock::new(),
             peer: new.peer,
             content: new.content,
             streams: RwLock::new(Arc::new([new.stream])),
             pacer: new.pacer,
             cname: random_cname(),
             connection: new.connection,
+            timeout: new.timeout,
             control: Mutex::new(new.control),
             permit: Mutex::new(Some(new.permit)),
         }

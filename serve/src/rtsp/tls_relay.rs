@@ -76,7 +76,10 @@ pub(crate) async fn connection(
     // Both connections close where this ends.
     let mut relaying = Box::pin(async move {
         let (client, relayed) = (&mut client, &mut relayed);
-        copy_bidirectional_with_sizes(client, relayed, RELAY_BYTES, RELAY_BYTES).await
+        let relay = copy_bidirectional_with_sizes(client, relayed, RELAY_BYTES, RELAY_BYTES);
+        if let Err(error) = relay.await {
+            tracing::debug!("rtsps {peer}: {error}");
+        }
     });
     tokio::select! {
         // The session ends by itself when its connection has closed.

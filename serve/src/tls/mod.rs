@@ -15,6 +15,8 @@
 
 use std::path::PathBuf;
 
+use crate::error::Error;
+
 mod certificates;
 mod counters;
 mod handshake;
@@ -47,6 +49,20 @@ pub enum TlsSource {
     },
     /// A certificate for this host's names and addresses, signed by itself and kept in the cache.
     SelfSigned,
+}
+
+impl TlsSource {
+    /// Loads the certificate of files, as a server does; returns its description. Of a self-signed
+    /// one nothing is there to load before a server makes it.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]: the files cannot be used.
+    pub fn check(&self) -> Result<Option<String>, Error> {
+        let TlsSource::Files { cert, key } = self else { return Ok(None) };
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let certificate = certificates::Certificate::read(cert, key, &provider)?;
+        Ok(Some(certificate.description().to_string()))
+    }
 }
 
 #[cfg(test)]

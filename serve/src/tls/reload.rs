@@ -13,7 +13,6 @@
 //! Sources: statx(2); git's "racy" entries (a file written twice within a clock tick).
 //! Does not verify a new certificate against roots or names.
 
-use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -106,8 +105,9 @@ impl Reloader {
         self.slot.clone()
     }
 
-    /// Starts the thread; it ends when the returned sender is dropped.
-    pub(super) fn start(self) -> Result<Sender<Infallible>, Error> {
+    /// Starts the thread; it ends when the returned sender is dropped, and goes on with what is
+    /// sent.
+    pub(super) fn start(self) -> Result<Sender<Reloader>, Error> {
         let (stop, stopped) = channel();
         let spawned = std::thread::Builder::new()
             .name("certificates".to_owned())
@@ -121,10 +121,21 @@ impl Reloader {
         }
     }
 
-    fn run(mut self, stopped: &Receiver<Infallible>) {
-        while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            self.look(SystemTime::now());
+    fn run(mut self, others: &Receiver<Reloader>) {
+        loop {
+            match others.recv_timeout(LOOK_EVERY) {
+                Ok(other) => self = other,
+                Err(RecvTimeoutError::Timeout) => self.look(SystemTime::now()),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
         }
+    }
+
+    /// Shows its certificate to all that use `slot`, from now on.
+    pub(super) fn take_over(&mut self, slot: Arc<CertificateSlot>) {
+        slot.swap(self.slot.current());
+        self.slot = slot;
+        TlsCounters::count(&self.counters.reloads);
     }
 
     /// Loads a changed certificate and warns of its dates.

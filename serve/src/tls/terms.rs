@@ -16,10 +16,9 @@
 //! Sources: rustls 0.23 `ServerConfig`; RFC 5077 §4 (tickets); the IANA registry of ALPN names.
 //! Does not read files ([`super::certificates`]) or look for changed ones ([`super::reload`]).
 
-use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use paths::{RecordCipher, TlsVersion};
@@ -68,8 +67,19 @@ pub(crate) struct TlsTerms {
     /// Encryption by the kernel, where the host has it and the configuration lets it.
     pub(super) kernel: Option<KernelTls>,
     pub(crate) counters: Arc<TlsCounters>,
-    /// Ends the thread that looks for changed files when it is dropped.
-    _stop: Sender<Infallible>,
+    slot: Arc<CertificateSlot>,
+    /// Source of the certificate in use.
+    source: Mutex<TlsSource>,
+    /// Folder of a self-signed certificate.
+    cache: Option<PathBuf>,
+    /// Gives the thread that looks for changed files others to look at; ends it when it is dropped.
+    reloaders: Sender<Reloader>,
+}
+
+/// A certificate that was loaded and is not in use yet.
+pub(crate) struct LoadedCertificate {
+    source: TlsSource,
+    reloader: Reloader,
 }
 
 impl TlsTerms {
@@ -88,10 +98,34 @@ impl TlsTerms {
         let reloader = Reloader::load(source, cache, counters.clone(), SystemTime::now())?;
         let slot = reloader.slot();
         let https = server_config(TlsUse::Https, slot.clone())?;
-        let rtsps = server_config(TlsUse::Rtsps, slot)?;
-        let stop = reloader.start()?;
+        let rtsps = server_config(TlsUse::Rtsps, slot.clone())?;
+        let reloaders = reloader.start()?;
         let kernel = if kernel_tls { KernelTls::probe() } else { None };
-        Ok(TlsTerms { https, rtsps, kernel, counters, _stop: stop })
+        let (source, cache) = (Mutex::new(source.clone()), cache.map(Path::to_owned));
+        Ok(TlsTerms { https, rtsps, kernel, counters, slot, source, cache, reloaders })
+    }
+
+    /// Loads the certificate of another source; `None` where it is the one in use, whose changed
+    /// files are loaded anyway.
+    ///
+    /// # Errors
+    /// As for [`TlsTerms::start`]; nothing has changed.
+    pub(crate) fn load(&self, source: &TlsSource) -> Result<Option<LoadedCertificate>, Error> {
+        if *self.source.lock().unwrap_or_else(PoisonError::into_inner) == *source {
+            return Ok(None);
+        }
+        let (cache, counters) = (self.cache.as_deref(), self.counters.clone());
+        let reloader = Reloader::load(source, cache, counters, SystemTime::now())?;
+        Ok(Some(LoadedCertificate { source: source.clone(), reloader }))
+    }
+
+    /// Shows a loaded certificate from the next handshake on, and looks for changes of its files.
+    pub(crate) fn replace(&self, loaded: LoadedCertificate) {
+        let LoadedCertificate { source, mut reloader } = loaded;
+        reloader.take_over(self.slot.clone());
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+        // The thread runs as long as the sender lives, unless it panicked, which it has logged.
+        let _ = self.reloaders.send(reloader);
     }
 
     /// Readies a connection for [`KernelTlsStream::start`] where the kernel can encrypt it; returns

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credentials of a client: a bearer token in the Authorization field or in the query.
+//! Credentials of a client: the Authorization field, and a bearer token in it or in the query.
 //!
 //! Sources: RFC 9110 §11.6.2 (Authorization), RFC 6750 §2.1 (Bearer), §2.3 (`access_token`).
 //! Does not check the token.
@@ -15,13 +15,18 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    pub(super) fn new(value: &[u8]) -> Self {
+    pub(crate) fn new(value: &[u8]) -> Self {
         Self(value.to_vec())
     }
 
     /// The field came again: two make no one of them right.
     pub(super) fn spoil(&mut self) {
         self.0.clear();
+    }
+
+    /// The value of the field; empty where it came twice.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// The token, if the scheme is Bearer.

@@ -22,6 +22,7 @@ mod body;
 mod conditions;
 mod content_type;
 mod credentials;
+mod details;
 mod escape;
 mod malformed;
 mod multipart;
@@ -34,11 +35,12 @@ mod target;
 pub use conditions::Conditions;
 pub use content_type::content_type;
 pub use credentials::{Credentials, query_token};
+pub use details::RequestDetails;
 pub use escape::{escape_html, escape_path};
 pub use malformed::Malformed;
 pub use reader::{Limits, RequestReader};
 pub use request::{Method, Request, Version, http2_request};
 pub use response::{
     Entity, Listing, Part, Response, answer_method, error, file_etag, listing, page, refusal,
-    respond, unstored,
+    respond, respond_whole, unstored,
 };

@@ -66,6 +66,8 @@ pub struct RequestReader {
     lines: usize,
     /// Empty lines before the request line.
     empty_lines: usize,
+    keeps_details: bool,
+    keeps_content: bool,
     state: ReadState,
 }
 
@@ -93,8 +95,20 @@ impl RequestReader {
             line_start: 0,
             lines: 0,
             empty_lines: 0,
+            keeps_details: false,
+            keeps_content: false,
             state: ReadState::Head,
         }
+    }
+
+    /// The same, which keeps [`Request::details`].
+    pub fn with_details(self) -> RequestReader {
+        RequestReader { keeps_details: true, ..self }
+    }
+
+    /// The same, which keeps content in [`Request::details`], too.
+    pub fn with_content(self) -> RequestReader {
+        RequestReader { keeps_details: true, keeps_content: true, ..self }
     }
 
     /// Takes received bytes. Bytes behind the last request or a fault are dropped.
@@ -168,11 +182,18 @@ impl RequestReader {
             };
             self.state = ReadState::Body { request: Box::new(request), body };
         }
-        let ReadState::Body { body, .. } = &mut self.state else {
+        let ReadState::Body { body, request } = &mut self.state else {
             return Ok(None);
         };
         let drained =
             body.drain(&self.buffer[self.start..]).map_err(|fault| fault.shifted(self.offset))?;
+        if self.keeps_content
+            && matches!(body, ContentReader::Length(_))
+            && let Some(details) = &mut request.details
+        {
+            let read = self.start..self.start + drained.bytes;
+            details.content.extend_from_slice(&self.buffer[read]);
+        }
         self.consume(drained.bytes);
         if !drained.ended {
             return Ok(None);
@@ -196,7 +217,7 @@ impl RequestReader {
             return Ok(None);
         };
         let head = &self.buffer[self.start..self.start + head_bytes];
-        let parsed = request::parse(head, self.lines - 1)
+        let parsed = request::parse(head, self.lines - 1, self.keeps_details)
             .and_then(|head| match head.framing {
                 ContentFraming::Length(bytes) if bytes > self.limits.body_bytes_max => {
                     Err(Malformed::new(413, 0, "content over the limit", TOO_LARGE))
@@ -354,6 +375,26 @@ mod tests {
         }
         reader.feed(b"\n");
         assert!(reader.next().unwrap().is_some());
+    }
+
+    #[test]
+    fn content_is_kept_where_it_is_asked_for() {
+        let request =
+            b"POST /a HTTP/1.1\r\nHost: h\r\nReferer: r\r\nContent-Length: 5\r\n\r\nhello";
+        for (keeps, expected) in [(true, &b"hello"[..]), (false, b"")] {
+            let mut reader = RequestReader::new(Limits::default()).with_details();
+            if keeps {
+                reader = reader.with_content();
+            }
+            reader.feed(&request[..request.len() - 3]);
+            assert_eq!(reader.next(), Ok(None));
+            reader.feed(&request[request.len() - 3..]);
+            let details = reader.next().unwrap().unwrap().details.unwrap();
+            assert_eq!((&details.content[..], details.referer.as_deref()), (expected, Some("r")));
+        }
+        let mut reader = RequestReader::new(Limits::default());
+        reader.feed(request);
+        assert_eq!(reader.next().unwrap().unwrap().details, None);
     }
 
     #[test]

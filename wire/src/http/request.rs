@@ -13,6 +13,7 @@
 
 use super::conditions::Conditions;
 use super::credentials::Credentials;
+use super::details::RequestDetails;
 use super::malformed::Malformed;
 use super::target::{self, RequestTarget};
 
@@ -40,6 +41,12 @@ pub struct Request {
     pub credentials: Option<Credentials>,
     /// The client reads content that is coded with gzip (RFC 9110 §12.5.3).
     pub accepts_gzip: bool,
+    /// Further fields and content, where the reader keeps them.
+    pub details: Option<Box<RequestDetails>>,
+    /// The client names `text/html` among what it reads (RFC 9110 §12.5.1), as browsers do.
+    pub accepts_html: bool,
+    /// The first media type of Accept is one of pictures, as browsers ask for those of a page.
+    pub wants_picture: bool,
 }
 
 /// Request methods; names are case-sensitive (RFC 9110 §9.1).
@@ -83,7 +90,11 @@ pub(super) enum ContentFraming {
 
 /// Parses a head that ends with its empty line, whose lines all end with CRLF and of which
 /// `fields_count` are header lines; offsets in faults count from its first byte.
-pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<RequestHead, Malformed> {
+pub(super) fn parse(
+    head: &[u8],
+    fields_count: usize,
+    keeps_details: bool,
+) -> Result<RequestHead, Malformed> {
     let mut slots = vec![httparse::EMPTY_HEADER; fields_count];
     let mut parsed = httparse::Request::new(&mut slots);
     match parsed.parse(head) {
@@ -100,7 +111,8 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<RequestHead, Mal
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     let target = target::parse(&method, target).map_err(|fault| fault.shifted(target_at as u64))?;
 
-    let mut fields = HeadFields::default();
+    let details = keeps_details.then(Box::default);
+    let mut fields = HeadFields { details, ..HeadFields::default() };
     for header in parsed.headers.iter() {
         fields.note(header.name, header.value, offset_in(head, header.value))?;
     }
@@ -156,6 +168,16 @@ pub fn http2_request<'a>(
 }
 
 impl Method {
+    /// The name as it was sent.
+    pub fn name(&self) -> &str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Other(name) => name,
+        }
+    }
+
     fn named(name: &str) -> Method {
         match name {
             "GET" => Method::Get,
@@ -182,6 +204,9 @@ struct HeadFields {
     /// Accept-Encoding: gzip, and `*` for what is not named, with a weight above 0 or of 0.
     gzip: Option<bool>,
     any_coding: Option<bool>,
+    details: Option<Box<RequestDetails>>,
+    html: bool,
+    picture: bool,
 }
 
 /// The transfer codings, in order, over all Transfer-Encoding fields.
@@ -211,10 +236,16 @@ impl HeadFields {
             conditions: self.conditions,
             credentials: self.credentials,
             accepts_gzip: self.gzip.or(self.any_coding).unwrap_or(false),
+            details: self.details,
+            accepts_html: self.html,
+            wants_picture: self.picture,
         }
     }
 
     fn note(&mut self, name: &str, value: &[u8], at: usize) -> Result<(), Malformed> {
+        if let Some(details) = &mut self.details {
+            details.note(name, value);
+        }
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is("host") {
             return self.note_host(value, at);
@@ -239,6 +270,16 @@ impl HeadFields {
             }
         } else if is("accept-encoding") {
             elements(value).for_each(|element| self.note_coding(element));
+        } else if is("accept") {
+            let kind = |element: &[u8]| {
+                let end = element.iter().position(|&byte| byte == b';').unwrap_or(element.len());
+                element[..end].trim_ascii().eq_ignore_ascii_case(b"text/html")
+            };
+            self.html |= elements(value).any(kind);
+            let is_picture = |first: &[u8]| {
+                first.get(..6).is_some_and(|start| start.eq_ignore_ascii_case(b"image/"))
+            };
+            self.picture |= elements(value).next().is_some_and(is_picture);
         } else {
             self.conditions.note(name, value);
         }

@@ -8,7 +8,7 @@
 //!
 //! Sources: RFC 9110 §6.6.1 (Date), §8.6 (Content-Length), §8.8 (validators), §9.3.2 (HEAD),
 //! §9.3.7 (OPTIONS), §14.2 to §14.4 (ranges), §15 (status codes), RFC 9112 §9.3 and §9.6
-//! (Connection); the Fetch standard for `X-Content-Type-Options`.
+//! (Connection); the Fetch standard for `X-Content-Type-Options` and opaque responses.
 //!
 //! Does not compress files (media does not shrink, and ranges would no longer be file ranges); a
 //! [`Listing`] may be compressed by the caller.
@@ -78,6 +78,8 @@ pub struct Listing<'a> {
     pub etag: &'a str,
     /// Its media type.
     pub content_type: &'a str,
+    /// Value of Cache-Control.
+    pub cache_control: &'a str,
     /// The content coding of all of it, if any.
     pub coding: Option<&'a str>,
     /// Bytes before the shared part.
@@ -138,20 +140,13 @@ pub fn respond(
     now: SystemTime,
     boundary: impl FnOnce() -> String,
 ) -> Response {
-    if let Some(answer) = answer_method(request, now) {
-        return answer;
-    }
     let validators = Validators::new(entity.etag, entity.modified, now);
-    let is_get = request.method == Method::Get;
-    let range = match request.conditions.evaluate(is_get, &validators) {
-        PreconditionResult::Failed => {
-            return error(request, 412, "the file is not the one the condition names", now);
-        }
-        PreconditionResult::NotModified => return not_modified(request, &validators, now),
-        PreconditionResult::Send { range } => range,
+    let range = match range_to_send(request, &validators, now) {
+        Ok(range) => range,
+        Err(answer) => return answer,
     };
     match range.map_or(RangeSelection::Whole, |field| ranges::select(field, entity.bytes)) {
-        RangeSelection::Whole => whole(request, entity, &validators, now),
+        RangeSelection::Whole => whole(request, entity, &validators, "bytes", now),
         RangeSelection::Ranges(spans) => {
             partial(request, entity, &validators, &spans, now, boundary)
         }
@@ -160,6 +155,37 @@ pub fn respond(
             error(request, 416, "no byte of the range is in the file", now)
                 .with_field("Content-Range", &unsatisfied)
         }
+    }
+}
+
+/// The answer with a text that is made anew as it changes: always all of it (RFC 9110 §14.2 lets a
+/// server ignore ranges). A client that asks for a piece, and later for the rest, would join pieces
+/// of two texts. It has no Last-Modified: it may change within a second, and with the server.
+pub fn respond_whole(request: &Request, entity: &Entity<'_>, now: SystemTime) -> Response {
+    let etag = entity.etag;
+    let validators = Validators { etag, last_modified: None, date_is_strong: false };
+    match range_to_send(request, &validators, now) {
+        Ok(_) => whole(request, entity, &validators, "none", now),
+        Err(answer) => answer,
+    }
+}
+
+/// The range that is asked for, or the answer where neither it nor all is to be sent.
+fn range_to_send<'a>(
+    request: &'a Request,
+    validators: &Validators<'_>,
+    now: SystemTime,
+) -> Result<Option<&'a [u8]>, Response> {
+    if let Some(answer) = answer_method(request, now) {
+        return Err(answer);
+    }
+    let is_get = request.method == Method::Get;
+    match request.conditions.evaluate(is_get, validators) {
+        PreconditionResult::Failed => {
+            Err(error(request, 412, "the file is not the one the condition names", now))
+        }
+        PreconditionResult::NotModified => Err(not_modified(request, validators, now)),
+        PreconditionResult::Send { range } => Ok(range),
     }
 }
 
@@ -195,8 +221,7 @@ pub fn page(
     page_from(status, head, content_type, body, request)
 }
 
-/// A listing: 304 for a client that has it (RFC 9110 §13.1.2), else all of it. Caches revalidate
-/// each time.
+/// A listing: 304 for a client that has it (RFC 9110 §13.1.2), else all of it.
 pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Response {
     let validators = Validators { etag: listing.etag, last_modified: None, date_is_strong: false };
     let status = match request.conditions.evaluate(false, &validators) {
@@ -207,8 +232,8 @@ pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Resp
         PreconditionResult::Send { .. } => 200,
     };
     let mut head = HeadWriter::new(status, request, now);
-    head.field("Cache-Control", "no-cache");
-    head.field("Vary", "Accept-Encoding");
+    head.field("Cache-Control", listing.cache_control);
+    head.field("Vary", "Accept, Accept-Encoding");
     head.validators(&validators);
     if status == 304 {
         return response(status, head, Vec::new(), request);
@@ -268,10 +293,11 @@ fn whole(
     request: &Request,
     entity: &Entity<'_>,
     validators: &Validators<'_>,
+    accepted_ranges: &str,
     now: SystemTime,
 ) -> Response {
-    let mut head = HeadWriter::new(200, request, now);
-    head.field("Accept-Ranges", "bytes");
+    let mut head = HeadWriter::of_entity(200, request, entity, now);
+    head.field("Accept-Ranges", accepted_ranges);
     head.validators(validators);
     head.field("Content-Type", entity.content_type);
     head.field("Content-Length", entity.bytes);
@@ -291,7 +317,7 @@ fn partial(
     now: SystemTime,
     boundary: impl FnOnce() -> String,
 ) -> Response {
-    let mut head = HeadWriter::new(206, request, now);
+    let mut head = HeadWriter::of_entity(206, request, entity, now);
     head.field("Accept-Ranges", "bytes");
     head.validators(validators);
     let parts = if let [span] = spans {
@@ -370,6 +396,29 @@ struct HeadWriter(Vec<u8>);
 
 impl HeadWriter {
     fn new(status: u16, framed: impl Into<AnswerFraming>, now: SystemTime) -> HeadWriter {
+        let mut head = HeadWriter::begun(status, framed, now);
+        head.field("X-Content-Type-Options", "nosniff");
+        head
+    }
+
+    /// As [`HeadWriter::new`], without `nosniff` for sound and pictures: no browser takes these
+    /// types for a page or a script, and with it Chromium keeps a transport stream from the media
+    /// element of another server's page, whose beginning tells no type.
+    fn of_entity(
+        status: u16,
+        request: &Request,
+        entity: &Entity<'_>,
+        now: SystemTime,
+    ) -> HeadWriter {
+        let is_media =
+            ["audio/", "video/"].iter().any(|kind| entity.content_type.starts_with(kind));
+        match is_media {
+            true => HeadWriter::begun(status, request, now),
+            false => HeadWriter::new(status, request, now),
+        }
+    }
+
+    fn begun(status: u16, framed: impl Into<AnswerFraming>, now: SystemTime) -> HeadWriter {
         let framed = framed.into();
         let mut head = HeadWriter(Vec::with_capacity(HEAD_BYTES));
         head.push(format_args!("HTTP/1.1 {status} {}\r\n", reason(status)));
@@ -380,7 +429,6 @@ impl HeadWriter {
             (Version::Http10, true) => head.field("Connection", "keep-alive"),
             (Version::Http11, true) => {}
         }
-        head.field("X-Content-Type-Options", "nosniff");
         head
     }
 

@@ -34,6 +34,7 @@ use super::response::{Echo, METHODS, Response};
 use super::status::Status;
 use super::transport::{self, TransportOffer};
 use crate::error::{Fault, Malformed};
+use crate::http::Credentials;
 use crate::sdp;
 
 /// A request that was read.
@@ -56,6 +57,8 @@ pub struct Request {
     pub authority: Option<String>,
     /// The session identifier, without parameters.
     pub session: Option<String>,
+    /// Credentials of the client (RFC 2326 §12.5).
+    pub credentials: Option<Credentials>,
     /// User-Agent of the client.
     pub user_agent: Option<String>,
     /// True when the client wants the connection closed after the answer (§12.10).
@@ -132,6 +135,8 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
         url: uri.url,
         authority: uri.authority,
         session,
+        credentials: value(&message, &headers::AUTHORIZATION)
+            .map(|value| Credentials::new(value.as_bytes())),
         user_agent: value(&message, &headers::USER_AGENT).map(str::to_owned),
         close: value(&message, &headers::CONNECTION)
             .is_some_and(|v| v.split(',').any(|o| o.trim().eq_ignore_ascii_case("close"))),

@@ -14,6 +14,8 @@ pub enum Status {
     Ok,
     /// 400: the request cannot be understood.
     BadRequest,
+    /// 401: credentials are needed; goes with WWW-Authenticate.
+    Unauthorized,
     /// 403: understood and not done, for example media to an address that is not the client's.
     Forbidden,
     /// 404: no such asset.
@@ -67,6 +69,7 @@ impl Status {
     pub const ALL: &[Status] = &[
         Status::Ok,
         Status::BadRequest,
+        Status::Unauthorized,
         Status::Forbidden,
         Status::NotFound,
         Status::MethodNotAllowed,
@@ -106,6 +109,7 @@ impl Status {
         match self {
             Status::Ok => (200, "OK"),
             Status::BadRequest => (400, "Bad Request"),
+            Status::Unauthorized => (401, "Unauthorized"),
             Status::Forbidden => (403, "Forbidden"),
             Status::NotFound => (404, "Not Found"),
             Status::MethodNotAllowed => (405, "Method Not Allowed"),

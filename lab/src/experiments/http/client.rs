@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Load client: one thread, epoll, N connections that stay open, one request at a time on each.
 //!
-//! A connection that has its whole response sends the next request at once. A run ends with its
+//! All connections walk through one list of requests, each from a place of its own on. A connection
+//! that has its whole response sends the next request at once. A run ends with its
 //! time; responses under way go on in the next run. So a warm-up runs into the measured time, and
 //! no time is measured in which connections begin or end.
 //!
@@ -11,7 +12,7 @@
 //! the server's processor.
 //!
 //! Sources: epoll(7), tcp(7) (MSG_TRUNC), RFC 9112 §9.3 (persistent connections).
-//! Does not compare bytes; [`super::verify`] does, once a round. Does not pipeline.
+//! Does not compare bytes; the experiments do, once a turn. Does not pipeline.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -50,11 +51,12 @@ impl Target {
         (format!("GET /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\n{range}{more}\r\n"), wanted)
     }
 
-    /// Returns the place of the part after that at `place`: each walks on through the file.
-    fn next(&self, place: u64) -> u64 {
-        let part = self.part.unwrap_or(self.bytes);
-        let next = place + part;
-        if next + part > self.bytes { 0 } else { next }
+    /// Returns the requests for the whole file, or for all of its parts that are whole.
+    pub(super) fn requests(&self) -> Vec<ClientRequest> {
+        let part = self.part.unwrap_or(self.bytes).max(1);
+        let of = |index| self.request(index * part, "");
+        let requests = (0..(self.bytes / part).max(1)).map(of);
+        requests.map(|(text, wanted)| ClientRequest { text, wanted }).collect()
     }
 
     /// Returns the place where a connection of `count` begins, spread over the file.
@@ -64,19 +66,26 @@ impl Target {
     }
 }
 
-/// Result of a run.
-#[derive(Default)]
-pub(super) struct Received {
-    /// Whole responses.
-    pub(super) responses: u64,
-    /// Bytes of bodies, of whole responses and others.
-    pub(super) bytes: u64,
-    /// Time from each request to the last byte of its response.
-    pub(super) latencies: Vec<Duration>,
+/// A request as it is sent, and its response.
+#[derive(Clone)]
+pub(crate) struct ClientRequest {
+    pub(crate) text: String,
+    pub(crate) wanted: Wanted,
 }
 
-pub(super) struct Client {
-    target: Target,
+/// Result of a run.
+#[derive(Default)]
+pub(crate) struct Received {
+    /// Whole responses.
+    pub(crate) responses: u64,
+    /// Bytes of bodies, of whole responses and others.
+    pub(crate) bytes: u64,
+    /// Time from each request to the last byte of its response.
+    pub(crate) latencies: Vec<Duration>,
+}
+
+pub(crate) struct Client {
+    requests: Vec<ClientRequest>,
     connections: Vec<Connection>,
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -86,16 +95,20 @@ pub(super) struct Client {
 struct Connection {
     stream: TcpStream,
     reader: ResponseReader,
-    wanted: Wanted,
-    place: u64,
+    /// Index of the request under way.
+    at: usize,
     asked: Instant,
     /// Bytes of bodies so far.
     bytes: u64,
 }
 
 impl Client {
-    /// Opens all connections and sends the first request on each.
-    pub(super) fn open(port: u16, count: usize, target: &Target) -> Result<Client, String> {
+    /// Opens all connections and sends the first request on each; there is one at least.
+    pub(crate) fn open(
+        port: u16,
+        count: usize,
+        requests: Vec<ClientRequest>,
+    ) -> Result<Client, String> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let mut connections = Vec::with_capacity(count);
         for index in 0..count {
@@ -106,20 +119,19 @@ impl Client {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, &stream, data, epoll::EventFlags::IN)
                 .map_err(failed("epoll_ctl"))?;
-            let place = target.first(index, count);
-            let wanted = target.request(place, "").1;
+            let at = index * requests.len() / count;
             let (reader, asked) = (ResponseReader::new(), Instant::now());
-            connections.push(Connection { stream, reader, wanted, place, asked, bytes: 0 });
+            connections.push(Connection { stream, reader, at, asked, bytes: 0 });
         }
         for connection in &mut connections {
-            connection.ask(target)?;
+            connection.ask(&requests)?;
         }
         let (events, buffer) = (Vec::with_capacity(EVENTS), vec![0; DISCARDED_BYTES_MAX]);
-        Ok(Client { target: target.clone(), connections, epoll, events, buffer })
+        Ok(Client { requests, connections, epoll, events, buffer })
     }
 
     /// Receives for that time, and longer until `least` responses are whole.
-    pub(super) fn run(&mut self, time: Duration, least: u64) -> Result<Received, String> {
+    pub(crate) fn run(&mut self, time: Duration, least: u64) -> Result<Received, String> {
         let (mut received, end) = (Received::default(), Instant::now() + time);
         let mut quiet_since = Instant::now();
         loop {
@@ -141,7 +153,7 @@ impl Client {
             }
             for event in &self.events {
                 let connection = &mut self.connections[event.data.u64() as usize];
-                connection.receive(&mut self.buffer, &self.target, &mut received)?;
+                connection.receive(&mut self.buffer, &self.requests, &mut received)?;
             }
         }
     }
@@ -153,13 +165,12 @@ impl Client {
 }
 
 impl Connection {
-    fn ask(&mut self, target: &Target) -> Result<(), String> {
-        let (request, wanted) = target.request(self.place, "");
-        (self.wanted, self.asked) = (wanted, Instant::now());
+    fn ask(&mut self, requests: &[ClientRequest]) -> Result<(), String> {
+        self.asked = Instant::now();
         self.reader.begin();
         // A request fits into the socket's buffer, which is empty.
         self.stream
-            .write_all(request.as_bytes())
+            .write_all(requests[self.at].text.as_bytes())
             .map_err(|error| format!("sending a request: {error}"))
     }
 
@@ -167,7 +178,7 @@ impl Connection {
     fn receive(
         &mut self,
         buffer: &mut [u8],
-        target: &Target,
+        requests: &[ClientRequest],
         received: &mut Received,
     ) -> Result<(), String> {
         let (room, flags) = match self.reader.left() {
@@ -188,15 +199,15 @@ impl Connection {
             self.reader.skip(came as u64)?;
             came
         } else {
-            self.reader.feed(&buffer[..came], self.wanted)?.len()
+            self.reader.feed(&buffer[..came], requests[self.at].wanted)?.len()
         };
         self.bytes += body as u64;
         received.bytes += body as u64;
         if self.reader.left() == Some(0) {
             received.latencies.push(self.asked.elapsed());
             received.responses += 1;
-            self.place = target.next(self.place);
-            self.ask(target)?;
+            self.at = (self.at + 1) % requests.len();
+            self.ask(requests)?;
         }
         Ok(())
     }
@@ -272,7 +283,7 @@ mod tests {
         let target = |bytes, part| Target { name: "file".to_owned(), bytes, part };
         for target in [target(1_000, None), target(300_000, None), target(300_000, Some(90_000))] {
             let (port, serving) = serve(3, vec![7; target.bytes as usize]);
-            let mut client = Client::open(port, 3, &target).unwrap();
+            let mut client = Client::open(port, 3, target.requests()).unwrap();
             let received = client.run(Duration::from_millis(20), 9).unwrap();
             assert!(received.responses >= 9);
             assert_eq!(received.latencies.len() as u64, received.responses);
@@ -293,7 +304,7 @@ mod tests {
     fn another_length_than_that_of_the_file_is_an_error() {
         let (port, serving) = serve(1, vec![7; 999]);
         let target = Target { name: "file".to_owned(), bytes: 1_000, part: None };
-        let mut client = Client::open(port, 1, &target).unwrap();
+        let mut client = Client::open(port, 1, target.requests()).unwrap();
         let found = client.run(Duration::from_millis(20), 1).err().unwrap();
         assert!(found.contains("Some(999)"), "{found}");
         drop(client);
@@ -303,7 +314,9 @@ mod tests {
     #[test]
     fn parts_walk_through_the_file_and_never_past_its_end() {
         let target = Target { name: "file".to_owned(), bytes: 100, part: Some(30) };
-        assert_eq!((target.next(0), target.next(30), target.next(60)), (30, 60, 0));
+        let texts: Vec<_> = target.requests().into_iter().map(|request| request.text).collect();
+        let of = |place| target.request(place, "").0;
+        assert_eq!(texts, [of(0), of(30), of(60)]);
         assert_eq!([0, 1, 2].map(|index| target.first(index, 3)), [0, 30, 60]);
         let (request, wanted) = target.request(30, "");
         assert!(request.contains("Range: bytes=30-59\r\n") && wanted == Wanted::part(30));

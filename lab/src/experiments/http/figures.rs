@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 /// Returns the smallest of these times that at least `share` of them do not exceed; zero of none.
-pub(super) fn percentile(times: &mut [Duration], share: f64) -> Duration {
+pub(crate) fn percentile(times: &mut [Duration], share: f64) -> Duration {
     let rank = (times.len() as f64 * share).ceil() as usize;
     let Some(index) = rank.max(1).checked_sub(1).filter(|&index| index < times.len()) else {
         return Duration::ZERO;

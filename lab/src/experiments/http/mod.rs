@@ -19,8 +19,8 @@
 //! Sources: docs/measuring.md (medians and spread).
 //! Does not measure a disk: the files lie in memory.
 
-mod client;
-mod figures;
+pub(crate) mod client;
+pub(crate) mod figures;
 mod paced;
 pub(crate) mod response;
 mod rows;
@@ -349,7 +349,7 @@ impl<'a> Bench<'a> {
 
     fn plain(&self, running: &Running, case: &Case) -> Result<Point, Error> {
         verify(running.http_port, &case.target, is_content).map_err(wrong)?;
-        let client = Client::open(running.http_port, case.connections, &case.target);
+        let client = Client::open(running.http_port, case.connections, case.target.requests());
         let mut client = client.map_err(wrong)?;
         let (warm_up, time) = self.times(case.connections);
         client.run(warm_up, 1).map_err(wrong)?;

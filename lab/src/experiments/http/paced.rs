@@ -37,7 +37,7 @@ impl Bench<'_> {
         let is_right = |place: u64, bytes: &[u8]| clip[place as usize..].starts_with(bytes);
         let part = Target { part: Some(VERIFIED_BYTES), ..case.target.clone() };
         verify(running.http_port, &part, is_right).map_err(wrong)?;
-        let client = Client::open(running.http_port, case.connections, &case.target);
+        let client = Client::open(running.http_port, case.connections, case.target.requests());
         let mut client = client.map_err(wrong)?;
         client.run(self.paced_settle(), 0).map_err(wrong)?;
         let core = self.server.last();

@@ -34,7 +34,7 @@ pub(crate) fn start(setting: &Setting<'_>, more: &Directives) -> Result<Running,
     let temporary = temporary.map(|name| format!("  {name}_temp_path {folder}/nginx-{name};\n"));
     let text = format!(
         "daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr;\n\
-         events {{ worker_connections 4096; }}\nhttp {{\n{}  access_log off; sendfile on; \
+         events {{ worker_connections 16384; }}\nhttp {{\n{}  access_log off; sendfile on; \
          tcp_nopush on; keepalive_requests 100000000; keepalive_timeout 60s; {}\n  \
          server {{ listen 127.0.0.1:{HTTP_PORT}; root {}; {} }}\n}}\n",
         temporary.concat(),

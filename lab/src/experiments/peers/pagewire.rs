@@ -24,7 +24,7 @@ pub(crate) fn start(setting: &Setting<'_>, more: &[String]) -> Result<Running, E
     let program = crate::installed::pagewire()?;
     let mut processes = Processes::new(PEER.name, setting.folder);
     let mut command = Processes::command(program);
-    command.args(["serve", "--path", "wire_sendfile", "--pacers", "1"]);
+    command.args(["serve", "--path", "wire_sendfile", "--pacers", "1", "--admit-load", "off"]);
     command.args(["--rtsp", &format!("127.0.0.1:{RTSP_PORT}")]);
     command.args(["--http", &format!("127.0.0.1:{HTTP_PORT}")]);
     command.args(more);

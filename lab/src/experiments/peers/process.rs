@@ -95,6 +95,23 @@ impl Processes {
         self.tree().iter().map(|&process| anonymous_bytes(process)).sum()
     }
 
+    /// Returns the processes' memory in RAM, with the pages of files that they have mapped.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let of = |process: &u32| {
+            let text = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+            let pages = text.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
+            pages.unwrap_or(0) * rustix::param::page_size() as u64
+        };
+        self.tree().iter().map(of).sum()
+    }
+
+    /// Returns the number of their descriptors.
+    pub(crate) fn descriptors(&self) -> usize {
+        let of =
+            |process: &u32| fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count);
+        self.tree().iter().map(of).sum()
+    }
+
     /// Returns the ids of the children and of all their descendants.
     fn tree(&self) -> Vec<u32> {
         let mut parents = Vec::new();

@@ -68,7 +68,17 @@ impl Server {
         let cache = folder.join("cache");
         let any = format!("{}:0", Network::NEAR);
         let mut command = Command::new(program);
-        command.args(["serve", "--rtsp", &any, "--http", &any, "--path", served.path]);
+        command.args([
+            "serve",
+            "--rtsp",
+            &any,
+            "--http",
+            &any,
+            "--path",
+            served.path,
+            "--admit-load",
+            "off",
+        ]);
         command.args(["--rtp-port", &rtp_port.to_string()]);
         command.args(["--pacers", &cores.count().to_string()]);
         command.args(more);

@@ -5,10 +5,10 @@
 //! The page reports to a port of the test, on loopback, which browsers allow to a page of HTTPS.
 
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::harness::Server;
+use crate::harness::browser::Browser;
 use crate::harness::page_report;
 use crate::{TlsServer, noise};
 
@@ -51,26 +51,11 @@ fn page(report: &str) -> String {
 
 /// First report of the page; `None`, with the reason printed, where there is no Chromium.
 fn browsed(test: &str, server: &Server, listener: &TcpListener) -> Option<String> {
-    let profile = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new("chromium");
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]);
     // A profile of its own has no place for an authority.
-    command.arg("--ignore-certificate-errors");
-    command.arg(format!("--user-data-dir={}", profile.path().display()));
-    command.arg(server.https_url("page.html"));
-    // It leaves folders behind when it is killed.
-    command.env("TMPDIR", profile.path());
-    let mut browser = match command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-        Ok(browser) => browser,
-        Err(error) => {
-            eprintln!("skip: {test}: chromium: not installed: {error}");
-            return None;
-        }
-    };
+    let switches = ["--ignore-certificate-errors"];
+    let browser = Browser::open(test, &server.https_url("page.html"), &switches)?;
     let said = page_report::report(listener, LIMIT);
-    // Its other processes end with it.
-    let _ = browser.kill();
-    browser.wait().expect("it is our child");
+    drop(browser);
     if said.is_none() {
         eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }

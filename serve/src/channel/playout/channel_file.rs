@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use media::{
-    SpliceItem, SpliceRefusal, SpliceSettings, Splicer, Survey, TICKS_PER_SECOND, TS_PACKET_BYTES,
+    EntryPoint, OpenUnits, SpliceItem, SpliceRefusal, SpliceSettings, Splicer, Survey,
+    TICKS_PER_SECOND, TS_PACKET_BYTES,
 };
 
 use super::channel_clock::duration_of;
@@ -114,6 +115,14 @@ impl ChannelFile {
         self.asset.plan.entry(offset_ticks)
     }
 
+    /// Returns the longest distance of its key frames.
+    pub(super) fn key_frames_apart_ticks(&self) -> u64 {
+        let entries = self.asset.plan.entries();
+        let apart =
+            |pair: &[EntryPoint]| pair[1].presented_ticks.saturating_sub(pair[0].presented_ticks);
+        entries.windows(2).map(apart).max().unwrap_or(0)
+    }
+
     /// Returns a reader of the packets from RTP packet `packet` on.
     pub(super) fn reader(&self, packet: u64) -> ChannelFileReader {
         ChannelFileReader {
@@ -121,7 +130,33 @@ impl ChannelFile {
             end: self.asset.plan.packets(),
             bytes: Vec::new(),
             times: Vec::new(),
+            first_number: 0,
         }
+    }
+
+    /// Returns the transport stream packets from which on streams are left out if the file is left
+    /// at a time, by their numbers, and the streams' PIDs, in order: a PES packet that begins there
+    /// would have no end. Reads three seconds around that time.
+    pub(super) fn open_units(&self, ticks: u64) -> io::Result<Vec<(u64, u16)>> {
+        let plan = &self.asset.plan;
+        if ticks >= plan.duration_ticks() {
+            return Ok(Vec::new());
+        }
+        let (from, until) = (ticks.saturating_sub(UNIT_TICKS), ticks + BEHIND_TICKS);
+        let mut reader = self.reader(plan.packets_before(from));
+        let mut open = OpenUnits::default();
+        let mut is_enough = false;
+        while !is_enough && reader.fill(self)? {
+            for index in 0.. {
+                let Some((packet, due)) = reader.packet(index) else { break };
+                if due < ticks {
+                    open.show_before(packet, reader.number(index));
+                } else {
+                    is_enough = is_enough || open.show_behind(packet) || due >= until;
+                }
+            }
+        }
+        Ok(open.finish())
     }
 
     /// Plays both ends of the file to nobody and asks when the next file should start.
@@ -157,6 +192,8 @@ pub(super) struct ChannelFileReader {
     bytes: Vec<u8>,
     /// Ticks of each transport stream packet in `bytes`.
     times: Vec<u64>,
+    /// Number of the first of them in the file.
+    first_number: u64,
 }
 
 impl ChannelFileReader {
@@ -170,6 +207,9 @@ impl ChannelFileReader {
         while self.packet < self.end && self.times.len() < FILL_TS_PACKETS {
             let range = plan.payload(self.packet);
             let first = plan.first_ts_packet(self.packet);
+            if self.times.is_empty() {
+                self.first_number = first;
+            }
             let count = range.ts_packets as usize;
             buffer.resize((count - 1) * stride + TS_PACKET_BYTES, 0);
             file.file.read_exact_at(&mut buffer, range.file_offset)?;
@@ -181,6 +221,11 @@ impl ChannelFileReader {
             self.packet += 1;
         }
         Ok(!self.times.is_empty())
+    }
+
+    /// Returns the number in the file of transport stream packet `index` of those read.
+    pub(super) fn number(&self, index: usize) -> u64 {
+        self.first_number + index as u64
     }
 
     /// Passes on the packets read, each with its time in ticks from the file's start.
@@ -203,6 +248,10 @@ impl ChannelFileReader {
 const LOOK_AHEAD_TICKS: u64 = 2 * TICKS_PER_SECOND;
 /// Time before the end in which the last pictures and sounds begin.
 const TAIL_TICKS: u64 = 4 * TICKS_PER_SECOND;
+/// Time from the start of a PES packet to its last packet, at most.
+pub(super) const UNIT_TICKS: u64 = 2 * TICKS_PER_SECOND;
+/// Time behind a place in which most streams have another packet.
+const BEHIND_TICKS: u64 = TICKS_PER_SECOND;
 /// Transport stream packets read at once: 64 KiB.
 const FILL_TS_PACKETS: usize = 348;
 /// Reads of a survey: some ten megabytes.

@@ -114,9 +114,13 @@ impl LineupWatch {
             Found::File(file) => Some((Arc::from(name.as_str()), file.clone())),
             _ => None,
         });
+        let files: HashMap<Arc<str>, Arc<ChannelFile>> = files.collect();
+        if let Some(window) = &self.shared.window {
+            files.values().for_each(|file| window.note_apart(file.key_frames_apart_ticks()));
+        }
         self.shared.set_plan(ChannelPlan {
             timeline: Timeline::new(&self.shared.config, self.playlist.lineup()),
-            files: files.collect(),
+            files,
             faults: self.playlist.faults().map(ToString::to_string).collect(),
             version: self.version,
         });

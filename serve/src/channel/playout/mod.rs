@@ -4,7 +4,8 @@
 //! `lineup_watch` (a task a channel) keeps the timeline current with the folder; `channel_file`
 //! opens and measures the files; `producer` joins their packets to one stream, some hundred
 //! milliseconds ahead of time; `outlet` sends bursts to the targets; `peer_watch` hears the other
-//! server of a standby pair; `announcer` sends SAP. Viewers over RTSP get what a channel keeps in
+//! server of a standby pair; `announcer` sends SAP; `replacement` begins and ends channels of a
+//! running server. Viewers over RTSP get what a channel keeps in
 //! its window ([`crate::channel::window`]).
 //!
 //! A channel costs one thread that wakes once a burst, one system call a burst and target, and one
@@ -22,6 +23,7 @@ mod overfull;
 mod peer_watch;
 mod playout_thread;
 mod producer;
+mod replacement;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +38,8 @@ pub(crate) use self::lineup_watch::ChannelPlan;
 use self::lineup_watch::LineupWatch;
 use self::overfull::Overfull;
 use self::playout_thread::PlayoutThread;
+use self::replacement::OpenedChannel;
+pub(crate) use self::replacement::OpenedChannels;
 use super::exports::shown_title;
 use super::name_at;
 use super::settings::{ChannelConfig, ChannelRole};
@@ -43,6 +47,7 @@ use super::timeline::AirReason;
 use super::window::{ChannelWindow, WindowPlanner};
 use crate::error::Error;
 use crate::library::Library;
+use crate::web::address::WebItem;
 
 /// The channels of a running server.
 pub(crate) struct Channels {
@@ -66,6 +71,8 @@ pub(crate) struct ChannelShared {
     overfull: Mutex<Option<Overfull>>,
     counters: ChannelCounters,
     is_stopping: AtomicBool,
+    /// True while the targets belong to the server before this one, or after it.
+    has_no_targets: AtomicBool,
 }
 
 /// Counters of a channel's thread.
@@ -91,7 +98,7 @@ struct OnAirNow {
 /// A channel in the index.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ChannelRow {
-    name: String,
+    pub(crate) name: String,
     title: String,
     role: &'static str,
     /// False while a standby hears the primary.
@@ -101,6 +108,8 @@ pub(crate) struct ChannelRow {
     /// `listed`, `scheduled`, `filler`, `standby` or `nothing`.
     reason: &'static str,
     targets: Vec<String>,
+    /// Address of its HLS; `None` where it has none.
+    hls: Option<String>,
     /// Entries that cannot be played, in words.
     faults: Vec<String>,
     packets: u64,
@@ -122,46 +131,45 @@ impl Channels {
         burst: Duration,
         library: &Arc<Library>,
         cache: Option<&Path>,
+        is_successor: bool,
     ) -> Result<Channels, Error> {
         let mut running = Vec::new();
         for config in configs {
-            let shared = Arc::new(ChannelShared {
-                config: config.clone(),
-                window: config.rtsp.then(|| Arc::new(window_of(config))),
-                plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
-                on_air: Mutex::default(),
-                overfull: Mutex::default(),
-                counters: ChannelCounters::default(),
-                is_stopping: AtomicBool::new(false),
-            });
-            // Opens the sockets here: a fault ends the start with its reason.
-            let thread = PlayoutThread::open(shared.clone(), burst, cache)?;
-            let watch = tokio::spawn(LineupWatch::new(shared.clone(), library.clone()).run());
-            let thread = std::thread::Builder::new()
-                .name(format!("channel-{}", config.name))
-                .spawn(move || thread.run())
-                .map_err(|source| Error::Host {
-                    call: "clone",
-                    object: format!("thread of channel.{}", config.name),
-                    source,
-                })?;
-            running.push(RunningChannel { shared, thread: Some(thread), watch });
+            let opened = OpenedChannel::open(config, burst, cache)?;
+            if is_successor {
+                opened.leave_targets();
+            }
+            running.push(opened.begin(library));
         }
-        let windows = running.iter().filter_map(|channel| channel.shared.window.clone()).collect();
-        Ok(Channels { running, planner: WindowPlanner::start(windows)? })
+        let channels = Channels { running, planner: WindowPlanner::start()? };
+        channels.tell_planner();
+        Ok(channels)
+    }
+
+    /// Tells the planner of windows which ones there are.
+    fn tell_planner(&self) {
+        let windows = self.running.iter().filter_map(|channel| channel.shared.window.clone());
+        self.planner.plan(windows.collect());
+    }
+
+    /// Takes the targets over from the server before this one.
+    pub(crate) fn take_over(&self) {
+        let channels = self.running.iter();
+        channels.for_each(|c| c.shared.has_no_targets.store(false, Ordering::Relaxed));
+    }
+
+    /// Leaves the targets to a successor; viewers over RTSP and HLS go on being served.
+    pub(crate) fn retire(&self) {
+        let channels = self.running.iter();
+        channels.for_each(|c| c.shared.has_no_targets.store(true, Ordering::Relaxed));
     }
 
     /// Stops all channels; each withdraws its announcements.
     pub(crate) fn stop(&mut self) {
-        for channel in &self.running {
-            channel.shared.is_stopping.store(true, Ordering::Relaxed);
-            channel.watch.abort();
-        }
-        for channel in &mut self.running {
-            if let Some(thread) = channel.thread.take() {
-                // A thread that panicked has logged it; stopping continues.
-                let _ = thread.join();
-            }
+        let threads: Vec<_> = self.running.iter_mut().map(RunningChannel::end).collect();
+        for thread in threads.into_iter().flatten() {
+            // A thread that panicked has logged it; stopping continues.
+            let _ = thread.join();
         }
         self.planner.stop();
         self.running
@@ -184,14 +192,14 @@ impl Channels {
         self.running.iter().find(named).is_some_and(|channel| channel.shared.stands_by())
     }
 
-    /// Returns the plans of the moment, in the order of the settings.
-    pub(crate) fn plans(&self) -> Vec<Arc<ChannelPlan>> {
-        self.running.iter().map(|channel| channel.shared.plan()).collect()
+    /// Returns the channels with their plans of the moment, in the order of the settings.
+    pub(crate) fn plans(&self) -> Vec<(Arc<ChannelShared>, Arc<ChannelPlan>)> {
+        self.running.iter().map(|channel| (channel.shared.clone(), channel.shared.plan())).collect()
     }
 
-    /// Returns a row of the index for each channel.
-    pub(crate) fn rows(&self) -> Vec<ChannelRow> {
-        self.running.iter().map(|channel| channel.shared.row()).collect()
+    /// Returns a row of the index for each channel; HLS is at `server`, where segments are clear.
+    pub(crate) fn rows(&self, server: Option<&str>) -> Vec<ChannelRow> {
+        self.running.iter().map(|channel| channel.shared.row(server)).collect()
     }
 }
 
@@ -200,7 +208,29 @@ fn window_of(config: &ChannelConfig) -> ChannelWindow {
     ChannelWindow::new(&config.name, shown_title(config), config.time_shift)
 }
 
+impl RunningChannel {
+    /// Begins to end it; returns its thread, which ends within a burst.
+    fn end(&mut self) -> Option<JoinHandle<()>> {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        self.watch.abort();
+        self.thread.take()
+    }
+}
+
 impl ChannelShared {
+    fn new(config: &ChannelConfig) -> ChannelShared {
+        ChannelShared {
+            config: config.clone(),
+            window: config.rtsp.then(|| Arc::new(window_of(config))),
+            plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
+            on_air: Mutex::default(),
+            overfull: Mutex::default(),
+            counters: ChannelCounters::default(),
+            is_stopping: AtomicBool::new(false),
+            has_no_targets: AtomicBool::new(false),
+        }
+    }
+
     /// Returns the faults of the moment: of the playlist, the rate and the window.
     fn faults(&self) -> Vec<String> {
         let mut faults = self.plan().faults.clone();
@@ -228,7 +258,7 @@ impl ChannelShared {
         *self.on_air.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    fn row(&self) -> ChannelRow {
+    fn row(&self, server: Option<&str>) -> ChannelRow {
         let on_air = self.on_air.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (config, counters) = (&self.config, &self.counters);
@@ -249,6 +279,11 @@ impl ChannelShared {
                 _ => "nothing",
             },
             targets: config.targets.iter().map(ToString::to_string).collect(),
+            hls: self
+                .window
+                .as_ref()
+                .zip(server)
+                .map(|(window, server)| format!("{server}/{}/{}", window.name, WebItem::Master)),
             faults: self.faults(),
             packets: count(&counters.packets),
             bytes: count(&counters.bytes),

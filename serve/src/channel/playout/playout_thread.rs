@@ -144,7 +144,14 @@ impl PlayoutThread {
                 None => wake = now,
             }
         }
-        self.announcer.withdraw(&mut *self.path, &self.blank);
+        if !self.has_no_targets() {
+            self.announcer.withdraw(&mut *self.path, &self.blank);
+        }
+    }
+
+    /// True while another process sends to the targets.
+    fn has_no_targets(&self) -> bool {
+        self.shared.has_no_targets.load(Ordering::Relaxed)
     }
 
     /// Hears the other server of a pair, and begins or stops to send.
@@ -170,7 +177,9 @@ impl PlayoutThread {
         let name = &self.shared.config.name;
         match (self.shared.config.role, self.is_sending) {
             (ChannelRole::Primary, false) => {
-                let listens = self.peer.is_some() && now < self.began + LISTEN;
+                let is_early = self.peer.is_some() && now < self.began + LISTEN;
+                // What the server before this one sends last is continued.
+                let listens = is_early || self.has_no_targets();
                 if !listens {
                     tracing::info!("channel.{name}: on the air");
                     self.begin(now);
@@ -249,14 +258,16 @@ impl PlayoutThread {
         }
         self.send();
         self.window.iter_mut().for_each(WindowWriter::flush);
-        let config = &self.shared.config;
-        self.announcer.tick(config, self.version, &mut *self.path, &self.blank);
+        if !self.has_no_targets() {
+            let config = &self.shared.config;
+            self.announcer.tick(config, self.version, &mut *self.path, &self.blank);
+        }
     }
 
     /// Adds a packet to the burst, and sends the burst when it is full.
     fn add(&mut self, packet: &ChannelPacket) {
         if let Some(window) = &mut self.window {
-            window.add(&packet.payload, packet.begins);
+            window.add(&packet.payload, packet.begins, packet.is_join);
         }
         let head = Header {
             marker: false,
@@ -276,8 +287,9 @@ impl PlayoutThread {
 
     /// Sends the burst to all targets.
     fn send(&mut self) {
+        let is_mute = self.has_no_targets();
         let PlayoutThread { outlets, rtp, udp, path, blank, shared, .. } = self;
-        for outlet in outlets {
+        for outlet in outlets.iter_mut().filter(|_| !is_mute) {
             let burst = match outlet.target.format {
                 SendFormat::Rtp => &*rtp,
                 SendFormat::Udp => &*udp,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! window: the last minutes of a channel, kept for viewers over RTSP.
+//! window: the last minutes of a channel, kept for viewers over RTSP and HLS.
 //!
 //! A channel's packets are also written to a row of parts, each a file without a name with a packet
 //! plan of its own; the oldest are dropped. To a session a part is an asset that grows, and the
@@ -7,7 +7,7 @@
 //! viewers of a file cost, share its paths, and may go back as far as the window reaches.
 //!
 //! [`WindowWriter`] belongs to the channel's thread; [`WindowPlanner`] is one thread for all
-//! channels.
+//! channels. It also cuts segments of HLS ([`cutter`], [`live`]).
 //!
 //! Numbers of packets and times here count from the channel's start; those of a plan count from its
 //! part's. A viewer joins at the last place to start that is some seconds old, so that plans, made
@@ -20,6 +20,8 @@
 //! Sources: RFC 2326 §3.6 (`now`), memfd_create(2), open(2) (`O_TMPFILE`).
 //! Does not keep anything over a restart.
 
+mod cutter;
+mod live;
 mod planner;
 mod starts;
 mod writer;
@@ -28,13 +30,15 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use media::plan::RtpIdentity;
 
+pub(crate) use self::live::{HeldRange, WindowLive};
 pub(crate) use self::planner::WindowPlanner;
 use self::starts::Reach;
 pub(crate) use self::writer::WindowWriter;
+use crate::http::open_files::OpenFile;
 use crate::library::asset::Source;
 use crate::library::growing_file::Growth;
 
@@ -44,6 +48,10 @@ pub(crate) struct ChannelWindow {
     pub(crate) name: String,
     pub(crate) title: String,
     reach: Reach,
+    /// Segments of HLS.
+    pub(crate) live: WindowLive,
+    /// Longest distance of the key frames of the channel's files.
+    apart_ticks: AtomicU64,
     /// Reason why it reaches less far than it should.
     fault: Mutex<Option<String>>,
     parts: Mutex<VecDeque<Arc<WindowPart>>>,
@@ -54,8 +62,16 @@ pub(crate) struct WindowPart {
     /// RTP packets and time of the channel before this part.
     first_packet: u64,
     first_ticks: u64,
+    /// Bytes of the channel before this part.
+    first_byte: u64,
+    /// Wall time at which its first packet was sent.
+    began: SystemTime,
     identity: RtpIdentity,
     file: File,
+    /// The same file for downloads, with as many bytes as it had when it was asked for.
+    opened: Mutex<Option<Arc<OpenFile>>>,
+    /// Bytes at which another programme begins, until they are cut.
+    joins: Mutex<Vec<u64>>,
     is_in_memory: bool,
     /// Bytes written so far.
     written: AtomicU64,
@@ -63,6 +79,8 @@ pub(crate) struct WindowPart {
     ends: AtomicU64,
     /// True when nothing more will be written.
     is_closed: AtomicBool,
+    /// True when its bytes are gone.
+    is_dropped: AtomicBool,
     growth: Arc<Growth>,
 }
 
@@ -77,8 +95,20 @@ pub(crate) struct WindowPlace {
 impl ChannelWindow {
     /// Creates the empty window of a channel; viewers may go back by `shift`.
     pub(crate) fn new(channel: &str, title: String, shift: Duration) -> ChannelWindow {
-        let (name, reach) = (format!("channel/{channel}"), Reach::new(shift));
-        ChannelWindow { name, title, reach, fault: Mutex::default(), parts: Mutex::default() }
+        ChannelWindow {
+            name: format!("channel/{channel}"),
+            title,
+            reach: Reach::new(shift),
+            live: WindowLive::new(),
+            apart_ticks: AtomicU64::new(0),
+            fault: Mutex::default(),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// Notes how far apart key frames of the channel's files are.
+    pub(crate) fn note_apart(&self, ticks: u64) {
+        self.apart_ticks.fetch_max(ticks, Ordering::Relaxed);
     }
 
     /// Returns the reason why it reaches less far than it should, if so.
@@ -110,6 +140,7 @@ impl ChannelWindow {
     pub(crate) fn clear(&self) {
         let parts = std::mem::take(&mut *self.lock());
         parts.iter().for_each(|part| part.drop_bytes());
+        self.live.begin_anew();
     }
 
     /// Returns the newest source of each part that has one, in order.
@@ -133,11 +164,50 @@ impl WindowPart {
     /// Frees the memory, also of sessions that still hold the file: their next send fails.
     fn drop_bytes(&self) {
         self.is_closed.store(true, Ordering::Release);
+        self.is_dropped.store(true, Ordering::Release);
         // It refers to itself through its source.
         self.growth.set_newest(None);
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Err(error) = self.file.set_len(0) {
             tracing::warn!("freeing a part of a channel's window: {error}");
         }
+    }
+
+    /// Returns the file for downloads of its first `bytes`; `None` where it is gone. One open file
+    /// serves all downloads until the part has grown.
+    fn opened(&self, name: &str, bytes: u64) -> Option<Arc<OpenFile>> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = opened.as_ref().filter(|file| file.entity().bytes >= bytes) {
+            return Some(file.clone());
+        }
+        let made = self.file.try_clone().and_then(|file| OpenFile::made(name, file));
+        let made = made.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()?;
+        if made.entity().bytes < bytes {
+            return None;
+        }
+        let made = Arc::new(made);
+        // A part that is dropped meanwhile keeps none.
+        let is_kept = !self.is_dropped.load(Ordering::Acquire);
+        *opened = is_kept.then(|| made.clone());
+        Some(made)
+    }
+
+    fn note_join(&self, byte: u64) {
+        self.joins.lock().unwrap_or_else(PoisonError::into_inner).push(byte);
+    }
+
+    /// Takes the bytes from `start` on at which another programme begins, counted from there.
+    fn joins_from(&self, start: u64) -> Vec<u64> {
+        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = joins.partition_point(|&byte| byte < start);
+        joins.drain(from..).map(|byte| byte - start).collect()
+    }
+
+    /// Returns the bytes before `end` at which another programme begins, each once.
+    fn take_joins(&self, end: u64) -> Vec<u64> {
+        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = joins.partition_point(|&byte| byte < end);
+        joins.drain(..until).collect()
     }
 }
 

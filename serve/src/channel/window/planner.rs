@@ -3,7 +3,8 @@
 //!
 //! A few times a second it reads what was written to each newest part, scans it and publishes the
 //! part's next plan; each extends the one before. A plan is made of a part alone, so its cost stays
-//! the same however long the channel runs.
+//! the same however long the channel runs. What it reads is cut to segments of HLS, too
+//! ([`super::cutter`]); while players wait for the next of them it reads more often.
 //!
 //! Costs one read of the written bytes from the page cache, and a plan of some milliseconds a
 //! channel and look.
@@ -11,56 +12,74 @@
 //! Sources: `serve/src/library/following.rs`, which does the same for recordings.
 //! Does not write.
 
-use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use media::plan::{PacketPlan, PlanKey};
-use media::{Scanner, TICKS_PER_SECOND};
+use media::{Scanner, TICKS_PER_SECOND, TS_PACKET_BYTES};
 use paths::MappedFile;
 
+use super::cutter::LiveCutter;
 use super::{ChannelWindow, WindowPart, WindowPlace};
 use crate::error::Error;
 use crate::library::asset::Asset;
+use crate::swapped::Swapped;
 
 /// The planning thread.
 pub(crate) struct WindowPlanner {
+    windows: Arc<PlannedWindows>,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Scans of the parts of a window, by the parts' first packets.
+/// Windows that the thread plans.
+type PlannedWindows = Swapped<Vec<Arc<ChannelWindow>>>;
+
+/// Scans of the parts of a window.
 #[derive(Default)]
-pub(super) struct PartScans(HashMap<u64, PartScan>);
+pub(super) struct PartScans {
+    scans: Vec<PartScan>,
+    cutter: LiveCutter,
+}
 
 /// Scan of a part.
 struct PartScan {
+    part: Arc<WindowPart>,
     scanner: Scanner,
     /// Bytes read.
     read: u64,
+    /// True when there is more than the last plan has.
+    has_news: bool,
     is_over: bool,
 }
 
 impl WindowPlanner {
-    /// Starts the thread.
+    /// Starts the thread, which has no window to plan yet.
     ///
     /// # Errors
     /// The host gives no thread.
-    pub(crate) fn start(windows: Vec<Arc<ChannelWindow>>) -> Result<WindowPlanner, Error> {
+    pub(crate) fn start() -> Result<WindowPlanner, Error> {
+        let windows = Arc::new(PlannedWindows::default());
+        let planned = windows.clone();
         let is_stopping = Arc::new(AtomicBool::new(false));
         let stop = is_stopping.clone();
         let thread = std::thread::Builder::new()
             .name("channel-windows".to_owned())
-            .spawn(move || plan_until(&windows, &stop))
+            .spawn(move || plan_until(&planned, &stop))
             .map_err(|source| Error::Host {
                 call: "clone",
                 object: "thread channel-windows".to_owned(),
                 source,
             })?;
-        Ok(WindowPlanner { is_stopping, thread: Some(thread) })
+        Ok(WindowPlanner { windows, is_stopping, thread: Some(thread) })
+    }
+
+    /// Plans these windows from now on; one that it plans already goes on where it is.
+    pub(crate) fn plan(&self, windows: Vec<Arc<ChannelWindow>>) {
+        self.windows.replace(windows);
     }
 
     /// Stops the thread.
@@ -73,61 +92,87 @@ impl WindowPlanner {
     }
 }
 
-fn plan_until(windows: &[Arc<ChannelWindow>], is_stopping: &AtomicBool) {
+fn plan_until(windows: &PlannedWindows, is_stopping: &AtomicBool) {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut scans: Vec<PartScans> = windows.iter().map(|_| PartScans::default()).collect();
+    let mut planned: Vec<(Arc<ChannelWindow>, PartScans)> = Vec::new();
+    let mut looked = Instant::now();
     while !is_stopping.load(Ordering::Relaxed) {
-        for (window, scans) in windows.iter().zip(&mut scans) {
-            scans.look(window, &mut piece);
+        let is_due = looked.elapsed() >= LOOK_EVERY;
+        if is_due {
+            looked = Instant::now();
         }
-        std::thread::sleep(LOOK_EVERY);
+        follow(&windows.current(), &mut planned);
+        for (window, scans) in &mut planned {
+            scans.look(window, &mut piece, is_due);
+        }
+        let is_watched = planned.iter().any(|(window, _)| window.live.is_watched());
+        std::thread::sleep(if is_watched { LOOK_QUICKLY } else { LOOK_EVERY });
+    }
+}
+
+/// Drops the scans of windows that are no more, and adds those of new ones.
+fn follow(windows: &[Arc<ChannelWindow>], planned: &mut Vec<(Arc<ChannelWindow>, PartScans)>) {
+    planned.retain(|(known, _)| windows.iter().any(|window| Arc::ptr_eq(window, known)));
+    for window in windows {
+        if !planned.iter().any(|(known, _)| Arc::ptr_eq(window, known)) {
+            planned.push((window.clone(), PartScans::default()));
+        }
     }
 }
 
 impl PartScans {
-    /// Plans what is new in a window.
-    pub(super) fn look(&mut self, window: &Arc<ChannelWindow>, piece: &mut [u8]) {
+    /// Cuts what is new in a window; plans it if that `is_due`.
+    pub(super) fn look(&mut self, window: &Arc<ChannelWindow>, piece: &mut [u8], is_due: bool) {
         let parts: Vec<_> = window.lock().iter().cloned().collect();
         // Those of dropped parts go.
-        let mut before = std::mem::take(&mut self.0);
+        let mut before = std::mem::take(&mut self.scans);
         for part in parts {
-            let mut scan = before.remove(&part.first_packet).unwrap_or_else(PartScan::new);
+            let known = before.iter().position(|scan| Arc::ptr_eq(&scan.part, &part));
+            let known = known.map(|at| before.swap_remove(at));
+            let mut scan = known.unwrap_or_else(|| PartScan::new(part));
             if !scan.is_over {
-                scan.look(window, &part, piece);
+                scan.look(window, (piece, is_due), &mut self.cutter);
             }
-            self.0.insert(part.first_packet, scan);
+            self.scans.push(scan);
         }
+        self.cutter.cut(window);
     }
 }
 
 impl PartScan {
-    fn new() -> PartScan {
-        PartScan { scanner: Scanner::new(), read: 0, is_over: false }
+    fn new(part: Arc<WindowPart>) -> PartScan {
+        PartScan { part, scanner: Scanner::new(), read: 0, has_news: false, is_over: false }
     }
 
     /// Reads what is new of a part and publishes its plan.
-    fn look(&mut self, window: &Arc<ChannelWindow>, part: &WindowPart, piece: &mut [u8]) {
+    fn look(
+        &mut self,
+        window: &Arc<ChannelWindow>,
+        (piece, is_due): (&mut [u8], bool),
+        cutter: &mut LiveCutter,
+    ) {
+        let part = &self.part;
         // Read first: bytes written before it was closed are read below.
         let is_closed = part.is_closed.load(Ordering::Acquire);
         let written = part.written.load(Ordering::Acquire);
-        if written == self.read && !is_closed {
+        while self.read < written {
+            // Whole packets, as they are written.
+            let most = piece.len() / TS_PACKET_BYTES * TS_PACKET_BYTES;
+            let piece = &mut piece[..most.min((written - self.read) as usize)];
+            if part.file.read_exact_at(piece, self.read).is_err() {
+                // It was dropped meanwhile.
+                self.is_over = true;
+                return;
+            }
+            self.scanner.feed(piece);
+            cutter.feed(window, part, self.read, piece);
+            self.read += piece.len() as u64;
+            self.has_news = true;
+        }
+        if !(is_closed || is_due && self.has_news) {
             return;
         }
-        while self.read < written {
-            let wanted = ((written - self.read) as usize).min(piece.len());
-            match part.file.read_at(&mut piece[..wanted], self.read) {
-                Ok(count @ 1..) => {
-                    self.scanner.feed(&piece[..count]);
-                    self.read += count as u64;
-                }
-                // It was dropped meanwhile.
-                _ => {
-                    self.is_over = true;
-                    return;
-                }
-            }
-        }
-        self.is_over = is_closed;
+        (self.is_over, self.has_news) = (is_closed, false);
         if let Ok(plan) = self.scanner.plan_so_far(part.identity)
             && (is_closed || plan.ticks(plan.settled_packets()) >= LEAST_TICKS)
             && let Err(error) = publish(window, part, plan, (written, is_closed))
@@ -172,6 +217,7 @@ fn publish(
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_QUICKLY: Duration = Duration::from_millis(40);
 const PIECE_BYTES: usize = 256 << 10;
 /// A rate is measured over a second.
 const LEAST_TICKS: u64 = TICKS_PER_SECOND;

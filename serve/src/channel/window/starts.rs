@@ -44,6 +44,17 @@ impl Reach {
         self.shift_ticks.saturating_add(self.grace_ticks.load(Ordering::Relaxed))
     }
 
+    /// Returns the time that viewers may go back.
+    pub(super) fn shift_ticks(&self) -> u64 {
+        self.shift_ticks
+    }
+
+    /// Keeps media for so long, as far as a grace reaches.
+    pub(super) fn keep(&self, ticks: u64) {
+        let grace = ticks.saturating_sub(self.shift_ticks).min(GRACE_TICKS_MAX);
+        self.grace_ticks.fetch_max(grace, Ordering::Relaxed);
+    }
+
     /// Returns the greatest distance from the present at which a viewer stays in the window.
     fn ticks(&self) -> u64 {
         self.kept_ticks().saturating_sub(MARGIN_TICKS).max(crate::pacer::ticks(LIVE_BEHIND))

@@ -41,15 +41,15 @@ impl Scene {
         let mut piece = vec![0; 1 << 20];
         // Tables begin a payload sooner or later; here each of them does.
         for (number, packet) in CLIP.chunks_exact(188).enumerate() {
-            self.writer.add(packet, begins + self.clip.ticks_of(number as u64));
+            self.writer.add(packet, begins + self.clip.ticks_of(number as u64), number == 0);
             if number % 100 == 0 {
                 self.writer.flush();
-                self.scans.look(&self.window, &mut piece);
+                self.scans.look(&self.window, &mut piece, true);
                 look(&self.window, begins + self.clip.ticks_of(number as u64));
             }
         }
         self.writer.flush();
-        self.scans.look(&self.window, &mut piece);
+        self.scans.look(&self.window, &mut piece, true);
     }
 }
 
@@ -211,4 +211,80 @@ fn present_goes_on_in_memory_when_the_disk_is_full() {
         assert_eq!(end, pair[1].asset.first_packet(), "no packet is missing in between");
     }
     assert!(scene.window.live_packet() > before.last().map(|part| part.asset.first_packet()));
+}
+
+/// As on a disk that gives a file and takes no byte of it.
+#[test]
+fn a_part_that_takes_nothing_leaves_no_trace() {
+    let mut scene = Scene::new(Duration::from_secs(3600));
+    let length = scene.clip.duration_ticks();
+    scene.send(0);
+    for round in 1..4 {
+        scene.writer.close();
+        scene.writer.begin_in(round * length, File::open("/dev/null").unwrap());
+        scene.send(round * length);
+    }
+    let parts = scene.window.planned();
+    for pair in parts.windows(2) {
+        assert!(pair[0].asset.first_packet() < pair[1].asset.first_packet(), "in order, each once");
+    }
+    assert!(parts.iter().all(|part| part.media.bytes() > 0), "none is empty");
+    let identity = format!("{}.1", scene.window.live.identity());
+    let listed = scene.window.live.with(&identity, |state, first_byte| {
+        let list = state.segments.list().iter();
+        list.map(|one| first_byte + one.file.start..first_byte + one.file.end).collect::<Vec<_>>()
+    });
+    let listed = listed.expect("there are some");
+    assert!(listed.len() > 6, "{listed:?}");
+    for range in listed {
+        let read = scene.window.read(range.clone());
+        let read = read.unwrap_or_else(|| panic!("{range:?} is not there"));
+        assert_eq!(read[1..3], [0x40, 0], "{range:?}: it begins with tables");
+    }
+}
+
+#[test]
+fn segments_are_the_bytes_that_were_sent_and_gone_when_their_part_is() {
+    let mut scene = Scene::new(Duration::from_secs(3600));
+    let length = scene.clip.duration_ticks();
+    for round in 0..4 {
+        scene.send(round * length);
+    }
+    let live = &scene.window.live;
+    let identity = format!("{}.1", live.identity());
+    let ranges = |state: &mut crate::web::LiveState, first_byte: u64| {
+        let list = state.segments.list().iter();
+        let ranges = list.map(|one| first_byte + one.file.start..first_byte + one.file.end);
+        (first_byte, ranges.collect::<Vec<_>>())
+    };
+    let (first_byte, segments) = live.with(&identity, ranges).expect("there are some");
+    assert!(segments.len() > 6, "{segments:?}");
+    assert!(segments.windows(2).all(|pair| pair[0].end == pair[1].start), "{segments:?}");
+    let tables = CLIP.chunks_exact(188).position(|packet| packet[1..3] == [0x40, 0]).unwrap();
+    let sent = [CLIP; 4].concat()[188 * tables + first_byte as usize..].to_vec();
+    for range in &segments {
+        let at = (range.start - first_byte) as usize..(range.end - first_byte) as usize;
+        assert!(scene.window.read(range.clone()).unwrap() == sent[at], "{range:?}");
+    }
+    let is_joined = |range: &&std::ops::Range<u64>| {
+        scene.window.held((*range).clone()).is_some_and(|held| held.len() == 2)
+    };
+    assert!(segments.iter().filter(is_joined).count() > 1, "segments lie in two parts");
+    // Other addresses name nothing.
+    assert!(live.with("1-2-3.1", ranges).is_none());
+    let oldest = scene.window.lock().pop_front().unwrap();
+    let file = scene.window.held(segments[1].clone()).unwrap().swap_remove(0).file;
+    oldest.drop_bytes();
+    assert!(scene.window.read(segments[0].clone()).is_none(), "its part is gone");
+    drop(file);
+    scene.window.clear();
+    assert!(segments.iter().all(|range| scene.window.read(range.clone()).is_none()));
+    assert!(live.with(&identity, ranges).is_none());
+    // It goes on under another identity, whose bytes have other numbers.
+    for round in 4..8 {
+        scene.send(round * length);
+    }
+    let identity = format!("{}.1", scene.window.live.identity());
+    let (_, later) = scene.window.live.with(&identity, ranges).expect("there are some");
+    assert!(later[0].start >= segments.last().unwrap().end, "{later:?}");
 }

@@ -12,24 +12,24 @@
 //! memory: parts of [`PART_SECONDS_MIN`], the last [`MEMORY_PARTS_MAX`] of them. So the present can
 //! be watched in any case, and the time shift shrinks until there is room again.
 //!
-//! Sources: ISO/IEC 13818-1 §2.4.4.3 (PAT, PID 0), memfd_create(2), open(2) (`O_TMPFILE`).
+//! Sources: ISO/IEC 13818-1 §2.4.4.3 (PAT, PID 0).
 //! Does not make plans.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use media::plan::RtpIdentity;
 use media::store::random_identity;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use super::{ChannelWindow, PART_SECONDS_MIN, PARTS, WindowPart};
 use crate::library::growing_file::Growth;
+use crate::nameless_file::nameless_file;
 
 /// Writing end of a window.
 pub(crate) struct WindowWriter {
@@ -43,6 +43,8 @@ pub(crate) struct WindowWriter {
     part: Option<Writing>,
     /// RTP packets of the parts before.
     packets_before: u64,
+    /// Bytes of the parts before.
+    bytes_before: u64,
     /// Bytes of the burst that are not written yet, and the time of the channel of the first.
     burst: Vec<u8>,
     burst_ticks: u64,
@@ -69,7 +71,7 @@ impl WindowWriter {
     ) -> io::Result<WindowWriter> {
         let folder = cache.filter(|_| shift > IN_MEMORY_MAX).map(Path::to_path_buf);
         // Tried at once, so that a fault shows at the start.
-        make_file(folder.as_deref())?;
+        nameless_file("channel-window", folder.as_deref())?;
         let part_seconds = (shift.as_secs() / PARTS).max(PART_SECONDS_MIN);
         Ok(WindowWriter {
             window,
@@ -79,6 +81,7 @@ impl WindowWriter {
             origin: None,
             part: None,
             packets_before: 0,
+            bytes_before: 0,
             burst: Vec::new(),
             burst_ticks: 0,
             in_memory_until: None,
@@ -92,8 +95,9 @@ impl WindowWriter {
         self.part_ticks = ticks;
     }
 
-    /// Adds packets whose first is due at channel time `begins`.
-    pub(crate) fn add(&mut self, payload: &[u8], begins: u64) {
+    /// Adds packets whose first is due at channel time `begins`; another programme begins with them
+    /// if `is_join`.
+    pub(crate) fn add(&mut self, payload: &[u8], begins: u64, is_join: bool) {
         let ticks = begins.saturating_sub(*self.origin.get_or_insert(begins));
         let is_long = |writing: &Writing| {
             let most = match writing.part.is_in_memory && self.folder.is_some() {
@@ -112,9 +116,12 @@ impl WindowWriter {
         if self.part.is_none() && begins_with_tables(payload) {
             self.begin(ticks);
         }
-        if self.part.is_some() {
+        if let Some(writing) = &self.part {
             if self.burst.is_empty() {
                 self.burst_ticks = ticks;
+            }
+            if is_join {
+                writing.part.note_join(writing.bytes + self.burst.len() as u64);
             }
             self.burst.extend_from_slice(payload);
         }
@@ -129,9 +136,13 @@ impl WindowWriter {
         {
             // What viewers read is continued in memory, from this burst on.
             self.part.iter().for_each(|w| w.part.ends.store(self.burst_ticks, Ordering::Relaxed));
+            let joins = self.part.as_ref().map(|w| w.part.joins_from(w.bytes));
             self.close();
             self.give_way(&error);
             self.begin(self.burst_ticks);
+            if let (Some(writing), Some(joins)) = (&self.part, joins) {
+                joins.into_iter().for_each(|byte| writing.part.note_join(byte));
+            }
             if let Err(error) = self.write(&burst) {
                 self.close();
                 self.give_way(&error);
@@ -154,25 +165,36 @@ impl WindowWriter {
     /// Ends the part: the channel stops sending here for a while.
     pub(crate) fn close(&mut self) {
         if let Some(writing) = self.part.take() {
+            // The next part has its numbers, where nothing of it was written.
+            if writing.bytes == 0 {
+                self.window.lock().retain(|part| !Arc::ptr_eq(part, &writing.part));
+                return writing.part.drop_bytes();
+            }
             let ts_packets = writing.bytes / TS_PACKET_BYTES as u64;
             self.packets_before += ts_packets.div_ceil(TS_PACKETS_PER_PAYLOAD);
+            self.bytes_before += writing.bytes;
             writing.part.is_closed.store(true, Ordering::Release);
         }
     }
 
     /// Begins a part at a time of the channel.
     fn begin(&mut self, ticks: u64) {
-        let file = match make_file(self.folder_now()) {
+        let file = match nameless_file("channel-window", self.folder_now()) {
             Ok(file) => file,
             Err(error) => {
                 self.give_way(&error);
-                match make_file(None) {
+                match nameless_file("channel-window", None) {
                     Ok(file) => file,
                     // Tried again with the next tables.
                     Err(_) => return,
                 }
             }
         };
+        self.begin_in(ticks, file);
+    }
+
+    /// Begins a part in this file.
+    pub(super) fn begin_in(&mut self, ticks: u64, file: File) {
         let first = &self.identity;
         let identity = RtpIdentity {
             ssrc: first.ssrc,
@@ -184,12 +206,17 @@ impl WindowWriter {
         let part = Arc::new(WindowPart {
             first_packet: self.packets_before,
             first_ticks: ticks,
+            first_byte: self.bytes_before,
+            began: SystemTime::now(),
             identity,
             file,
+            opened: Mutex::default(),
+            joins: Mutex::default(),
             is_in_memory: self.folder_now().is_none(),
             written: AtomicU64::new(0),
             ends: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            is_dropped: AtomicBool::new(false),
             growth: Arc::new(Growth::new()),
         });
         if self.folder.is_some() && !part.is_in_memory {
@@ -261,18 +288,6 @@ impl WindowWriter {
 /// True when the first transport stream packet has PID 0.
 fn begins_with_tables(payload: &[u8]) -> bool {
     matches!(payload, [0x47, high, low, ..] if high & 0x1f == 0 && *low == 0)
-}
-
-/// Makes a file without a name.
-fn make_file(folder: Option<&Path>) -> io::Result<File> {
-    let file = match folder {
-        Some(folder) => {
-            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?
-        }
-        None => rustix::fs::memfd_create("channel-window", MemfdFlags::CLOEXEC)?,
-    };
-    Ok(file.into())
 }
 
 /// Longest time shift kept in memory.

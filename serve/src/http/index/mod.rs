@@ -12,7 +12,12 @@
 //! pages are reused. The memory is freed after [`IDLE`] without requests. Costs about 200 bytes a
 //! file, and 400 per requested row and form.
 //!
-//! Rows are titles and downloads, ordered by name; on a page for people the titles come first.
+//! Where rules hide names from some clients, clients that may see the same names are a class with a
+//! listing of its own ([`ListingClass`]), never one a client: rules with users, tokens and networks
+//! make few. A look-up of the rules for each name is added to the cost of a listing.
+//!
+//! Rows are titles and downloads, ordered by name; on a page for people the titles come first. A
+//! folder of renditions of one title has a row, too ([`renditions`]).
 //! Files listed by a playlist (segments, further playlists) are part of a title and have no row,
 //! unless `?all=1` asks for all files. `?below=FOLDER/` shows the files below a folder, as does the
 //! folder's own address. `?after=NAME` begins behind a name, whether it still exists or not;
@@ -20,42 +25,57 @@
 //! listing, so it may have fewer rows than `limit`; every page but the last has `next`.
 //!
 //! Sources: RFC 9110 §8.8 (entity tags), §12.5.3 (Accept-Encoding), RFC 8288 (`rel="next"`).
-//! Does not search, nor order the whole listing except by the bytes of the names.
+//! Does not search, nor order the whole listing except by the bytes of the names ([`browse`] does).
 
+mod browse;
 mod gzip;
 mod pages;
+mod renditions;
 mod rows;
 mod text;
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use access::ListingClass;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use wire::http::{Listing as Answer, Request, Response, error, escape_html, listing};
 
+use self::browse::{BROWSED_AT_ONCE, Browse, Found};
 use self::gzip::Packed;
 use self::pages::{PAGE_ROWS, Page, PageWriter, Row};
-use self::rows::{LiveCounters, RowFormat, Scanned};
+use self::renditions::Folders;
+use self::rows::{LiveCounters, PageFacts, RowFormat, Scanned};
 use self::text::{Authorities, Slice, Text};
+use crate::http::channel_exports::is_visible;
+use crate::http::page::with_policy;
 use crate::http::resource::Client;
 use crate::library::{Library, Listed, State};
 use crate::server_state::ServerState;
+use crate::web::SegmentCipher;
 
 /// The listing that clients share.
 pub(crate) struct Index {
-    /// Listing of titles and downloads, and listing of all files.
-    kept: [tokio::sync::Mutex<Option<Kept>>; 2],
+    /// Listings of titles and downloads, and listings of all files: one of each for each class of
+    /// clients, those that were asked for last.
+    kept: [tokio::sync::Mutex<Vec<Kept>>; 2],
     /// Allows one compression at a time; answers meanwhile are uncompressed.
     packing: Arc<Semaphore>,
+    /// Allows few searches at a time; others wait.
+    browsing: Arc<Semaphore>,
     /// Makes entity tags differ from those of an earlier process.
     start: u64,
+    /// Cipher of segments: not every file has HLS and DASH with it.
+    cipher: Option<SegmentCipher>,
 }
 
 struct Kept {
+    class: Option<Arc<ListingClass>>,
     listing: Arc<Listing>,
     asked: Instant,
 }
@@ -111,14 +131,21 @@ impl Totals {
 pub(crate) struct Body(Held);
 
 enum Held {
+    /// A file of the page ([`crate::http::page`]).
+    Static(&'static [u8]),
     Plain(Slice),
     Packed(Arc<Packed>),
 }
 
 impl Body {
+    pub(crate) fn of_static(bytes: &'static [u8]) -> Body {
+        Body(Held::Static(bytes))
+    }
+
     /// Returns the bytes to send, in order.
     pub(crate) fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + Send + '_> {
         match &self.0 {
+            Held::Static(bytes) => Box::new(std::iter::once(*bytes)),
             Held::Plain(slice) => Box::new(slice.pieces()),
             Held::Packed(packed) => Box::new(std::iter::once(&packed.bytes[..])),
         }
@@ -126,11 +153,13 @@ impl Body {
 }
 
 impl Index {
-    pub(crate) fn new() -> Index {
+    pub(crate) fn new(cipher: Option<SegmentCipher>) -> Index {
         let mut start = [0; 8];
         getrandom::fill(&mut start).expect("the kernel has random bits once it runs");
         let packing = Arc::new(Semaphore::new(1));
-        Index { kept: Default::default(), packing, start: u64::from_ne_bytes(start) }
+        let browsing = Arc::new(Semaphore::new(BROWSED_AT_ONCE));
+        let start = u64::from_ne_bytes(start);
+        Index { kept: Default::default(), packing, browsing, start, cipher }
     }
 
     /// Answers a request for `/`, `/index.json` or the address of a `folder`.
@@ -139,35 +168,59 @@ impl Index {
         request: &Request,
         folder: Option<String>,
         server: &ServerState,
-        (client, now): (&Client, SystemTime),
+        (client, class, now): (&Client, Option<Arc<ListingClass>>, SystemTime),
     ) -> (Response, Option<Body>) {
         let form = if request.path == "/index.json" { RowFormat::Json } else { RowFormat::Html };
-        let mut query = match Query::parse(request.query.as_deref().unwrap_or_default()) {
-            Ok(query) => query,
-            Err(wrong) => return (error(request, 400, wrong, now), None),
+        let text = request.query.as_deref().unwrap_or_default();
+        let browse = if form == RowFormat::Json { Browse::parse(text) } else { Ok(None) };
+        let (mut query, browse) = match (Query::parse(text), browse) {
+            (Ok(query), Ok(browse)) => (query, browse),
+            (Err(wrong), _) | (_, Err(wrong)) => return (error(request, 400, wrong, now), None),
         };
         query.below = folder.or(query.below);
-        let Some(view) = self.view(&query, form, &server.library).await else {
+        let library = &server.library;
+        let view = match browse {
+            Some(browse) => self.browsed(browse, query, (library, class.as_ref())).await,
+            None => self.view(&query, form, (library, class.as_ref())).await,
+        };
+        let Some(view) = view else {
             return (error(request, 500, "internal error", now), None);
         };
         let authorities = authorities(request, server, client, form);
         let slice = Slice { text: view.text, rows: view.rows, authorities };
         let report = server.report();
-        let scans = server.library.scans().into_iter().map(|(scan, bytes_read)| Scanned {
-            name: scan.name.clone(),
-            bytes_read,
-            bytes: scan.bytes,
+        let is_seen = |name: &str| class.as_ref().is_none_or(|class| class.is_listed(name));
+        let scans = server.library.scans().into_iter();
+        let scans = scans.filter(|(scan, _)| is_seen(&scan.name)).map(|(scan, bytes_read)| {
+            Scanned { name: scan.name.clone(), bytes_read, bytes: scan.bytes }
         });
+        let settings = server.live.current();
+        let mut channels = Cow::Borrowed(&settings.channels[..]);
+        if let Some(class) = &class {
+            channels.to_mut().retain(|channel| is_visible(class, &channel.name));
+        }
+        let access = server.admission.access();
+        let page = PageFacts {
+            has_channels: !channels.is_empty(),
+            has_pictures: server.posters.available().is_ok(),
+            has_login: access.has_users() && request.credentials.is_none(),
+        };
         let live = LiveCounters {
             report: &report,
             totals: &view.listing.totals,
-            has_channels: !server.config.channels.is_empty(),
+            channels: &channels,
+            has_hls: self.cipher.is_none(),
             scans: scans.collect(),
+            found: view.found.as_ref(),
+            page,
         };
         let etag = {
             let mut hash = DefaultHasher::new();
             let page = view.page.as_ref().map(|page| page.number);
             (self.start, page, form, &slice.rows, &slice.authorities, &view.next).hash(&mut hash);
+            if view.found.is_some() {
+                (text, view.listing.generation, page).hash(&mut hash);
+            }
             // Values that a request itself changes (time, memory, connections) are left out.
             (live.totals, &live.scans, report.sessions, report.sessions_total).hash(&mut hash);
             (report.packets, report.bytes, report.refused, report.cold_stalls).hash(&mut hash);
@@ -188,29 +241,39 @@ impl Index {
             held = Held::Packed(packed);
         }
         let held_bytes = match &held {
+            Held::Static(bytes) => bytes.len() as u64,
             Held::Plain(slice) => slice.bytes(),
             Held::Packed(packed) => packed.bytes.len() as u64,
         };
         let content_type = form.content_type();
-        let answer = Answer { etag: &etag, content_type, coding, before, held_bytes, after };
-        (listing(request, answer, now), Some(Body(held)))
+        let (etag, cache_control) = (&etag[..], "no-cache");
+        let answer =
+            Answer { etag, content_type, cache_control, coding, before, held_bytes, after };
+        let response = match form {
+            RowFormat::Json => listing(request, answer, now),
+            RowFormat::Html => with_policy(listing(request, answer, now)),
+        };
+        (response, Some(Body(held)))
     }
 
     /// Drops the listings that were not requested for [`IDLE`].
     pub(crate) fn drop_idle(&self) {
         for kept in &self.kept {
             // A locked listing is in use.
-            if let Ok(mut kept) = kept.try_lock()
-                && kept.as_ref().is_some_and(|kept| kept.asked.elapsed() > IDLE)
-            {
-                *kept = None;
+            if let Ok(mut kept) = kept.try_lock() {
+                kept.retain(|kept| kept.asked.elapsed() <= IDLE);
             }
         }
     }
 
     /// Returns the page that a query names, with its text; `None` after a panic, which was logged.
-    async fn view(&self, query: &Query, form: RowFormat, library: &Arc<Library>) -> Option<View> {
-        let listing = self.listing(library, query.all).await?;
+    async fn view(
+        &self,
+        query: &Query,
+        form: RowFormat,
+        (library, class): (&Arc<Library>, Option<&Arc<ListingClass>>),
+    ) -> Option<View> {
+        let listing = self.listing(library, query.all, class).await?;
         let after = query.after.as_deref();
         let below = query.below.as_deref();
         let is_before = |row: &Row| {
@@ -220,8 +283,8 @@ impl Index {
         let is_within = |row: &Row| below.is_none_or(|below| row.name.starts_with(below));
         let at = listing.pages.partition_point(|page| page.rows.last().is_some_and(is_before));
         let Some(page) = listing.pages.get(at).cloned() else {
-            let (text, rows) = (Arc::new(form.render(&[])), 0..0);
-            return Some(View { listing, page: None, text, rows, next: None });
+            let (text, rows) = (Arc::new(form.render(&[], None)), 0..0);
+            return Some(View { listing, page: None, text, rows, next: None, found: None });
         };
         let first = page.rows.partition_point(is_before);
         let most = page.rows.partition_point(|row| is_before(row) || is_within(row));
@@ -233,17 +296,45 @@ impl Index {
             Some(text) => text.clone(),
             None => {
                 let (page, listing) = (page.clone(), listing.clone());
-                let render = move || listing.paid(|| page.rendered(form));
+                let cipher = self.cipher;
+                let render = move || listing.paid(|| page.rendered(form, cipher));
                 logged(tokio::task::spawn_blocking(render).await)?
             }
         };
-        Some(View { listing, page: Some(page), text, rows: first..end, next })
+        Some(View { listing, page: Some(page), text, rows: first..end, next, found: None })
+    }
+
+    /// Returns the rows that are looked for, as JSON; `None` after a panic, which was logged.
+    async fn browsed(
+        &self,
+        browse: Browse,
+        query: Query,
+        (library, class): (&Arc<Library>, Option<&Arc<ListingClass>>),
+    ) -> Option<View> {
+        let listing = self.listing(library, query.all, class).await?;
+        let turn = self.browsing.clone().acquire_owned().await.ok()?;
+        let (searched, cipher) = (listing.clone(), self.cipher);
+        let select = move || {
+            let _turn = turn;
+            let (rows, found) = browse.select(&searched.pages, &query);
+            let next = browse.next(&query, &found);
+            let text = Arc::new(RowFormat::Json.render(rows.iter().copied(), cipher));
+            (text, 0..rows.len(), next, found)
+        };
+        let (text, rows, next, found) = logged(tokio::task::spawn_blocking(select).await)?;
+        Some(View { listing, page: None, text, rows, next, found: Some(found) })
     }
 
     /// Returns the listing; makes a new one if the library has changed and the pause is over.
-    async fn listing(&self, library: &Arc<Library>, all: bool) -> Option<Arc<Listing>> {
+    async fn listing(
+        &self,
+        library: &Arc<Library>,
+        all: bool,
+        class: Option<&Arc<ListingClass>>,
+    ) -> Option<Arc<Listing>> {
         let mut kept = self.kept[usize::from(all)].lock().await;
-        let known = kept.as_ref().map(|kept| kept.listing.clone());
+        let at = kept.iter().position(|kept| kept.class.as_ref() == class);
+        let known = at.map(|at| kept.swap_remove(at).listing);
         let is_current = |known: &Arc<Listing>| {
             known.generation == library.generation() || known.made.elapsed() < known.rest()
         };
@@ -251,11 +342,20 @@ impl Index {
             Some(known) if is_current(&known) => known,
             known => {
                 let library = library.clone();
-                let make = move || Arc::new(Listing::make(&library, all, known.as_deref()));
+                let class = class.cloned();
+                let class = move |name: &str| class.as_ref().is_none_or(|c| c.is_listed(name));
+                let make =
+                    move || Arc::new(Listing::make(&library, (all, &class), known.as_deref()));
                 logged(tokio::task::spawn_blocking(make).await)?
             }
         };
-        *kept = Some(Kept { listing: listing.clone(), asked: Instant::now() });
+        if kept.len() >= CLASSES_MAX
+            && let Some(oldest) = (0..kept.len()).min_by_key(|&at| kept[at].asked)
+        {
+            kept.swap_remove(oldest);
+        }
+        let class = class.cloned();
+        kept.push(Kept { class, listing: listing.clone(), asked: Instant::now() });
         Some(listing)
     }
 
@@ -267,9 +367,13 @@ impl Index {
         slice: &Slice,
         listing: &Arc<Listing>,
     ) -> Option<Arc<Packed>> {
-        let page = page.filter(|_| slice.bytes() >= PACKED_BYTES_MIN)?.clone();
+        if slice.bytes() < PACKED_BYTES_MIN {
+            return None;
+        }
+        // Rows that were looked for are of no page, and are not kept.
+        let page = page.cloned();
         let key = (form, slice.rows.start, slice.rows.end, slice.authorities.clone());
-        if let Some(packed) = page.find_packed(&key) {
+        if let Some(packed) = page.as_ref().and_then(|page| page.find_packed(&key)) {
             return Some(packed);
         }
         let permit = self.packing.clone().try_acquire_owned().ok()?;
@@ -279,7 +383,9 @@ impl Index {
             let _permit = permit;
             // Writing into memory cannot fail.
             let packed = Arc::new(listing.paid(|| Packed::new(slice.pieces())).ok()?);
-            page.keep_packed(key, &packed);
+            if let Some(page) = page {
+                page.keep_packed(key, &packed);
+            }
             Some(packed)
         };
         logged(tokio::task::spawn_blocking(pack).await)?
@@ -293,6 +399,8 @@ struct View {
     text: Arc<Text>,
     rows: std::ops::Range<usize>,
     next: Option<String>,
+    /// Figures about rows that were looked for.
+    found: Option<Found>,
 }
 
 /// Parameters of a query.
@@ -363,21 +471,27 @@ fn decoded(value: &str) -> Option<String> {
 }
 
 impl Listing {
-    fn make(library: &Library, all: bool, before: Option<&Listing>) -> Listing {
+    fn make(
+        library: &Library,
+        (all, is_seen): (bool, &dyn Fn(&str) -> bool),
+        before: Option<&Listing>,
+    ) -> Listing {
         let made = Instant::now();
         // Read before the rows: later changes are seen the next time.
         let generation = library.generation();
         let mut totals = Totals::default();
         let before = before.map_or(&[][..], |before| &before.pages);
-        let mut pages = PageWriter::new(before);
-        for file in library.entries() {
+        let (mut rows, mut folders) = (Vec::new(), Folders::default());
+        for file in library.entries().into_iter().filter(|file| is_seen(&file.name)) {
             totals.count(&file);
+            folders.add(&file);
             let Listed { name, entry, is_part, title } = file;
-            if is_part && !all {
-                continue;
+            if all || !is_part {
+                rows.push(Row { name, entry, title, renditions: Vec::new() });
             }
-            pages.row(Row { name, entry, title });
         }
+        let mut pages = PageWriter::new(before);
+        folders.joined(rows).for_each(|row| pages.row(row));
         let pages = pages.finish();
         let cost_ns = AtomicU64::new(made.elapsed().as_nanos() as u64);
         Listing { generation, made, pages, totals, cost_ns }
@@ -438,6 +552,8 @@ const WRONG_LIMIT: &str =
     "limit is no number of rows; write 1 or more, such as limit=100 (a page has 1000 at most)";
 const WRONG_AFTER: &str = "after is not UTF-8; write a name of the index";
 const WRONG_BELOW: &str = "below is not UTF-8; write a folder of the index";
+/// Classes of clients whose listings are kept at a time.
+const CLASSES_MAX: usize = 16;
 /// Time without requests after which a listing is dropped.
 const IDLE: Duration = Duration::from_secs(30);
 

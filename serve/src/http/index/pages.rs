@@ -14,17 +14,19 @@ use super::gzip::Packed;
 use super::rows::RowFormat;
 use super::text::{Authorities, Text};
 use crate::library::{LibraryEntry, LibraryTitle, State};
+use crate::web::SegmentCipher;
 
 #[derive(PartialEq)]
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) entry: LibraryEntry,
     pub(super) title: Option<LibraryTitle>,
+    /// Names of the files of a folder of renditions; empty of a file.
+    pub(super) renditions: Vec<String>,
 }
 
 impl Row {
-    /// Bytes of the texts that a file may make long: its name, and why it or a track of it is not
-    /// sent.
+    /// Bytes of the texts that a file may make long: names, and why it or a track is not sent.
     fn text_bytes(&self) -> usize {
         let reasons = match &self.entry.state {
             State::Refused(reason) => reason.len(),
@@ -33,7 +35,7 @@ impl Row {
             }
             State::Waiting | State::Download => 0,
         };
-        self.name.len() + reasons
+        self.name.len() + reasons + self.renditions.iter().map(String::len).sum::<usize>()
     }
 }
 
@@ -109,8 +111,9 @@ impl Page {
         }
     }
 
-    pub(super) fn rendered(&self, form: RowFormat) -> Arc<Text> {
-        self.text(form).get_or_init(|| Arc::new(form.render(&self.rows))).clone()
+    /// Returns the text of its rows; a server has one cipher, or none.
+    pub(super) fn rendered(&self, form: RowFormat, cipher: Option<SegmentCipher>) -> Arc<Text> {
+        self.text(form).get_or_init(|| Arc::new(form.render(&self.rows, cipher))).clone()
     }
 
     pub(super) fn find_packed(&self, key: &PackedKey) -> Option<Arc<Packed>> {
@@ -148,6 +151,7 @@ mod tests {
             name: format!("{number:05}"),
             entry: LibraryEntry { bytes, modified, state: State::Waiting, is_live: false },
             title: None,
+            renditions: Vec::new(),
         }
     }
 
@@ -168,7 +172,7 @@ mod tests {
         let pages = paged(|| State::Refused("x".repeat(1024)));
         assert_eq!(pages.iter().map(|page| page.rows.len()).sum::<usize>(), 2500);
         for page in &pages {
-            let text = page.rendered(RowFormat::Json);
+            let text = page.rendered(RowFormat::Json, None);
             let rows = 0..page.rows.len();
             let authorities = Authorities { http: String::new(), rtsp: String::new() };
             let bytes = Slice { text, rows, authorities }.bytes();
@@ -180,9 +184,9 @@ mod tests {
     fn page_that_has_not_changed_is_taken_over() {
         let rows = || (0..5).map(|n| row(n, 1)).collect::<Vec<_>>();
         let first = Page::of(rows(), None);
-        let text = first.rendered(RowFormat::Json);
+        let text = first.rendered(RowFormat::Json, None);
         let second = Page::of(rows(), Some(&first));
-        assert!(Arc::ptr_eq(&text, &second.rendered(RowFormat::Json)));
+        assert!(Arc::ptr_eq(&text, &second.rendered(RowFormat::Json, None)));
         let mut changed = rows();
         changed[2] = row(2, 9);
         let third = Page::of(changed, Some(&first));

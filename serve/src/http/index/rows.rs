@@ -3,7 +3,7 @@
 //!
 //! The part above the rows has the live counters and is made for each answer; the rows are made
 //! once ([`super::text`]). Names are escaped, so a file's name cannot become markup. The HTML
-//! template is `web/index.html`.
+//! template is `web/table.html`.
 //!
 //! Sources: RFC 8259, HTML §13.
 
@@ -15,11 +15,16 @@ use wire::http::{escape_html, escape_path};
 use wire::rtsp::ELEMENTARY_QUERY;
 
 use super::Totals;
+use super::browse::Found;
 use super::pages::Row;
 use super::text::{Authority, Text};
+use crate::channel::ChannelConfig;
+use crate::http::page;
 use crate::library::formats::download_only;
-use crate::library::{LibraryTitle, State};
+use crate::library::{LibraryTitle, State, StreamSummary};
 use crate::meter::ServerMetrics;
+use crate::web::SegmentCipher;
+use crate::web::address::WebItem;
 
 /// A form of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,10 +37,25 @@ pub(super) enum RowFormat {
 pub(super) struct LiveCounters<'a> {
     pub(super) report: &'a ServerMetrics,
     pub(super) totals: &'a Totals,
-    /// True where the server has channels.
-    pub(super) has_channels: bool,
+    pub(super) channels: &'a [ChannelConfig],
+    /// True where channels are HLS.
+    pub(super) has_hls: bool,
     /// Scans in progress.
     pub(super) scans: Vec<Scanned>,
+    /// Figures about rows that were looked for.
+    pub(super) found: Option<&'a Found>,
+    pub(super) page: PageFacts,
+}
+
+/// Facts that the page has to know before it asks for more.
+#[derive(Debug, Clone, Copy, Hash)]
+pub(super) struct PageFacts {
+    /// True where there are channels that the client may know.
+    pub(super) has_channels: bool,
+    /// True where posters can be made.
+    pub(super) has_pictures: bool,
+    /// True where there are users, and the request has shown no credentials.
+    pub(super) has_login: bool,
 }
 
 /// Progress of one scan.
@@ -55,7 +75,11 @@ impl RowFormat {
     }
 
     /// Renders all rows of a page.
-    pub(super) fn render(self, rows: &[Row]) -> Text {
+    pub(super) fn render<'a>(
+        self,
+        rows: impl IntoIterator<Item = &'a Row>,
+        cipher: Option<SegmentCipher>,
+    ) -> Text {
         let separator = match self {
             RowFormat::Json => ",\n",
             RowFormat::Html => "\n",
@@ -63,8 +87,8 @@ impl RowFormat {
         let mut text = Text::new(separator);
         for row in rows {
             match self {
-                RowFormat::Json => push_json(&mut text, row),
-                RowFormat::Html => push_html(&mut text, row),
+                RowFormat::Json => push_json(&mut text, row, cipher),
+                RowFormat::Html => push_html(&mut text, row, cipher),
             }
             // Programs continue behind the last name; people look for something to play.
             text.end_row(self == RowFormat::Html && is_title(row));
@@ -80,15 +104,24 @@ impl RowFormat {
                 let server = nested(to_string_pretty(live.report).expect("plain data"));
                 let total = json(live.totals);
                 let scans = json(&live.scans);
+                let PageFacts { has_channels, has_pictures, has_login } = live.page;
+                let found = live.found.map(|found| {
+                    format!(
+                        "  \"channels\": {has_channels},\n  \"pictures\": {has_pictures},\n  \
+                         \"login\": {has_login},\n  \"found\": {},\n",
+                        json(found)
+                    )
+                });
+                let found = found.unwrap_or_default();
                 format!(
-                    "{{\n  \"server\": {server},\n  \"total\": {total},\n  \"scans\": {scans},\n  \
-                     \"files\": [\n"
+                    "{{\n  \"server\": {server},\n  \"total\": {total},\n  \"scans\": {scans},\n\
+                     {found}  \"files\": [\n"
                 )
             }
             RowFormat::Html => {
-                let channels = if live.has_channels { CHANNELS } else { "" };
                 // The summary last: it has names of files.
-                let above = parts().0.replace("{{channels}}\n", channels);
+                let above = parts().0.replace("{{style}}", &page::address("table.css"));
+                let above = above.replace("{{channels}}\n", &channels(live));
                 above.replace("{{summary}}", &escape_html(&summary(live)))
             }
         }
@@ -120,6 +153,21 @@ fn parts() -> (&'static str, &'static str) {
     TEMPLATE.split_once("{{rows}}").expect("the template has a place for rows")
 }
 
+/// The line about channels, with the pages that play them.
+fn channels(live: &LiveCounters<'_>) -> String {
+    let played = live.channels.iter().filter(|channel| live.has_hls && channel.rtsp);
+    let page = |channel: &ChannelConfig| {
+        let (path, name) = (escape_path(&channel.name), escape_html(&channel.name));
+        format!("<a href=\"/channel/{path}/{}\">{name}</a>", WebItem::Player)
+    };
+    let pages: Vec<String> = played.take(CHANNELS_SHOWN).map(page).collect();
+    let pages = if pages.is_empty() { String::new() } else { pages.join(", ") + "; " };
+    match live.channels.is_empty() {
+        true => String::new(),
+        false => format!("<p>Channels: {pages}{CHANNELS}"),
+    }
+}
+
 fn summary(live: &LiveCounters<'_>) -> String {
     let LiveCounters { report, totals, scans, .. } = live;
     let mut text = counted(totals.films, "film");
@@ -149,7 +197,7 @@ fn counted(count: u64, what: &str) -> String {
 }
 
 /// True when the row can be played now or after its scan.
-fn is_title(row: &Row) -> bool {
+pub(super) fn is_title(row: &Row) -> bool {
     match row.entry.state {
         State::Ready(_) | State::Waiting => true,
         State::Download => row.title.is_some() || row.entry.is_live,
@@ -157,18 +205,43 @@ fn is_title(row: &Row) -> bool {
     }
 }
 
+/// Where HLS and DASH of a file are; its segments may be enciphered so.
+fn web_items(
+    summary: &StreamSummary,
+    cipher: Option<SegmentCipher>,
+) -> &'static [(&'static str, WebItem)] {
+    const BOTH: &[(&str, WebItem)] = &[("hls", WebItem::Master), ("dash", WebItem::Manifest)];
+    let is_av1 = || summary.codecs.as_ref().is_some_and(|codecs| codecs.contains("av01"));
+    match cipher {
+        _ if !summary.has_segments => &[],
+        Some(SegmentCipher::Aes128) => &BOTH[..1],
+        Some(SegmentCipher::Cbcs) if is_av1() => &[],
+        _ => BOTH,
+    }
+}
+
 /// Appends a row as an object on one line.
-fn push_json(text: &mut Text, row: &Row) {
+fn push_json(text: &mut Text, row: &Row, cipher: Option<SegmentCipher>) {
     let path = escape_path(&row.name);
     let modified = row.entry.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (name, bytes) = (json(&row.name), row.entry.bytes);
     text.push(&format!("    {{\"name\":{name},\"bytes\":{bytes},\"modified\":{modified}"));
+    if let (false, State::Ready(summary)) = (row.renditions.is_empty(), &row.entry.state) {
+        let (duration, files) = (json(&summary.duration_s), json(&row.renditions));
+        text.push(&format!(",\"renditions\":{files},\"duration\":{duration}"));
+        push_items(text, path.trim_end_matches('/'), (summary, cipher));
+        return text.push("}");
+    }
     text.push(",\"download\":\"");
     text.push_hole(Authority::Http);
     text.push(&format!("/{path}\""));
     match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
             push_rtsp(text, ",\"live\":true", &path);
+            if cipher.is_none() {
+                push_web(text, "hls", &path, &WebItem::Master);
+                push_web(text, "dash", &path, &WebItem::Manifest);
+            }
             text.push(",\"stream\":{\"address\":\"");
             text.push_hole(Authority::Rtsp);
             text.push(&format!("/{path}\"}}"));
@@ -188,9 +261,7 @@ fn push_json(text: &mut Text, row: &Row) {
         }
         (State::Ready(summary), _) => {
             push_rtsp(text, &format!(",\"duration\":{}", json(&summary.duration_s)), &path);
-            if let Some(codecs) = &summary.codecs {
-                text.push(&format!(",\"codecs\":{}", json(codecs)));
-            }
+            push_items(text, &path, (summary, cipher));
             if !summary.tracks.is_empty() {
                 text.push(&format!(",\"tracks\":{}", json(&summary.tracks)));
             }
@@ -220,13 +291,34 @@ fn push_rtsp(text: &mut Text, before: &str, path: &str) {
     text.push(&format!("/{path}\""));
 }
 
+/// Appends where HLS and DASH are, and the codecs.
+fn push_items(
+    text: &mut Text,
+    path: &str,
+    (summary, cipher): (&StreamSummary, Option<SegmentCipher>),
+) {
+    for (field, item) in web_items(summary, cipher) {
+        push_web(text, field, path, item);
+    }
+    if let Some(codecs) = &summary.codecs {
+        text.push(&format!(",\"codecs\":{}", json(codecs)));
+    }
+}
+
+/// Appends the address of an item of HLS or DASH.
+fn push_web(text: &mut Text, field: &str, path: &str, item: &WebItem) {
+    text.push(&format!(",\"{field}\":\""));
+    text.push_hole(Authority::Http);
+    text.push(&format!("/{path}/{item}\""));
+}
+
 /// Appends why a media file is no stream; `not_streamed` is the older name.
 fn push_reason(text: &mut Text, reason: &str) {
     let reason = json(&reason);
     text.push(&format!(",\"reason\":{reason},\"not_streamed\":{reason}"));
 }
 
-fn push_html(text: &mut Text, row: &Row) {
+fn push_html(text: &mut Text, row: &Row, cipher: Option<SegmentCipher>) {
     let name = escape_html(&row.name);
     let path = escape_path(&row.name);
     // The size of a title counts its parts, not only its playlist.
@@ -261,7 +353,23 @@ fn push_html(text: &mut Text, row: &Row) {
             text.push(&format!(
                 "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number rate\">{rate:.2}"
             ));
-            push_link(text, Authority::Rtsp);
+            match row.renditions.len() {
+                0 => push_link(text, Authority::Rtsp),
+                files => text.push(&format!("<td>{files} renditions of one title")),
+            }
+            let items = web_items(summary, cipher);
+            if !items.is_empty() {
+                let (page, path) = (WebItem::Player, path.trim_end_matches('/'));
+                text.push(&format!("<div class=\"web\"><a href=\"/{path}/{page}\">play</a>"));
+                for (name, item) in items {
+                    let name = name.to_uppercase();
+                    text.push(&format!(" <a href=\"/{path}/{item}\">{name}</a>"));
+                }
+                text.push("</div>");
+            }
+            if !row.renditions.is_empty() {
+                return;
+            }
             let not_sent = Some(summary.left_out.join("; ")).filter(|reasons| !reasons.is_empty());
             let not_sent = not_sent.map(|reasons| format!("not sent: {reasons}"));
             for note in not_sent.iter().chain(&summary.warnings) {
@@ -284,14 +392,16 @@ fn readable_bytes(bytes: u64) -> String {
 
 /// Least bytes to show a CPU cost for: with fewer, the server's start is most of it.
 const COST_BYTES_MIN: u64 = 1_000_000_000;
-/// Line about channels.
-const CHANNELS: &str = "<p>Channels: <a href=\"/channels.m3u\">channels.m3u</a> (groups), \
+/// Channels whose pages are named above the rows.
+const CHANNELS_SHOWN: usize = 100;
+/// Links to the lists of all channels.
+const CHANNELS: &str = "<a href=\"/channels.m3u\">channels.m3u</a> (groups), \
     <a href=\"/channels-rtsp.m3u\">channels-rtsp.m3u</a> (RTSP), \
     <a href=\"/channels.xml\">channels.xml</a> (guide), \
     <a href=\"/channels.json\">channels.json</a> (state).</p>\n";
 /// Text for a file without a plan; the scan's progress is shown above the rows.
 const WAITING: &str = "waiting to be read";
-static TEMPLATE: &str = include_str!("../../../../web/index.html");
+static TEMPLATE: &str = include_str!("../../../../web/table.html");
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ use std::time::{Instant, SystemTime};
 use paths::MappedFile;
 use rustix::fs::fstatfs;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+use tokio::sync::OwnedSemaphorePermit;
 use wire::http::{Entity, content_type, file_etag};
 
 use super::HELD_BYTES_MAX;
@@ -30,6 +31,8 @@ pub(crate) struct OpenFile {
     etag: String,
     content_type: &'static str,
     residence: Residence,
+    /// Its share of a limit.
+    share: Option<OwnedSemaphorePermit>,
 }
 
 /// Bytes of an opened file.
@@ -84,7 +87,38 @@ impl OpenFile {
             etag: file_etag(bytes, modified, metadata.ino()),
             content_type: content_type(name),
             residence: Residence::default(),
+            share: None,
         }
+    }
+
+    /// The same with its share of a limit, which is given back when the file is closed.
+    pub(crate) fn holding(self, share: OwnedSemaphorePermit) -> OpenFile {
+        OpenFile { share: Some(share), ..self }
+    }
+
+    /// True of one that was made for answers, and takes a share of a limit.
+    pub(crate) fn is_made(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// True when an open file still has the metadata with which it was opened; also of a held body.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        match &self.content {
+            FileContent::Held(_) => true,
+            FileContent::Open(media) => media
+                .file()
+                .metadata()
+                .is_ok_and(|metadata| FileVersion::of(&metadata) == self.version),
+        }
+    }
+
+    /// Makes one from a file that is not one of the library.
+    ///
+    /// # Errors
+    /// fstat(2) fails.
+    pub(crate) fn made(name: &str, file: File) -> std::io::Result<OpenFile> {
+        let metadata = file.metadata()?;
+        Ok(OpenFile::new(name, file, &metadata, None))
     }
 
     /// Returns it as answers describe it.
@@ -122,14 +156,15 @@ impl OpenFile {
         if self.residence.is_fresh(part, now_s) {
             return true;
         }
-        let is_whole = offset.is_multiple_of(PART_BYTES)
-            && (bytes == PART_BYTES || offset + bytes == self.bytes);
-        let is_there =
-            media.is_in_cache(offset..offset + bytes) || is_in_memory_file_system(media.file());
-        if is_there && is_whole {
+        // Of the whole part: those who ask for other bytes of it need not look.
+        let from = part * PART_BYTES;
+        let whole = from..(from + PART_BYTES).min(self.bytes);
+        if media.is_in_cache(whole.clone()) || is_in_memory_file_system(media.file()) {
             self.residence.note(part, now_s, self.bytes.div_ceil(PART_BYTES));
+            return true;
         }
-        is_there
+        let asked = offset..offset + bytes;
+        asked != whole && media.is_in_cache(asked)
     }
 }
 

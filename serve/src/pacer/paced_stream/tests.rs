@@ -15,6 +15,7 @@ use super::*;
 use crate::channel::window::tests::{GRACE, Scene};
 use crate::library::asset::Asset;
 use crate::meter::{Meters, PacerMeter};
+use crate::path_choice::{ByBurst, Choice};
 use crate::prefetch::Readers;
 use crate::wire_image::ImageLayout;
 use media::store::{asset_key, random_identity};
@@ -80,12 +81,20 @@ pub(in crate::pacer) fn tools(
         framed: super::super::open_framed(INTERLEAVED_PATHS[0]).unwrap(),
         framed_image: None,
         departing,
+        choice: paths_for_names(),
         gather: Gather::default(),
         meter: PacerMeter::new(meters.pacers[0].clone()),
         readers: readers.prefetch_handle(),
         burst,
         ignored_logged: None,
     }
+}
+
+/// Returns paths whose names are shown, whatever sends.
+fn paths_for_names() -> Choice {
+    let path = paths::find(paths::Transport::Rtp, "mmap_gso").unwrap();
+    let gathered = ByBurst { short: path, long: path };
+    Choice { gathered, image: None, framed: INTERLEAVED_PATHS[0], framed_image: None }
 }
 
 /// Creates a session over UDP to a socket of its own; all 300 packets are in memory.

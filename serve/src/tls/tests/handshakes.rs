@@ -28,6 +28,7 @@ struct Greeter {
     address: SocketAddr,
     counters: Arc<TlsCounters>,
     failures: UnboundedReceiver<HandshakeFailure>,
+    terms: Arc<TlsTerms>,
 }
 
 impl Greeter {
@@ -37,9 +38,10 @@ impl Greeter {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (told, failures) = unbounded_channel();
+        let shared = terms.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (terms, told) = (terms.clone(), told.clone());
+                let (terms, told) = (shared.clone(), told.clone());
                 tokio::spawn(async move {
                     match accept(stream, &terms, usage, wait).await {
                         Ok(mut stream) => {
@@ -52,7 +54,7 @@ impl Greeter {
                 });
             }
         });
-        Greeter { address, counters, failures }
+        Greeter { address, counters, failures, terms }
     }
 
     async fn https(files: &Files) -> Greeter {
@@ -198,6 +200,33 @@ async fn new_certificate_is_shown_while_the_server_runs_and_tickets_stay_valid()
     assert_eq!(fresh.certificate, new.der);
     let resumed = greeted(greeter.address, &before).await.unwrap();
     assert_eq!(resumed.kind, HandshakeKind::Resumed);
+}
+
+#[tokio::test]
+async fn certificate_of_other_files_is_shown_and_its_files_are_watched() {
+    let (old, new, third) = (pair(), pair(), pair());
+    let (files, others) = (Files::of(&old), Files::of(&new));
+    let greeter = Greeter::https(&files).await;
+    let before = client(&old, &[&TLS13], &[]);
+    greeted(greeter.address, &before).await.unwrap();
+    let terms = &greeter.terms;
+    assert!(terms.load(&files.source()).unwrap().is_none(), "it is in use");
+    let missing = TlsSource::Files { cert: "/none".into(), key: "/none".into() };
+    assert!(terms.load(&missing).is_err());
+    let loaded = terms.load(&others.source()).unwrap().expect("other files");
+    greeted(greeter.address, &before).await.expect("nothing has changed so far");
+    terms.replace(loaded);
+    let fresh = greeted(greeter.address, &client(&new, &[&TLS13], &[])).await.unwrap();
+    assert_eq!(fresh.certificate, new.der);
+    std::fs::write(others.cert(), &third.cert).unwrap();
+    std::fs::write(others.key(), &third.key).unwrap();
+    let deadline = Instant::now() + WAIT;
+    while greeter.counters.reloads.load(Ordering::Relaxed) < 2 {
+        assert!(Instant::now() < deadline, "the thread looks at the other files");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let fresh = greeted(greeter.address, &client(&third, &[&TLS13], &[])).await.unwrap();
+    assert_eq!(fresh.certificate, third.der);
 }
 
 #[tokio::test]

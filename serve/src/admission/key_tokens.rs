@@ -1,62 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! key_tokens: admission, the one function that decides about every request.
-//!
-//! HTTP calls it for the index, for files and for keys, RTSP for streams, before anything is
-//! opened. It has two built-in policies: everything is open, or keys of sealed films need a token.
-//! Every further check (signed addresses, a session with another server, addresses of peers)
-//! belongs into [`Admission::decide`] only.
+//! key_tokens: a file of tokens that open keys of sealed films.
 //!
 //! Tokens are compared in a time that depends on their lengths alone.
 //!
 //! Sources: RFC 6750 (bearer tokens; §2.3 in the query, §3 the answer 401).
-//! Does not confine requests to the served folder ([`crate::library::served_folder`] does) or count
-//! wrong guesses: a token is random and has [`TOKEN_BYTES_MIN`] characters or more.
+//! Does not count wrong guesses: a token is random and has [`TOKEN_BYTES_MIN`] characters or more.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use wire::http::{Credentials, query_token};
-
 use crate::error::Error;
-
-/// Requested resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject<'a> {
-    /// The index of all files.
-    Index,
-    /// A file, by its path in a request; not opened yet, so it need not exist.
-    File(&'a str),
-    /// A key of a sealed film.
-    Key {
-        /// Name of the film.
-        film: &'a str,
-        /// Number of the key.
-        number: u64,
-    },
-    /// A stream over RTSP.
-    Stream(&'a str),
-}
-
-/// The parts of a request that a decision needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) subject: Subject<'a>,
-    pub(crate) credentials: Option<&'a Credentials>,
-    pub(crate) query: Option<&'a str>,
-}
-
-/// Result of admission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// The request is admitted.
-    Admitted,
-    /// A token is needed (401); the one sent is wrong or missing.
-    TokenNeeded {
-        /// True when a token was sent.
-        is_wrong: bool,
-    },
-}
 
 /// Tokens that open keys. Without tokens keys are open.
 #[derive(Clone, Default)]
@@ -119,7 +73,8 @@ impl KeyTokens {
         }
     }
 
-    fn holds(&self, shown: &[u8]) -> bool {
+    /// True when this is one of the tokens.
+    pub(super) fn holds(&self, shown: &[u8]) -> bool {
         // Compares with all tokens, so that the time does not reveal which one matches.
         self.0.iter().fold(false, |found, token| found | is_equal(token, shown))
     }
@@ -129,33 +84,6 @@ impl KeyTokens {
 fn is_equal(a: &[u8], b: &[u8]) -> bool {
     let differing = a.iter().zip(b).fold(0, |bits, (a, b)| std::hint::black_box(bits | (a ^ b)));
     a.len() == b.len() && differing == 0
-}
-
-/// Admission policy of a server.
-#[derive(Debug, Default)]
-pub(crate) struct Admission {
-    tokens: Option<KeyTokens>,
-}
-
-impl Admission {
-    pub(crate) fn new(tokens: Option<KeyTokens>) -> Self {
-        Self { tokens }
-    }
-
-    /// Decides about a request. Called for every request before anything is opened.
-    pub(crate) fn decide(&self, asked: &Asked<'_>) -> Decision {
-        match asked.subject {
-            Subject::Index | Subject::File(_) | Subject::Stream(_) => Decision::Admitted,
-            Subject::Key { .. } => {
-                let Some(tokens) = &self.tokens else { return Decision::Admitted };
-                let bearer = asked.credentials.and_then(Credentials::bearer);
-                match bearer.or_else(|| asked.query.and_then(query_token)) {
-                    Some(shown) if tokens.holds(shown) => Decision::Admitted,
-                    shown => Decision::TokenNeeded { is_wrong: shown.is_some() },
-                }
-            }
-        }
-    }
 }
 
 /// Least characters of a token: 96 bits in hexadecimal, no fewer in any other encoding.
@@ -176,26 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_take_a_token_and_nothing_else_does() {
-        let admission = Admission::new(Some(tokens(&format!("# two\n{ONE}\n\n{TWO}\n")).unwrap()));
-        let decide = |subject: Subject<'_>, query: Option<&str>| {
-            admission.decide(&Asked { subject, credentials: None, query })
-        };
-        let key = Subject::Key { film: "a", number: 0 };
-        for token in [ONE, TWO] {
-            let query = format!("a=b&access_token={token}");
-            assert_eq!(decide(key, Some(&query)), Decision::Admitted);
-        }
-        assert_eq!(decide(key, None), Decision::TokenNeeded { is_wrong: false });
+    fn tokens_of_the_file_are_held_and_no_others() {
+        let held = tokens(&format!("# two\n{ONE}\n\n{TWO}\n")).unwrap();
+        assert!(held.holds(ONE.as_bytes()) && held.holds(TWO.as_bytes()));
         for wrong in ["", "0", &ONE[1..], &format!("{ONE}0"), "0123456789abcdef01234568"] {
-            let query = format!("access_token={wrong}");
-            assert_eq!(decide(key, Some(&query)), Decision::TokenNeeded { is_wrong: true });
+            assert!(!held.holds(wrong.as_bytes()), "{wrong}");
         }
-        for open in [Subject::Index, Subject::File("/a.ts"), Subject::Stream("/a.ts")] {
-            assert_eq!(decide(open, None), Decision::Admitted);
-        }
-        let asked = Asked { subject: key, credentials: None, query: None };
-        assert_eq!(Admission::new(None).decide(&asked), Decision::Admitted);
     }
 
     #[test]

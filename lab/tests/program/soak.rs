@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs `lab soak` through the real programs: a minute of viewers of all transports who come, go,
+//! seek and vanish costs no packet, no refused session and no descriptor.
+//!
+//! Does not judge memory: a minute is too short for it.
+
+use std::process::Command;
+
+use crate::pacing::has_server;
+use crate::{folder, has_network, lab, read, said};
+
+#[test]
+fn viewers_who_come_and_go_lose_no_packet_and_leave_no_descriptor() {
+    if !has_network() || !has_server() {
+        return;
+    }
+    if Command::new("ffmpeg").arg("-version").output().is_err() {
+        eprintln!("skip: no ffmpeg, which makes the films; apt install ffmpeg");
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("soak.json");
+    let output = lab(&["soak", "--quick", "--json", file.to_str().unwrap()]);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}{table}", said(&output));
+    let results = read(&file);
+    assert_eq!(results["complete"], true, "{}{table}", results["notes"]);
+    let rows = results["rows"].as_array().unwrap();
+    let figure = |metric: &str| -> f64 {
+        let row = rows.iter().find(|row| row["metric"] == metric);
+        row.and_then(|row| row["median"].as_f64()).unwrap_or_else(|| panic!("no {metric}: {table}"))
+    };
+    for none in [
+        "packets lost",
+        "sessions refused",
+        "sessions ended by the server",
+        "downloads that failed or differed",
+    ] {
+        assert_eq!(figure(none), 0.0, "{none}: {table}");
+    }
+    for some in ["packets received", "seeks", "segments of HLS", "downloads", "resident memory"] {
+        assert!(figure(some) > 0.0, "{some}: {table}");
+    }
+    // Viewers who leave come back.
+    assert!(figure("sessions begun") > figure("viewers"), "{table}");
+    let (start, end) = (figure("descriptors at the start"), figure("descriptors at the end"));
+    assert!(end <= start && figure("descriptors, the most") > start, "{table}");
+}

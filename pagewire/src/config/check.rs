@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! check: a configuration file, judged with what only the disk knows: named files and folders,
+//! their modes, the certificate with its key, tokens and secrets with the films that they open.
+//!
+//! Faults of the file itself come first and alone; the host is asked only about a file that has
+//! none. So a file can be checked on another machine than the one that it is for: status 1 then
+//! says that the file is right.
+//!
+//! Costs a few system calls for each named file, and what reading keys and certificates costs.
+//!
+//! Sources: stat(2), access(2).
+//! Does not open sockets: an address may be in use by the very server that the file is for.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use super::keys::{self, FOLDER, Key};
+use super::sources::{Given, Loaded, Origin, Sources};
+
+/// Findings about a file.
+#[derive(Debug, Default)]
+pub(super) struct CheckReport {
+    /// Faults of the file.
+    pub(super) faults: Vec<String>,
+    /// Files and folders that this host lacks.
+    pub(super) missing: Vec<String>,
+    /// Remarks about settings that are no fault.
+    pub(super) notes: Vec<String>,
+}
+
+/// Checks a file.
+pub(super) fn check(path: &Path) -> CheckReport {
+    let mut report = CheckReport::default();
+    let mut sources = Sources::of_file(path);
+    sources.needs_no_folder();
+    let loaded = match sources.load() {
+        Ok(loaded) => loaded,
+        Err(unusable) => {
+            report.faults = unusable.texts();
+            return report;
+        }
+    };
+    let has_folder = loaded.given.iter().any(|given| is_of_file(given) && given.key.name == FOLDER);
+    if !has_folder {
+        let note = "folder: not in the file; name it on the command line of pagewire serve";
+        report.notes.push(format!("{}: {note}", path.display()));
+    }
+    let Loaded { mut options, file, given, .. } = loaded;
+    if !has_folder {
+        options.leave_titles_out();
+    }
+    let user = options.check_user();
+    for given in given.iter().filter(|given| is_of_file(given) && given.key.is_path()) {
+        for value in &given.values {
+            look(given, Path::new(value), &mut report);
+        }
+    }
+    // What follows reads these files and would report them once more.
+    if !report.missing.is_empty() {
+        return report;
+    }
+    match options.config(file, false) {
+        Ok(config) => {
+            if let Err(error) = config.check() {
+                report.faults.push(placed(&given, path, &crate::serve::with_flag(&error)));
+                return report;
+            }
+            if let Err(error) = user {
+                report.missing.push(placed(&given, path, &crate::serve::with_flag(&error)));
+            }
+            if let Err(error) = config.access.check() {
+                report.missing.push(placed(&given, path, &error.to_string()));
+            }
+            if let Some(Err(error)) = config.tls.as_ref().map(serve::TlsSource::check) {
+                report.missing.push(placed(&given, path, &crate::serve::with_flag(&error)));
+            }
+        }
+        Err(error) => {
+            report.missing.push(placed(&given, path, &crate::serve::with_flag(&error)));
+        }
+    }
+    report
+}
+
+fn is_of_file(given: &Given) -> bool {
+    matches!(given.origin, Origin::File { .. })
+}
+
+/// Looks at a file or folder that a setting names.
+fn look(given: &Given, path: &Path, report: &mut CheckReport) {
+    let key = given.key;
+    let shown = path.to_string_lossy();
+    if shown == "-" || shown.contains("://") {
+        return;
+    }
+    let found = match key.is_made() {
+        true => look_at_made(path),
+        false => look_at(key, path),
+    };
+    if let Err(found) = found {
+        report.missing.push(format!("{}: {} = {shown}: {found}", given.origin, key.name));
+        return;
+    }
+    let mode = fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o777);
+    if let Some(mode) = mode.ok().filter(|mode| key.is_secret_file() && mode & 0o007 != 0) {
+        report.missing.push(format!(
+            "{}: {} = {shown}: a secret that every user of this host can use (mode {mode:o}); \
+             chmod 600 {shown}",
+            given.origin, key.name
+        ));
+    }
+}
+
+/// Looks at a file or folder that has to be there.
+fn look_at(key: &Key, path: &Path) -> Result<(), String> {
+    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if key.takes_file() => {
+            "no such file; make it, or name another".to_owned()
+        }
+        io::ErrorKind::NotFound => {
+            format!("no such folder; make it (mkdir -p {}), or name another", path.display())
+        }
+        _ => format!("{error}; name one that the user of the server may read"),
+    })?;
+    match (metadata.is_dir(), key.takes_file(), key.takes_folder()) {
+        (true, true, false) => return Err("a folder; name a file in it".to_owned()),
+        (false, false, true) => return Err("a file; name the folder that it lies in".to_owned()),
+        _ => {}
+    }
+    let opened = match metadata.is_dir() {
+        true => fs::read_dir(path).map(|_| ()),
+        false => fs::File::open(path).map(|_| ()),
+    };
+    opened.map_err(|error| format!("{error}; name one that the user of the server may read"))
+}
+
+/// Looks at what the server makes: the nearest folder above that is there.
+fn look_at_made(path: &Path) -> Result<(), String> {
+    let mut above = PathBuf::from(path);
+    while !above.exists() {
+        if !above.pop() {
+            return Ok(());
+        }
+    }
+    rustix::fs::access(&above, Access::WRITE_OK).map_err(|error| {
+        let shown = above.display();
+        format!("{shown}: {error}; name a place that the user of the server may write to")
+    })
+}
+
+/// Puts the place in the file before a message that begins with a flag.
+fn placed(given: &[Given], file: &Path, message: &str) -> String {
+    let (flag, rest) = message.split_once(": ").unwrap_or(("", message));
+    let flag = flag.split(' ').next().unwrap_or_default();
+    let key = keys::all().iter().find(|key| key.flag().as_deref() == Some(flag));
+    let given = key.and_then(|key| given.iter().find(|given| given.key.name == key.name));
+    match (key, given) {
+        (Some(key), Some(given)) => format!("{}: {}: {rest}", given.origin, key.name),
+        (Some(key), None) => format!("{}: {}: {rest}", file.display(), key.name),
+        (None, _) => format!("{}: {message}", file.display()),
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An administrator's listener and logs: health, metrics, the API, traces; and its refusals.
+//!
+//! All through the real program over loopback. [`guard`]: requests that other sites make;
+//! [`api`]: every address of the description; [`metrics`]: a bounded number of series, Prometheus;
+//! [`causes`]: why a client is slow; [`traces`]: times of packets; [`logs`]: the access log, JSON.
+//!
+//! Nothing here asserts that something is fast.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod api;
+mod causes;
+mod guard;
+mod logs;
+mod metrics;
+mod traces;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::answer::{Answer, Line};
+use harness::clip::Clip;
+use harness::{PROGRAM, Place, Server};
+use serde_json::Value;
+
+/// A server of one clip that has been read, with an administrator's listener.
+fn serve(clip: Clip, options: &[&str]) -> Server {
+    let place = Place::new();
+    place.put("film.ts", &clip.bytes());
+    let options = [&["--admin", "127.0.0.1:0"], options].concat();
+    let server = Server::at(&place, std::process::Command::new(PROGRAM), &options);
+    server.await_stream("film.ts");
+    server
+}
+
+/// A short clip, for tests in which it matters little.
+fn short_clip() -> Clip {
+    Clip::of_seconds(7, 2)
+}
+
+/// One request to the administrator's listener.
+#[track_caller]
+fn ask(server: &Server, method: &str, target: &str, fields: &[&str]) -> Answer {
+    ask_with(server, (method, target), fields, "")
+}
+
+/// As [`ask`], with content.
+#[track_caller]
+fn ask_with(
+    server: &Server,
+    (method, target): (&str, &str),
+    fields: &[&str],
+    content: &str,
+) -> Answer {
+    let admin = server.admin.expect("it was started with --admin");
+    let mut line = Line::to(admin);
+    let host = match fields.iter().any(|field| field.starts_with("Host:")) {
+        true => String::new(),
+        false => format!("Host: {admin}\r\n"),
+    };
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    let length = content.len();
+    line.send(format!(
+        "{method} {target} HTTP/1.1\r\n{host}{fields}Content-Length: {length}\r\nConnection: \
+         close\r\n\r\n{content}"
+    ));
+    line.answer().unwrap_or_else(|| panic!("{method} {target}: closed without an answer"))
+}
+
+/// The JSON that a GET is answered with.
+#[track_caller]
+fn get(server: &Server, target: &str) -> Value {
+    let answer = ask(server, "GET", target, &[]);
+    assert_eq!(answer.status, 200, "{target}: {answer:?}");
+    serde_json::from_slice(&answer.body).expect("JSON")
+}
+
+/// The first session for which `holds` holds, as soon as there is one.
+#[track_caller]
+fn await_session(server: &Server, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + WAIT;
+    loop {
+        let list = get(server, "/v1/sessions");
+        let rows = list["sessions"].as_array().expect("a list");
+        if let Some(row) = rows.iter().find(|row| holds(row)) {
+            return row.clone();
+        }
+        assert!(Instant::now() < deadline, "{what}: not so in {list:#}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+const WAIT: Duration = Duration::from_secs(45);

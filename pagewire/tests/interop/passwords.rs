@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Users of real clients: ffprobe over RTSP with Basic and Digest, curl with Basic and Digest, and
+//! ffprobe on a signed playlist.
+//!
+//! Sources: RFC 7616, RFC 7617; httpauth.c of ffmpeg (Digest with MD5 alone).
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::client;
+use crate::harness::{PROGRAM, Server};
+
+const CLIP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/clip.ts");
+
+/// Adds the user anna with the password `a:b c` to a file.
+fn add_user(file: &Path, options: &[&str]) {
+    let mut command = Command::new(PROGRAM);
+    command.arg("passwd").args(options).arg(file).arg("anna").stdin(Stdio::piped());
+    let mut child = command.spawn().expect("the program under test starts");
+    child.stdin.take().expect("piped").write_all(b"a:b c\n").expect("it reads");
+    assert!(child.wait().expect("it ends").success());
+}
+
+fn serve(options: &[&str]) -> Server {
+    Server::with_options(&[("clip.ts", Path::new(CLIP))], options)
+}
+
+/// Codecs that ffprobe finds at an address; `None` where it is missing or refused.
+fn codecs(test: &str, url: &str) -> Option<(bool, String)> {
+    let mut command = Command::new("ffprobe");
+    command.args(["-v", "error", "-show_entries", "stream=codec_type", "-of", "csv=p=0"]);
+    if url.starts_with("rtsp") {
+        command.args(["-rtsp_transport", "tcp"]);
+    }
+    let outcome = client(test, command.arg(url))?;
+    Some((outcome.status.success(), String::from_utf8_lossy(&outcome.stdout).into_owned()))
+}
+
+#[test]
+fn ffprobe_logs_in_over_rtsp() {
+    let test = "passwords::ffprobe_logs_in_over_rtsp";
+    let files = tempfile::tempdir().expect("a folder");
+    let (users, digest) = (files.path().join("users"), files.path().join("digest"));
+    add_user(&users, &[]);
+    add_user(&digest, &["--digest", "--md5"]);
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    for options in
+        [&["--users", &text(&users)][..], &["--digest-users", &text(&digest), "--digest-md5"]]
+    {
+        let server = serve(options);
+        let url = |user: &str| format!("rtsp://{user}@{}/clip.ts", server.rtsp);
+        let Some((is_well, found)) = codecs(test, &url("anna:a%3Ab%20c")) else { return };
+        assert!(is_well && found.contains("video"), "{options:?}: {found}");
+        let Some((is_well, _)) = codecs(test, &url("anna:wrong")) else { return };
+        assert!(!is_well, "{options:?}: a wrong password");
+        server.stop();
+    }
+}
+
+#[test]
+fn ffprobe_plays_a_signed_playlist() {
+    let test = "passwords::ffprobe_plays_a_signed_playlist";
+    let files = tempfile::tempdir().expect("a folder");
+    let keys = files.path().join("keys");
+    std::fs::write(&keys, "one 0123456789abcdef0123456789abcdef\n").expect("room");
+    let keys = keys.to_str().expect("UTF-8");
+    let server = serve(&["--url-key-file", keys]);
+    for address in [server.http_url("clip.ts/master.m3u8"), server.rtsp_url("clip.ts")] {
+        let mut command = Command::new(PROGRAM);
+        let signed = command.args(["sign", &address, "--key-file", keys]).output();
+        let signed = String::from_utf8(signed.expect("it runs").stdout).expect("UTF-8");
+        let Some((is_well, found)) = codecs(test, signed.trim()) else { return };
+        assert!(is_well && found.contains("video"), "{signed}: {found}");
+        let Some((is_well, _)) = codecs(test, &address) else { return };
+        assert!(!is_well, "without the signature");
+    }
+    server.stop();
+}
+
+#[test]
+fn curl_logs_in_by_digest_and_basic() {
+    let test = "passwords::curl_logs_in_by_digest_and_basic";
+    let files = tempfile::tempdir().expect("a folder");
+    let digest = files.path().join("digest");
+    add_user(&digest, &["--digest"]);
+    add_user(&digest, &["--digest", "--md5"]);
+    let users = files.path().join("users");
+    add_user(&users, &[]);
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let (digest, users) = (text(&digest), text(&users));
+    let server = serve(&["--digest-users", &digest, "--digest-md5", "--users", &users]);
+    let url = server.http_url("clip.ts");
+    let clip = std::fs::read(CLIP).expect("it is part of the program");
+    for method in ["--digest", "--basic", "--anyauth"] {
+        for (password, is_right) in [("a:b c", true), ("a:b", false)] {
+            let mut command = Command::new("curl");
+            command.args(["--silent", "--fail", method, "--user", &format!("anna:{password}")]);
+            // Two on one connection: the second response counts on.
+            let Some(outcome) = client(test, command.args([&url, &url])) else { return };
+            assert_eq!(outcome.status.success(), is_right, "{method} {password}");
+            let expected = if is_right { clip.len() * 2 } else { 0 };
+            assert_eq!(outcome.stdout.len(), expected, "{method} {password}");
+        }
+    }
+    server.stop();
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server as a service: sockets that a service manager has opened ([`sockets`]), an upgrade under
+//! sessions that play ([`upgrade`]), rights that are dropped ([`privileges`]), files that it may
+//! not open ([`confined`]), the image of a container ([`container`]), and the units of its packages
+//! ([`units`]). [`thousand`]: a reload and an upgrade while a thousand sessions play.
+//!
+//! All through the real program over loopback. What needs root, or a program that is not installed,
+//! is skipped and says so. Takes some twenty seconds on two cores.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod confined;
+mod container;
+mod privileges;
+mod process;
+mod sockets;
+mod thousand;
+mod units;
+mod upgrade;

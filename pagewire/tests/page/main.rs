@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page: as it is sent ([`answers`]: the policy, the table for others, the weight), and as
+//! people use it in a browser ([`clients`]).
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod answers;
+mod clients;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files the tests serve: 16 seconds of H.264 with B-frames and AAC, made by ffmpeg.
+//!
+//! A key frame every 2 s, so segments last 6, 6 and 4 s.
+//! Does not make files of other codecs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::harness::{Server, film};
+
+pub(crate) const SECONDS: f64 = 16.0;
+pub(crate) const FRAMES_PER_SECOND: f64 = 25.0;
+const SIZE: (u32, u32) = (320, 180);
+const SMALL_SIZE: (u32, u32) = (160, 90);
+/// Pitch of the first sound, and of the second.
+pub(crate) const PITCHES_HZ: [f64; 2] = [440.0, 880.0];
+
+/// A kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clip {
+    /// Pictures and a sound.
+    Mp4,
+    /// Pictures and two sounds of one codec, German and French.
+    TwoSounds,
+    /// The content of [`Clip::Mp4`] as a transport stream.
+    Ts,
+    /// A folder: [`Clip::Mp4`], and the same with smaller pictures.
+    Renditions,
+}
+
+impl Clip {
+    /// The name by which it is served.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Clip::Mp4 => "film.mp4",
+            Clip::TwoSounds => "two.mp4",
+            Clip::Ts => "film.ts",
+            Clip::Renditions => "title",
+        }
+    }
+
+    /// Number of pictures that can be chosen from.
+    pub(crate) fn pictures(self) -> usize {
+        if self == Clip::Renditions { 2 } else { 1 }
+    }
+}
+
+/// All kinds.
+pub(crate) const CLIPS: [Clip; 4] = [Clip::Mp4, Clip::TwoSounds, Clip::Ts, Clip::Renditions];
+
+/// Files, by the names by which they are served.
+const FILES: [&str; 5] = ["film.mp4", "two.mp4", "film.ts", "title/large.mp4", "title/small.mp4"];
+
+/// A file; `None`, with the reason printed, where ffmpeg cannot make it.
+///
+/// # Panics
+/// Of renditions, which are a folder.
+pub(crate) fn clip(test: &str, clip: Clip) -> Option<PathBuf> {
+    film::or_skip(test, made(clip.name()))
+}
+
+/// A server of all clips to pages of every origin.
+pub(crate) fn serve(test: &str) -> Option<Server> {
+    serve_with(test, &[])
+}
+
+/// The same, with these options of `pagewire serve` more.
+pub(crate) fn serve_with(test: &str, options: &[&str]) -> Option<Server> {
+    let mut files = Vec::new();
+    for name in FILES {
+        files.push((name, film::or_skip(test, made(name))?));
+    }
+    let files: Vec<(&str, &Path)> = files.iter().map(|(name, path)| (*name, &**path)).collect();
+    Some(Server::with_options(&files, &[&["--allow-origin", "*"], options].concat()))
+}
+
+/// One of [`FILES`].
+fn made(name: &str) -> Result<PathBuf, String> {
+    let mut command = ffmpeg();
+    match name {
+        "two.mp4" => {
+            let (width, height) = SIZE;
+            let picture = format!("testsrc2=size={width}x{height}:rate={FRAMES_PER_SECOND}");
+            let sounds = PITCHES_HZ.map(|pitch| format!("sine=frequency={pitch}"));
+            for input in [&picture, &sounds[0], &sounds[1]] {
+                command.args(["-f", "lavfi", "-t", &SECONDS.to_string(), "-i", input]);
+            }
+            command.args(["-map", "0", "-map", "1", "-map", "2"]);
+            command.args(H264).args(["-b:v", "300k"]);
+            command.args(["-c:a", "aac", "-ar", "48000", "-ac", "2", "-b:a", "64k"]);
+            command.args(["-metadata:s:a:0", "language=deu"]);
+            command.args(["-metadata:s:a:1", "language=fra"]);
+        }
+        "film.mp4" | "film.ts" => {
+            command.arg("-i").arg(made("two.mp4")?);
+            command.args(["-map", "0:v", "-map", "0:a:0", "-c", "copy"]);
+        }
+        "title/large.mp4" => return made("film.mp4"),
+        "title/small.mp4" => {
+            let scale = format!("scale={}:{}", SMALL_SIZE.0, SMALL_SIZE.1);
+            command.arg("-i").arg(made("film.mp4")?).args(["-vf", &scale]).args(H264);
+            command.args(["-b:v", "100k", "-c:a", "copy"]);
+        }
+        other => panic!("{other}: is no clip"),
+    }
+    film::made(&mut command, name.trim_start_matches("title/"))
+}
+
+/// A key frame every 2 s and two pictures between others.
+pub(crate) const H264: &[&str] = &[
+    "-c:v",
+    "libx264",
+    "-preset",
+    "veryfast",
+    "-bf",
+    "2",
+    "-sc_threshold",
+    "0",
+    "-g",
+    "50",
+    "-keyint_min",
+    "50",
+    "-pix_fmt",
+    "yuv420p",
+];
+
+/// A call of ffmpeg that says errors alone and writes over files.
+pub(crate) fn ffmpeg() -> Command {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-y"]);
+    command
+}
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);

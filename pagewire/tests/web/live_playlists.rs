@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Playlists of a recording in progress: parts, reloads that wait, a source that is silent, a
+//! player that hangs up, the end of the recorder, and a file that is cut short or replaced.
+//!
+//! Sources: draft-pantos-hls-rfc8216bis §4.4.3, §4.4.4.9, §6.2.5.
+//! Does not play ([`crate::live`] does).
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::answer::{Answer, Line};
+use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::{PROGRAM, Place, Server};
+use crate::live::Film;
+use crate::playlist_rules::{MUSTS, Must};
+use crate::site::{Playlist, fetch, resolved};
+
+/// A recording of a film that the test sends piece by piece.
+pub(crate) struct Recording {
+    film: Film,
+    pub(crate) place: Place,
+    pub(crate) recorder: Recorder,
+    pub(crate) server: Server,
+    sender: Sender,
+    sent: usize,
+}
+
+impl Recording {
+    pub(crate) fn begin(test: &str, seconds: usize) -> Option<Recording> {
+        let film = Film::make(test, seconds)?;
+        let (place, port) = (Place::new(), free_port());
+        let recorder = Recorder::start(&place, &[url(port)], &[]);
+        let server = Server::at(&place, Command::new(PROGRAM), &["--http-pace", "off"]);
+        Some(Recording { film, place, recorder, server, sender: Sender::bare(port), sent: 0 })
+    }
+
+    /// Sends the film up to this time, as fast as the recorder takes it.
+    pub(crate) fn send_until(&mut self, seconds: f64) {
+        let end = self.film.offset_at(seconds).max(self.sent);
+        self.sender.send_all(&self.film.bytes[self.sent..end]);
+        self.sent = end;
+    }
+
+    /// The source begins anew, with the film's clock.
+    pub(crate) fn begin_anew(&mut self) {
+        self.sent = 0;
+    }
+
+    fn text(&self, path: &str) -> Answer {
+        fetch(&self.server, path, None)
+    }
+
+    /// The multivariant playlist as soon as there is one, and the media playlist.
+    #[track_caller]
+    fn playlists(&self) -> (String, Playlist) {
+        let deadline = Instant::now() + PLAYLIST_WAIT;
+        let path = "/0.ts/master.m3u8";
+        let mut master = self.text(path);
+        while master.status != 200 {
+            assert!(Instant::now() < deadline, "{}: {}", master.head, master.text());
+            thread::sleep(Duration::from_millis(100));
+            master = self.text(path);
+        }
+        let master = master.text();
+        let uri = master.lines().find(|line| !line.starts_with('#')).expect("an address");
+        let path = resolved(path, uri);
+        let text = self.text(&path).text();
+        (master, Playlist { path, text })
+    }
+
+    /// The media playlist once it has a segment that begins so late.
+    #[track_caller]
+    fn playlist_with(&self, segments: usize) -> Playlist {
+        let deadline = Instant::now() + PLAYLIST_WAIT;
+        loop {
+            let (_, playlist) = self.playlists();
+            if uris(&playlist).len() >= segments {
+                return playlist;
+            }
+            assert!(Instant::now() < deadline, "{}", playlist.text);
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The media playlist when it has all that was sent.
+    #[track_caller]
+    fn settled(&self) -> Playlist {
+        let deadline = Instant::now() + PLAYLIST_WAIT;
+        let mut before = self.playlists().1;
+        loop {
+            thread::sleep(SETTLED);
+            let (_, playlist) = self.playlists();
+            if playlist.text == before.text {
+                return playlist;
+            }
+            assert!(Instant::now() < deadline, "{}", playlist.text);
+            before = playlist;
+        }
+    }
+}
+
+/// The segments of a playlist.
+fn uris(playlist: &Playlist) -> Vec<&str> {
+    playlist.text.lines().filter(|line| !line.starts_with('#')).collect()
+}
+
+/// Addresses of the parts that a playlist lists.
+fn parts(playlist: &Playlist) -> Vec<&str> {
+    let uri = |value: &'_ &str| value.split("URI=\"").nth(1).is_some();
+    let values = playlist.values("EXT-X-PART").into_iter().filter(uri);
+    values.map(|value| value.split('"').nth(1).expect("a URI")).collect()
+}
+
+/// The address of the part that a playlist announces, and its segment and number.
+#[track_caller]
+fn announced(playlist: &Playlist) -> (&str, usize, usize) {
+    let hint = playlist.values("EXT-X-PRELOAD-HINT");
+    let uri = hint[0].split('"').nth(1).expect("a URI");
+    let numbers = uri.strip_prefix("live/").and_then(|uri| uri.strip_suffix(".ts"));
+    let (segment, part) = numbers.and_then(|numbers| numbers.split_once('.')).expect("a part");
+    (uri, segment.parse().expect("a number"), part.parse().expect("a number"))
+}
+
+/// An answer that may take a while.
+fn later(server: SocketAddr, path: String) -> Receiver<Answer> {
+    let (sender, answers) = mpsc::channel();
+    thread::spawn(move || {
+        let mut line = Line::to(server);
+        line.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"));
+        // The test may have failed meanwhile.
+        let _ = line.answer().map(|answer| sender.send(answer));
+    });
+    answers
+}
+
+#[test]
+fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
+    let test =
+        "live_playlists::a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder";
+    let Some(mut recording) = Recording::begin(test, 30) else { return };
+    recording.send_until(21.0);
+    let (master, _) = recording.playlists();
+    for attribute in ["CODECS=\"avc1.", ",mp4a.40.2\"", "RESOLUTION=320x180", "FRAME-RATE=25.000"] {
+        assert!(master.contains(attribute), "{attribute}: {master}");
+    }
+    let playlist = recording.playlist_with(9);
+    assert_listed(&playlist);
+    assert_parts_are_the_segment(&recording, &playlist);
+    assert_refused(&recording, &playlist);
+    assert_update(&recording, &playlist);
+
+    // The source is silent: the answer is what there is, after three target durations.
+    let playlist = recording.settled();
+    let (hint, segment, part) = announced(&playlist);
+    let part_path = resolved(&playlist.path, hint);
+    let reload = format!("{}?_HLS_msn={segment}&_HLS_part={part}", playlist.path);
+    let began = Instant::now();
+    let silent = later(recording.server.http, reload.clone()).recv_timeout(ANSWER_WAIT);
+    let silent = silent.expect("an answer in time");
+    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!((silent.status, silent.text()), (200, playlist.text.clone()));
+
+    // One that hangs up waits no more.
+    let connections =
+        |recording: &Recording| recording.server.index()["server"]["connections"].clone();
+    let before = connections(&recording);
+    let mut line = Line::to(recording.server.http);
+    line.send(format!("GET {reload} HTTP/1.1\r\nHost: test\r\n\r\n"));
+    let began = Instant::now();
+    while connections(&recording) == before && began.elapsed() < ANSWER_WAIT {}
+    assert_ne!(connections(&recording), before, "it waits");
+    line.shut();
+    let began = Instant::now();
+    while connections(&recording) != before {
+        assert!(began.elapsed() < ANSWER_WAIT, "it waits for nobody");
+        thread::sleep(Duration::from_millis(50));
+    }
+
+    // It goes on: both requests are answered with the part.
+    let waiting = [&reload, &part_path].map(|path| later(recording.server.http, path.clone()));
+    assert!(waiting[0].recv_timeout(Duration::from_secs(1)).is_err(), "it waits");
+    recording.send_until(22.5);
+    let [reloaded, bytes] = waiting.map(|one| one.recv_timeout(ANSWER_WAIT).expect("in time"));
+    assert_eq!((reloaded.status, bytes.status), (200, 200), "{} {}", reloaded.head, bytes.head);
+    let reloaded = Playlist { path: playlist.path.clone(), text: reloaded.text() };
+    assert!(parts(&reloaded).contains(&hint), "{}", reloaded.text);
+    assert!(bytes.body.len() > 188 && bytes.body.len().is_multiple_of(188), "{}", bytes.head);
+    assert_eq!(bytes.body[0], 0x47);
+
+    // The recorder ends while a player waits.
+    let last = recording.settled();
+    let (_, segment, _) = announced(&last);
+    let next = format!("{}?_HLS_msn={}", playlist.path, segment + 1);
+    let waiting = later(recording.server.http, next);
+    assert!(waiting.recv_timeout(Duration::from_millis(500)).is_err(), "it waits");
+    let Recording { recorder, server, place, .. } = recording;
+    recorder.stop().well();
+    let ended = waiting.recv_timeout(ANSWER_WAIT).expect("in time");
+    let ended = Playlist { path: playlist.path, text: ended.text() };
+    assert!(ended.text.ends_with("#EXT-X-ENDLIST\n"), "{}", ended.text);
+    assert!(parts(&ended).is_empty() && !ended.text.contains("SERVER-CONTROL"), "{}", ended.text);
+    let whole = fs::read(place.folder().join("0.ts")).expect("it was recorded");
+    let segments = uris(&ended).into_iter();
+    let segments = segments.map(|uri| fetch(&server, &resolved(&ended.path, uri), None).body);
+    assert!(segments.collect::<Vec<_>>().concat() == whole, "the segments are the file");
+    server.stop();
+}
+
+/// Asserts tags of a playlist that grows.
+#[track_caller]
+fn assert_listed(playlist: &Playlist) {
+    let text = &playlist.text;
+    // The end is not there yet, and some tags are those of a later draft.
+    let concerns =
+        |must: &&Must| must.concerns(playlist) && !["4.3.3.4", "6.3.1"].contains(&must.section);
+    for must in MUSTS.iter().filter(concerns) {
+        assert!((must.holds)(playlist), "{}: {}: {text}", must.section, must.rule);
+    }
+    let control = playlist.values("EXT-X-SERVER-CONTROL")[0];
+    for attribute in
+        ["CAN-BLOCK-RELOAD=YES", "CAN-SKIP-UNTIL=12", "HOLD-BACK=6", "PART-HOLD-BACK=1.5"]
+    {
+        assert!(control.split(',').any(|one| one == attribute), "{attribute}: {text}");
+    }
+    assert_eq!(playlist.values("EXT-X-PART-INF"), ["PART-TARGET=0.400000"]);
+    let date = playlist.values("EXT-X-PROGRAM-DATE-TIME");
+    assert!(!date.is_empty(), "{text}");
+    let listed = playlist.values("EXT-X-PART");
+    // Of three target durations, and of the segment that is not whole.
+    assert!((15..=25).contains(&listed.len()), "{text}");
+    let independent = listed.iter().filter(|part| part.ends_with(",INDEPENDENT=YES")).count();
+    assert!((3..=5).contains(&independent), "{text}");
+    for part in &listed {
+        let lasts = part.split(['=', ',']).nth(1).expect("a duration");
+        assert!(lasts.parse::<f64>().expect("a number") <= 0.4, "{part}");
+    }
+}
+
+/// Asserts that the parts of the last whole segment are that segment.
+#[track_caller]
+fn assert_parts_are_the_segment(recording: &Recording, playlist: &Playlist) {
+    let segment = *uris(playlist).last().expect("a segment");
+    let stem = segment.strip_suffix("ts").expect("a name");
+    let own = parts(playlist).into_iter().filter(|part| part.starts_with(stem));
+    let bytes = |uri: &str| {
+        let answer = recording.text(&resolved(&playlist.path, uri));
+        assert_eq!(answer.status, 200, "{uri}: {}", answer.head);
+        assert!(answer.header("Cache-Control").expect("a field").contains("immutable"));
+        assert_eq!(answer.header("Content-Type"), Some("video/mp2t"));
+        answer.body
+    };
+    let own: Vec<Vec<u8>> = own.map(bytes).collect();
+    assert_eq!(own.len(), 5, "{}", playlist.text);
+    assert!(own.concat() == bytes(segment), "{segment}");
+    // The tables come first.
+    let pids: Vec<u16> = own[0]
+        .chunks(188)
+        .map(|packet| u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff)
+        .filter(|&pid| pid != 0x11)
+        .collect();
+    assert_eq!(pids[0], 0, "the PAT");
+}
+
+/// Asserts that requests for what no playlist will soon have are refused at once.
+#[track_caller]
+fn assert_refused(recording: &Recording, playlist: &Playlist) {
+    let (_, segment, part) = announced(playlist);
+    for (query, status) in [
+        ("_HLS_msn=x".to_owned(), 400),
+        ("_HLS_part=1".to_owned(), 400),
+        (format!("_HLS_msn={}", segment + 2), 400),
+        (format!("_HLS_msn={segment}&_HLS_part={}", part + 8), 400),
+        (format!("_HLS_msn={}&_HLS_part=0", usize::MAX), 400),
+        ("_HLS_msn=0&_HLS_part=99".to_owned(), 200),
+        (format!("_HLS_msn={}", segment - 1), 200),
+        ("token=a".to_owned(), 200),
+    ] {
+        let answer = recording.text(&format!("{}?{query}", playlist.path));
+        assert_eq!(answer.status, status, "{query}: {}", answer.text());
+    }
+    for uri in [format!("live/{segment}.{}.ts", part + 1), format!("live/{}.ts", segment + 1)] {
+        assert_eq!(recording.text(&resolved(&playlist.path, &uri)).status, 404, "{uri}");
+    }
+}
+
+/// Asserts that an update leaves out the segments of before the last twelve seconds.
+#[track_caller]
+fn assert_update(recording: &Recording, playlist: &Playlist) {
+    let answer = recording.text(&format!("{}?_HLS_skip=YES", playlist.path));
+    let update = Playlist { path: playlist.path.clone(), text: answer.text() };
+    let skipped = update.values("EXT-X-SKIP");
+    let skipped = skipped[0].strip_prefix("SKIPPED-SEGMENTS=").expect("a number");
+    let skipped: usize = skipped.parse().expect("a number");
+    assert!((2..=5).contains(&skipped), "{}", update.text);
+    assert_eq!(uris(&update)[..], uris(playlist)[skipped..], "{}", update.text);
+    assert_eq!(parts(&update), parts(playlist));
+    assert_eq!(update.values("EXT-X-VERSION"), ["9"]);
+}
+
+#[test]
+fn a_recording_that_is_cut_short_or_replaced_is_gone() {
+    let test = "live_playlists::a_recording_that_is_cut_short_or_replaced_is_gone";
+    let Some(mut recording) = Recording::begin(test, 14) else { return };
+    recording.send_until(13.0);
+    let playlist = recording.playlist_with(4);
+    let last = resolved(&playlist.path, uris(&playlist).last().expect("a segment"));
+    assert_eq!(recording.text(&last).status, 200);
+    let mpd = "/0.ts/manifest.mpd";
+    let text = recording.text(mpd).text();
+    let address = |part: &str| {
+        let name = text.split(part).nth(1).and_then(|rest| rest.split(['<', '"']).next());
+        resolved(mpd, name.unwrap_or_else(|| panic!("no {part} in {text}")))
+    };
+    let fragment = address("media=\"").replace("$Time$", "1440000");
+    let manifest = address("<Location>");
+    assert_eq!(recording.text(&fragment).status, 200, "{fragment}");
+    let path = recording.place.folder().join("0.ts");
+    let file = File::options().write(true).open(&path).expect("it is recorded");
+    file.set_len(188 * 100).expect("cut");
+    assert_eq!(recording.text(&last).status, 410);
+    assert_eq!(recording.text(&fragment).status, 410);
+    // Another file takes its name.
+    recording.place.put("0.ts", &recording.film.bytes);
+    for gone in [&last, &playlist.path, &fragment, &manifest] {
+        let answer = recording.text(gone);
+        assert_eq!(answer.status, 410, "{gone}: {}", answer.text());
+    }
+    fs::remove_file(&path).expect("removed");
+    assert_eq!(recording.text(&playlist.path).status, 404);
+    recording.recorder.kill();
+    recording.server.stop();
+}
+
+const PLAYLIST_WAIT: Duration = Duration::from_secs(60);
+/// Several plans of a recording.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Three target durations, on a busy machine.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);

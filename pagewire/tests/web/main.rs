@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! HLS and DASH as `pagewire serve` makes them, before the players of the web and its tools.
+//!
+//! [`clients`] plays in Chromium by hls.js, dash.js, Shaka Player and the browser's own player, and
+//! compares with what ffmpeg and Shaka Packager make of the same file; [`enciphered`] plays what is
+//! enciphered; [`parsers`] reads everything with other people's parsers and fetches every segment;
+//! [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each. [`ttml`] looks
+//! for subtitles that are sent as they are. [`live`] plays recordings in progress,
+//! [`live_playlists`] asks for their playlists, [`live_dash`] does both for DASH, and [`channel`]
+//! with a channel. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
+//! `skip: TEST: REASON` and pass.
+//!
+//! Players and packagers are those that scripts/setup.sh installs.
+//! Does not measure.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod channel;
+mod clients;
+mod clips;
+mod enciphered;
+mod fragments;
+mod live;
+mod live_dash;
+mod live_playlists;
+mod mpd_schema;
+mod page_server;
+mod parsers;
+mod playing;
+mod playlist_rules;
+mod rfc8216;
+mod site;
+mod thumbnails;
+mod ttml;
+
+use std::path::PathBuf;
+
+/// A file that scripts/setup.sh has installed; `None`, with the reason printed, where it has not.
+fn tool(test: &str, name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools")).join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skip: {test}: {}: not installed; make setup", path.display());
+    None
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the schema of MPDs demands, for the elements that pagewire writes: one row an element, with
+//! its attributes, their types, and its children in their order.
+//!
+//! No registry has a package with DASH-MPD.xsd, so the rows are written here after the standard.
+//! Rules that a schema cannot state are below the rows.
+//!
+//! Sources: ISO/IEC 23009-1 annex B (schema), §5.3.1.2 (durations), §5.3.7 (base attributes), §8.4
+//! (live profile).
+//! Has no rows for elements of what is protected.
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+
+use crate::clips::{CLIPS, serve};
+use crate::site::manifest;
+
+/// A type of an attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Text,
+    Uri,
+    /// A string without white space.
+    Token,
+    Duration,
+    /// A time in UTC.
+    Date,
+    Boolean,
+    U32,
+    U64,
+    /// An integer, perhaps negative.
+    Integer,
+    Language,
+    /// 0 to 6.
+    Sap,
+    OneOf(&'static [&'static str]),
+}
+
+/// An element: its attributes, those that it must have, its children in order, and those of which
+/// it must have one.
+struct Row {
+    name: &'static str,
+    attributes: &'static [(&'static str, Type)],
+    required: &'static [&'static str],
+    children: &'static [&'static str],
+    least: &'static [&'static str],
+}
+
+/// Base of adaptation sets and representations.
+const DESCRIPTOR: &[(&str, Type)] =
+    &[("schemeIdUri", Type::Uri), ("value", Type::Text), ("id", Type::Text)];
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "MPD",
+        attributes: &[
+            ("xmlns", Type::OneOf(&["urn:mpeg:dash:schema:mpd:2011"])),
+            ("id", Type::Text),
+            ("profiles", Type::Token),
+            ("type", Type::OneOf(&["static", "dynamic"])),
+            ("availabilityStartTime", Type::Date),
+            ("publishTime", Type::Date),
+            ("mediaPresentationDuration", Type::Duration),
+            ("minimumUpdatePeriod", Type::Duration),
+            ("timeShiftBufferDepth", Type::Duration),
+            ("suggestedPresentationDelay", Type::Duration),
+            ("minBufferTime", Type::Duration),
+            ("maxSegmentDuration", Type::Duration),
+        ],
+        required: &["xmlns", "profiles", "minBufferTime"],
+        children: &["ProgramInformation", "BaseURL", "Location", "Period", "UTCTiming"],
+        least: &["Period"],
+    },
+    Row {
+        name: "Period",
+        attributes: &[("id", Type::Text), ("start", Type::Duration), ("duration", Type::Duration)],
+        required: &[],
+        children: &["BaseURL", "SegmentTemplate", "AdaptationSet"],
+        least: &["AdaptationSet"],
+    },
+    Row {
+        name: "AdaptationSet",
+        attributes: &[
+            ("id", Type::U32),
+            ("lang", Type::Language),
+            ("contentType", Type::OneOf(&["video", "audio", "text", "image"])),
+            ("mimeType", Type::Text),
+            ("codecs", Type::Text),
+            ("segmentAlignment", Type::Boolean),
+            ("startWithSAP", Type::Sap),
+        ],
+        required: &[],
+        children: &[
+            "AudioChannelConfiguration",
+            "Label",
+            "Role",
+            "SegmentTemplate",
+            "Representation",
+        ],
+        least: &["Representation"],
+    },
+    Row {
+        name: "Representation",
+        attributes: &[
+            ("id", Type::Token),
+            ("bandwidth", Type::U32),
+            ("mimeType", Type::Text),
+            ("codecs", Type::Text),
+            ("width", Type::U32),
+            ("height", Type::U32),
+            ("frameRate", Type::Text),
+            ("audioSamplingRate", Type::U32),
+            ("startWithSAP", Type::Sap),
+        ],
+        required: &["id", "bandwidth"],
+        children: &["AudioChannelConfiguration", "BaseURL", "SegmentTemplate"],
+        least: &["SegmentTemplate"],
+    },
+    Row { name: "Label", attributes: &[], required: &[], children: &[], least: &[] },
+    Row { name: "Location", attributes: &[], required: &[], children: &[], least: &[] },
+    Row {
+        name: "UTCTiming",
+        attributes: DESCRIPTOR,
+        required: &["schemeIdUri"],
+        children: &[],
+        least: &[],
+    },
+    Row {
+        name: "AudioChannelConfiguration",
+        attributes: DESCRIPTOR,
+        required: &["schemeIdUri"],
+        children: &[],
+        least: &[],
+    },
+    Row {
+        name: "Role",
+        attributes: DESCRIPTOR,
+        required: &["schemeIdUri"],
+        children: &[],
+        least: &[],
+    },
+    Row {
+        name: "SegmentTemplate",
+        attributes: &[
+            ("timescale", Type::U32),
+            ("presentationTimeOffset", Type::U64),
+            ("startNumber", Type::U32),
+            ("initialization", Type::Uri),
+            ("media", Type::Uri),
+        ],
+        required: &["media", "initialization"],
+        children: &["SegmentTimeline"],
+        least: &["SegmentTimeline"],
+    },
+    Row {
+        name: "SegmentTimeline",
+        attributes: &[],
+        required: &[],
+        children: &["S"],
+        least: &["S"],
+    },
+    Row {
+        name: "S",
+        attributes: &[("t", Type::U64), ("d", Type::U64), ("r", Type::Integer)],
+        required: &["d"],
+        children: &[],
+        least: &[],
+    },
+];
+
+#[test]
+fn every_mpd_is_valid() {
+    let test = "mpd_schema::every_mpd_is_valid";
+    let Some(server) = serve(test) else { return };
+    for clip in CLIPS {
+        let (text, path) = manifest(&server, clip);
+        assert_eq!(faults(&text), [""; 0], "{path}: {text}");
+    }
+    server.stop();
+}
+
+#[test]
+fn every_fault_is_found() {
+    assert_eq!(faults(VALID), [""; 0]);
+    for (from, to, fault) in [
+        ("minBufferTime", "minBuffer", "MPD: no minBufferTime"),
+        ("minBufferTime", "minBuffer", "MPD@minBuffer: unknown"),
+        ("PT6S", "6", "MPD@minBufferTime=6: no Duration"),
+        ("static", "vod", "MPD@type=vod: no OneOf"),
+        ("<Period id=\"0\">", "<Period id=\"0\"><S d=\"1\"/>", "Period/S: unknown"),
+        ("bandwidth=\"7\"", "", "Representation: no bandwidth"),
+        ("bandwidth=\"7\"", "bandwidth=\"-7\"", "Representation@bandwidth=-7: no U32"),
+        ("<S t=\"0\" d=\"9\"/><S d=\"3\" r=\"1\"/>", "", "SegmentTimeline: no S"),
+        ("r=\"1\"", "d=\"1\"", "S@d: twice"),
+        ("mimeType=\"audio/mp4\"", "", "AdaptationSet: no mimeType"),
+        ("mediaPresentationDuration=\"PT16.5S\"", "", "MPD: static without a duration"),
+        ("static", "dynamic", "MPD: dynamic without availabilityStartTime"),
+        ("type", "publishTime=\"2026\" type", "MPD@publishTime=2026: no Date"),
+        ("$Number$", "$Numbers$", "SegmentTemplate@media=$Numbers$.m4s: identifier"),
+        ("id=\"r\" b", "id=\"a b\" b", "Representation@id=a b: no Token"),
+        ("<S t=\"0\" d=\"9\"/>", "<S t=\"0\" d=\"9\"/><S t=\"8\" d=\"1\"/>", "S: times overlap"),
+    ] {
+        let found = faults(&VALID.replace(from, to));
+        assert!(found.iter().any(|one| one.starts_with(fault)), "{fault}: {found:?}");
+    }
+    let swapped = VALID.replace(CHANNELS, "").replace("</SegmentTemplate>", SWAPPED);
+    let fault = "Representation/AudioChannelConfiguration: out of order";
+    assert!(faults(&swapped).iter().any(|one| one == fault), "{:?}", faults(&swapped));
+}
+
+/// What is wrong with a description.
+pub(crate) fn faults(text: &str) -> Vec<String> {
+    let root = parse(text);
+    let mut faults = Vec::new();
+    if root.name != "MPD" {
+        faults.push(format!("{}: no MPD", root.name));
+    }
+    root.check(&mut faults);
+    let is_static = root.attribute("type").is_none_or(|kind| kind == "static");
+    if is_static && root.attribute("mediaPresentationDuration").is_none() {
+        faults.push("MPD: static without a duration".to_owned());
+    }
+    for demanded in ["availabilityStartTime", "publishTime"] {
+        if !is_static && root.attribute(demanded).is_none() {
+            faults.push(format!("MPD: dynamic without {demanded}"));
+        }
+    }
+    faults
+}
+
+/// An element as it was read.
+struct Node {
+    name: String,
+    attributes: Vec<(String, String)>,
+    children: Vec<Node>,
+}
+
+impl Node {
+    fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(found, _)| found == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn check(&self, faults: &mut Vec<String>) {
+        let name = &self.name;
+        // The parent says that it is unknown.
+        let Some(row) = ROWS.iter().find(|row| row.name == name) else { return };
+        for (at, (attribute, value)) in self.attributes.iter().enumerate() {
+            let kind = row.attributes.iter().find(|(known, _)| known == attribute);
+            match kind {
+                None => faults.push(format!("{name}@{attribute}: unknown")),
+                Some((_, kind)) if !is_of(*kind, value) => {
+                    faults.push(format!("{name}@{attribute}={value}: no {kind:?}"));
+                }
+                Some(_) => {}
+            }
+            if self.attributes[..at].iter().any(|(before, _)| before == attribute) {
+                faults.push(format!("{name}@{attribute}: twice"));
+            }
+        }
+        for required in row.required.iter().filter(|name| self.attribute(name).is_none()) {
+            faults.push(format!("{name}: no {required}"));
+        }
+        for least in row.least {
+            if self.children.iter().all(|child| child.name != *least) {
+                faults.push(format!("{name}: no {least}"));
+            }
+        }
+        let mut reached = 0;
+        for child in &self.children {
+            match row.children.iter().position(|known| *known == child.name) {
+                None => faults.push(format!("{name}/{}: unknown", child.name)),
+                Some(place) if place < reached => {
+                    faults.push(format!("{name}/{}: out of order", child.name));
+                }
+                Some(place) => reached = place,
+            }
+            child.check(faults);
+        }
+        self.check_meaning(faults);
+    }
+
+    /// Rules that a schema cannot state.
+    fn check_meaning(&self, faults: &mut Vec<String>) {
+        match self.name.as_str() {
+            "AdaptationSet" => {
+                let has = |node: &Node| node.attribute("mimeType").is_some();
+                if !has(self) && !self.children.iter().filter(|c| c.is_representation()).all(has) {
+                    faults.push("AdaptationSet: no mimeType".to_owned());
+                }
+            }
+            "SegmentTemplate" => {
+                let media = self.attribute("media").unwrap_or_default();
+                let identifiers: Vec<&str> = media.split('$').skip(1).step_by(2).collect();
+                if !matches!(identifiers[..], ["Number" | "Time"]) {
+                    faults.push(format!("SegmentTemplate@media={media}: identifier"));
+                }
+            }
+            "SegmentTimeline" => self.check_timeline(faults),
+            _ => {}
+        }
+    }
+
+    fn is_representation(&self) -> bool {
+        self.name == "Representation"
+    }
+
+    fn check_timeline(&self, faults: &mut Vec<String>) {
+        let mut end = 0;
+        for entry in &self.children {
+            let number = |name| entry.attribute(name).and_then(|text| text.parse::<u64>().ok());
+            let start = number("t").unwrap_or(end);
+            if start < end {
+                faults.push("S: times overlap".to_owned());
+            }
+            end = start + number("d").unwrap_or(0) * (number("r").unwrap_or(0) + 1);
+        }
+    }
+}
+
+fn is_of(kind: Type, value: &str) -> bool {
+    match kind {
+        Type::Text => true,
+        Type::Uri => value.chars().all(|c| c.is_ascii_graphic() && !"\"<>\\^`{|}".contains(c)),
+        Type::Token => !value.is_empty() && !value.contains(char::is_whitespace),
+        Type::Duration => value.strip_prefix("PT").is_some_and(is_time),
+        Type::Date => is_date(value),
+        Type::Boolean => matches!(value, "true" | "false" | "0" | "1"),
+        Type::U32 => value.parse::<u32>().is_ok(),
+        Type::U64 => value.parse::<u64>().is_ok(),
+        Type::Integer => value.parse::<i64>().is_ok(),
+        Type::Language => {
+            let is_part = |part: &str| {
+                (1..=8).contains(&part.len()) && part.chars().all(|c| c.is_ascii_alphanumeric())
+            };
+            value.split('-').all(is_part)
+        }
+        Type::Sap => value.parse::<u8>().is_ok_and(|sap| sap <= 6),
+        Type::OneOf(all) => all.contains(&value),
+    }
+}
+
+/// A time in UTC, with seconds or parts of them.
+fn is_date(text: &str) -> bool {
+    let form = text.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    let form = String::from_utf8(form.collect()).unwrap_or_default();
+    let Some(parts) = form.strip_prefix("0000-00-00T00:00:00") else { return false };
+    let Some(parts) = parts.strip_suffix('Z') else { return false };
+    parts.is_empty() || parts.strip_prefix('.').is_some_and(|rest| rest.replace('0', "").is_empty())
+}
+
+/// Hours, minutes and seconds of a duration of XML Schema, of which one at least.
+fn is_time(text: &str) -> bool {
+    let mut rest = text;
+    for unit in ['H', 'M', 'S'] {
+        if let Some((number, behind)) = rest.split_once(unit) {
+            let is_number = match unit {
+                'S' => number.parse::<f64>().is_ok() && !number.ends_with('.'),
+                _ => number.parse::<u64>().is_ok(),
+            };
+            if !is_number || number.starts_with(['-', '+']) {
+                return false;
+            }
+            rest = behind;
+        }
+    }
+    rest.is_empty() && !text.is_empty()
+}
+
+fn parse(text: &str) -> Node {
+    let mut reader = Reader::from_str(text);
+    let mut open = vec![Node { name: String::new(), attributes: Vec::new(), children: Vec::new() }];
+    loop {
+        match reader.read_event().expect("well-formed XML") {
+            Event::Start(start) => open.push(node(&start)),
+            Event::Empty(start) => {
+                let child = node(&start);
+                open.last_mut().expect("a document").children.push(child);
+            }
+            Event::End(_) => {
+                let child = open.pop().expect("it was opened");
+                open.last_mut().expect("a document").children.push(child);
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    let mut document = open.pop().expect("a document");
+    document.children.pop().expect("an element")
+}
+
+fn node(start: &BytesStart<'_>) -> Node {
+    let mut attributes = start.attributes();
+    let attributes = attributes.with_checks(false).map(|attribute| {
+        let attribute = attribute.expect("well-formed XML");
+        (attribute.key.as_ref().to_owned(), attribute.value.into_owned())
+    });
+    let attributes = attributes.collect();
+    Node { name: start.name().as_ref().to_owned(), attributes, children: Vec::new() }
+}
+
+const CHANNELS: &str = "<AudioChannelConfiguration schemeIdUri=\"urn:a\" value=\"2\"/>";
+const SWAPPED: &str =
+    "</SegmentTemplate><AudioChannelConfiguration schemeIdUri=\"urn:a\" value=\"2\"/>";
+const VALID: &str = "<?xml version=\"1.0\"?>
+<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" profiles=\"urn:p\" type=\"static\"
+  mediaPresentationDuration=\"PT16.5S\" minBufferTime=\"PT6S\">
+ <Period id=\"0\"><AdaptationSet mimeType=\"audio/mp4\" lang=\"de\">
+  <Representation id=\"r\" bandwidth=\"7\">
+   <AudioChannelConfiguration schemeIdUri=\"urn:a\" value=\"2\"/>
+   <SegmentTemplate timescale=\"1\" initialization=\"i.mp4\" media=\"$Number$.m4s\">
+    <SegmentTimeline><S t=\"0\" d=\"9\"/><S d=\"3\" r=\"1\"/></SegmentTimeline>
+   </SegmentTemplate>
+  </Representation></AdaptationSet></Period></MPD>";

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! admin: the administrator's listener: health, metrics, a JSON API and the page that uses it.
+//!
+//! It speaks HTTP/1.1 by the reader and the answers of the served files ([`wire::http`]), on the
+//! control side's threads: a scrape or a list of sessions holds up no download. Requests that other
+//! sites make are refused first ([`request_guard`]), then [`routes`] names the operation; all but
+//! health and metrics need a login where there are users ([`login`]).
+//!
+//! Sources: RFC 9110, RFC 9112; W3C CSP 3.
+//! Does not speak TLS: bind it to loopback, or put a proxy in front.
+
+mod answers;
+mod exposition;
+mod login;
+mod metrics;
+mod readiness;
+mod request_guard;
+mod routes;
+mod trace_files;
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use access::Access;
+use serde::Serialize;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use wire::http::{Limits, Part, Request, RequestReader, Response, refusal, unstored};
+
+use login::{COOKIE, Logins};
+use routes::{Found, find};
+
+use crate::config::Config;
+use crate::http::write_deadline::Allowance;
+use crate::listener::close;
+use crate::rtsp::rtsp_input::read_some;
+use crate::server_state::ServerState;
+
+/// State of the listener.
+pub(crate) struct Admin {
+    hosts: Vec<String>,
+    logins: Logins,
+    /// Tasks that accept connections, for the readiness.
+    listeners: OnceLock<Vec<AbortHandle>>,
+    reload: OnceLock<Reload>,
+    /// Places of traces under way, each of some megabytes.
+    traces: Semaphore,
+}
+
+/// Reads the configuration again; may block.
+type Reload = Box<dyn Fn() -> Result<ReloadOutcome, String> + Send + Sync>;
+
+/// Result of reading the configuration again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReloadOutcome {
+    /// Keys whose new values are in force.
+    pub changed: Vec<String>,
+    /// Keys whose new values need a restart.
+    pub needs_restart: Vec<String>,
+}
+
+impl Admin {
+    /// Returns the state for a configuration; `None` where nothing is to listen.
+    pub(crate) fn new(config: &Config, access: &Arc<Access>) -> Option<Admin> {
+        config.admin.map(|_| Admin {
+            hosts: config.admin_hosts.clone(),
+            logins: Logins::new(access.clone()),
+            listeners: OnceLock::new(),
+            reload: OnceLock::new(),
+            traces: Semaphore::new(TRACES_MAX),
+        })
+    }
+
+    /// Takes the tasks that accept connections.
+    pub(crate) fn watch_listeners(&self, listeners: Vec<AbortHandle>) {
+        let _ = self.listeners.set(listeners);
+    }
+
+    /// Takes the function that reads the configuration again; the first one given holds.
+    pub(crate) fn on_reload(
+        &self,
+        reload: impl Fn() -> Result<ReloadOutcome, String> + Send + Sync + 'static,
+    ) {
+        let _ = self.reload.set(Box::new(reload));
+    }
+}
+
+/// Serves connections until it is aborted, which aborts them, too, or until a successor accepts in
+/// its place and they have ended.
+pub(crate) async fn serve(listener: TcpListener, server: Arc<ServerState>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut served = JoinSet::new();
+    let draining = server.clone();
+    let mut drained = pin!(draining.drain.begun());
+    let mut listener = Some(listener);
+    loop {
+        let Some(open) = &listener else {
+            if served.join_next().await.is_none() {
+                return;
+            }
+            continue;
+        };
+        tokio::select! {
+            () = &mut drained => listener = None,
+            accepted = open.accept() => match accepted {
+                Ok((stream, peer)) => match places.clone().try_acquire_owned() {
+                    Ok(place) => {
+                        let server = server.clone();
+                        served.spawn(async move {
+                            connection(stream, peer, server).await;
+                            drop(place);
+                        });
+                    }
+                    // They are held by administrators, or by programs on their host.
+                    Err(_) => drop(stream),
+                },
+                Err(error) => {
+                    tracing::debug!("admin: accept: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(ended) = served.join_next() => {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    tracing::error!("an administrator's connection panicked: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end.
+async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
+    let _ = stream.set_nodelay(true);
+    let timeouts = server.config.timeouts;
+    let limits = Limits { body_bytes_max: CONTENT_BYTES_MAX, ..Limits::default() };
+    let mut reader = RequestReader::new(limits).with_content();
+    let mut buffer = [0; READ_BYTES];
+    loop {
+        let response = match reader.next() {
+            Ok(Some(mut request)) => {
+                request.keep_alive &= !server.drain.is_begun();
+                hardened(answer(&request, peer, &server).await)
+            }
+            Ok(None) => {
+                let wait = match reader.is_empty() {
+                    true => timeouts.idle_http,
+                    false => timeouts.request,
+                };
+                match timeout(wait, read_some(&stream, &mut buffer)).await {
+                    Ok(bytes @ 1..) => {
+                        reader.feed(&buffer[..bytes]);
+                        continue;
+                    }
+                    Ok(0) => return,
+                    Err(_) if reader.is_empty() => return,
+                    Err(_) => refusal(408, "the request was not whole in time", SystemTime::now()),
+                }
+            }
+            Err(malformed) => malformed.response(SystemTime::now()),
+        };
+        if !send(&stream, &response, timeouts.write).await {
+            return;
+        }
+        if !response.keep_alive {
+            return close(stream).await;
+        }
+    }
+}
+
+/// Sends an answer; false when the peer does not accept it.
+async fn send(stream: &TcpStream, response: &Response, wait: Duration) -> bool {
+    let mut bytes = response.head.clone();
+    for part in &response.parts {
+        if let Part::Bytes(text) = part {
+            bytes.extend_from_slice(text);
+        }
+    }
+    Allowance::new(wait).write(stream, &bytes).await
+}
+
+/// Adds the fields that keep a browser from doing what the page does not need.
+fn hardened(response: Response) -> Response {
+    response
+        .with_field("Content-Security-Policy", POLICY)
+        .with_field("X-Frame-Options", "DENY")
+        .with_field("Referrer-Policy", "no-referrer")
+        .with_field("Cross-Origin-Resource-Policy", "same-origin")
+        .with_field("Cross-Origin-Opener-Policy", "same-origin")
+}
+
+/// Returns the answer to a request.
+async fn answer(request: &Request, peer: SocketAddr, server: &Arc<ServerState>) -> Response {
+    let admin = server.admin.as_ref().expect("its listener is configured");
+    if let Err((status, reason)) = request_guard::check(request, &admin.hosts) {
+        tracing::debug!("admin {peer}: {reason}");
+        return refused(request, status, &reason);
+    }
+    let (route, id) = match find(&request.method, &request.path) {
+        Found::Route(route, id) => (route, id),
+        Found::OtherMethod(allow) => {
+            let refused = refused(request, 405, "this address has other methods");
+            return refused.with_field("Allow", &allow);
+        }
+        Found::Missing => return answers::page(request),
+    };
+    if route.is_closed && admin.logins.is_needed() {
+        let cookie = request.details.as_ref().and_then(|details| details.cookie(COOKIE));
+        let user = cookie.and_then(|token| admin.logins.user(token, Instant::now()));
+        if user.is_none() {
+            return refused(request, 401, "log in first: POST /v1/login");
+        }
+    }
+    answers::answer(request, (route.operation, id), peer, server).await
+}
+
+/// Returns an answer in JSON, which no cache may keep.
+fn json(request: &Request, status: u16, value: &impl Serialize) -> Response {
+    let text = serde_json::to_vec(value).expect("figures and texts are JSON");
+    unstored(request, status, "application/json", text, SystemTime::now())
+}
+
+/// Returns a refusal.
+fn refused(request: &Request, status: u16, reason: &str) -> Response {
+    json(request, status, &serde_json::json!({ "error": reason }))
+}
+
+/// Description of the API, served as it stands.
+const DESCRIPTION: &str = include_str!("../../../docs/openapi.json");
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; \
+    frame-ancestors 'none'";
+/// Browsers of several administrators, scrapers, scripts.
+const CONNECTIONS_MAX: usize = 64;
+const TRACES_MAX: usize = 4;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A login is the longest content.
+const CONTENT_BYTES_MAX: u64 = 16 << 10;
+const READ_BYTES: usize = 4096;

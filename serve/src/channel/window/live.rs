@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! live: the segments of a window for players of HLS, and those who wait for the next.
+//!
+//! A channel's bytes are numbered from the first of its window on, over all parts; segments are
+//! ranges of these, so one may lie in two parts. Numbers of bytes and segments never come back:
+//! where a window is emptied (a standby whose primary has returned) another identity begins.
+//!
+//! Costs nothing but memory (64 bytes a segment) while nobody asks.
+//!
+//! Does not cut ([`super::cutter`]) or answer ([`crate::web`]).
+
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use media::store::random_identity;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::ChannelWindow;
+use crate::http::open_files::{FileContent, OpenFile};
+use crate::web::LiveState;
+
+/// Segments of a window.
+pub(crate) struct WindowLive {
+    slot: Mutex<LiveSlot>,
+    grown: Notify,
+    /// True once a player has asked for a playlist.
+    is_asked: AtomicBool,
+    /// Time of the last request that waits for what is sent next.
+    watched: Mutex<Option<Instant>>,
+}
+
+/// The segments of one identity.
+pub(super) struct LiveSlot {
+    pub(super) identity: String,
+    /// Identities before it.
+    pub(super) generation: u64,
+    /// Number of the byte from which the segments count.
+    pub(super) first_byte: u64,
+    pub(super) state: Option<LiveState>,
+}
+
+/// A part that holds bytes of a segment.
+pub(crate) struct HeldRange {
+    /// Number of the part's first byte.
+    pub(crate) first_byte: u64,
+    /// Wall time at which the part began.
+    pub(crate) began: SystemTime,
+    pub(crate) file: Arc<OpenFile>,
+}
+
+impl LiveSlot {
+    fn new(generation: u64) -> LiveSlot {
+        let random = random_identity();
+        let (ssrc, sequence) = (random.ssrc, random.first_sequence);
+        let identity = format!("{ssrc:x}-{sequence:x}-{:x}", random.first_timestamp);
+        LiveSlot { identity, generation, first_byte: 0, state: None }
+    }
+
+    /// Returns the segments, if they are those of this identity.
+    pub(super) fn state_of(&mut self, generation: u64) -> Option<&mut LiveState> {
+        self.state.as_mut().filter(|_| self.generation == generation)
+    }
+}
+
+impl WindowLive {
+    pub(super) fn new() -> WindowLive {
+        WindowLive {
+            slot: Mutex::new(LiveSlot::new(0)),
+            grown: Notify::new(),
+            is_asked: AtomicBool::new(false),
+            watched: Mutex::default(),
+        }
+    }
+
+    /// Returns the identity of the channel in addresses, without the version.
+    pub(crate) fn identity(&self) -> String {
+        self.slot().identity.clone()
+    }
+
+    /// Returns what `look` makes of the segments and the number of the byte from which they count;
+    /// `None` where there are none, or of another identity (with its version).
+    pub(crate) fn with<T>(
+        &self,
+        identity: &str,
+        look: impl FnOnce(&mut LiveState, u64) -> T,
+    ) -> Option<T> {
+        let mut slot = self.slot();
+        let is_own = identity.split_once('.').is_some_and(|(own, _)| own == slot.identity);
+        let first_byte = slot.first_byte;
+        slot.state.as_mut().filter(|_| is_own).map(|state| look(state, first_byte))
+    }
+
+    /// Resolves when there is more than at the time of this call.
+    pub(crate) fn grown(&self) -> Notified<'_> {
+        self.grown.notified()
+    }
+
+    pub(super) fn note_grown(&self) {
+        self.grown.notify_waiters();
+    }
+
+    /// Records that a player wants a playlist.
+    pub(crate) fn note_asked(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
+    }
+
+    /// Records a request that waits for what is sent next.
+    pub(crate) fn note_watched(&self) {
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// True while players wait for what is sent next.
+    pub(super) fn is_watched(&self) -> bool {
+        let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.is_some_and(|at| at.elapsed() < WATCHED)
+    }
+
+    /// Ends this identity: who waits for more of it is told.
+    pub(super) fn begin_anew(&self) {
+        {
+            let mut slot = self.slot();
+            *slot = LiveSlot::new(slot.generation + 1);
+        }
+        self.note_grown();
+    }
+
+    pub(super) fn slot(&self) -> MutexGuard<'_, LiveSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChannelWindow {
+    /// Returns the parts that hold these bytes of the channel, opened; `None` where some are gone.
+    pub(crate) fn held(&self, bytes: Range<u64>) -> Option<Vec<HeldRange>> {
+        let (mut at, end) = (bytes.start, bytes.end);
+        let parts: Vec<_> = self.lock().iter().cloned().collect();
+        let mut held = Vec::with_capacity(2);
+        for part in parts {
+            let written = part.first_byte + part.written.load(Ordering::Acquire);
+            if at >= end || !(part.first_byte..written).contains(&at) {
+                continue;
+            }
+            let until = written.min(end);
+            let file = part.opened(&self.name, until - part.first_byte)?;
+            held.push(HeldRange { first_byte: part.first_byte, began: part.began, file });
+            at = until;
+        }
+        (at >= end).then_some(held)
+    }
+
+    /// Reads these bytes of the channel; `None` where some are gone. May wait for a disk.
+    pub(super) fn read(&self, bytes: Range<u64>) -> Option<Vec<u8>> {
+        let mut read = vec![0; (bytes.end - bytes.start) as usize];
+        let (mut at, mut rest) = (bytes.start, &mut read[..]);
+        for HeldRange { first_byte, file, .. } in self.held(bytes)? {
+            let left = (first_byte + file.entity().bytes - at).min(rest.len() as u64);
+            let (piece, behind) = rest.split_at_mut(left as usize);
+            let FileContent::Open(media) = &file.content else { return None };
+            media.file().read_exact_at(piece, at - first_byte).ok()?;
+            (at, rest) = (at + left, behind);
+        }
+        Some(read)
+    }
+}
+
+/// Time between two requests of a player that waits for what is sent next, and more.
+const WATCHED: Duration = Duration::from_secs(10);

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! drain: a server that accepts no more, and serves to the end what it has begun.
+//!
+//! It begins when a successor has taken over the listening sockets. Connections of HTTP are closed
+//! behind the next answer, HTTP/2 tells its clients so (GOAWAY); sessions of RTSP play on, and
+//! their connections are served as before. Costs a relaxed load of an atomic per HTTP/1 request.
+//!
+//! Sources: RFC 9112 §9.6 (close), RFC 9113 §6.8 (GOAWAY).
+//! Does not start the successor ([`crate::handover`]).
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::error::Error;
+use crate::handover::Successor;
+use crate::rtsp::control;
+use crate::server::Server;
+
+/// State of a drain.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    is_begun: AtomicBool,
+    told: watch::Sender<bool>,
+}
+
+impl Drain {
+    pub(crate) fn new() -> Drain {
+        Drain { is_begun: AtomicBool::new(false), told: watch::Sender::new(false) }
+    }
+
+    pub(crate) fn begin(&self) {
+        self.is_begun.store(true, Ordering::Relaxed);
+        self.told.send_replace(true);
+    }
+
+    pub(crate) fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::Relaxed)
+    }
+
+    /// Completes when the drain begins.
+    pub(crate) async fn begun(&self) {
+        // The sender lives as long as this.
+        let _ = self.told.subscribe().wait_for(|begun| *begun).await;
+    }
+}
+
+impl Server {
+    /// Offers this server's sockets to a process that is still to be started, which gets the end of
+    /// the link as its standard input. `notes` are facts that the new process may ask for.
+    ///
+    /// # Errors
+    /// No socket pair could be made.
+    pub fn offer(&self, notes: BTreeMap<String, String>) -> Result<(Successor, OwnedFd), Error> {
+        Successor::offer(&self.sockets, self.state.ports.pair(), notes)
+    }
+
+    /// Stops accepting in favour of a successor that serves. Sessions, downloads and connections go
+    /// on; channels leave their targets to the successor.
+    pub fn retire(&mut self, successor: Successor) {
+        self.sockets = Default::default();
+        self.state.drain.begin();
+        self.state.channels.lock().unwrap_or_else(|broken| broken.into_inner()).retire();
+        successor.go();
+        // The successor reads the shared port, and sends back what is for sessions of this server.
+        if let Some(task) = self.rtcp.take() {
+            task.abort();
+        }
+        let state = Arc::downgrade(&self.state);
+        self.rtcp = Some(tokio::spawn(async move {
+            let pass = |from, report: &[u8]| {
+                if let Some(state) = state.upgrade() {
+                    control::on_rtcp(&state, from, report);
+                }
+            };
+            successor.reports(pass).await;
+        }));
+    }
+
+    /// Waits until all sessions and connections of a retired server have ended, but for `limit` at
+    /// most, or until `stop` completes. The caller then stops the server.
+    pub async fn drain(&self, limit: Duration, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        let until = Instant::now() + limit;
+        loop {
+            let (sessions, connections) =
+                (self.state.sessions.len(), self.state.limits.connections());
+            if (sessions, connections) == (0, 0) {
+                break;
+            }
+            if Instant::now() >= until {
+                tracing::warn!(
+                    "drained for {limit:?}: ending {sessions} sessions and {connections} \
+                     connections that are left"
+                );
+                break;
+            }
+            tokio::select! {
+                () = &mut stop => break,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! swapped: a value that a reload replaces while others read it.
+//!
+//! A reader gets a reference count of the value of the moment and keeps it as long as it needs: a
+//! request sees one state from its begin to its end. Costs a read lock and two reference counts a
+//! read; so it is read once a connection, session, request or turn of a download, never for a
+//! packet. Alternative: the crate `arc-swap`, whose reads take no lock; nothing here reads often
+//! enough for a dependency.
+//!
+//! Sources: `std::sync::RwLock`.
+//! Does not tell readers of a replacement.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A shared value that can be replaced.
+#[derive(Debug, Default)]
+pub(crate) struct Swapped<T>(RwLock<Arc<T>>);
+
+impl<T> Swapped<T> {
+    pub(crate) fn new(value: T) -> Swapped<T> {
+        Swapped(RwLock::new(Arc::new(value)))
+    }
+
+    /// Returns the value of the moment.
+    pub(crate) fn current(&self) -> Arc<T> {
+        // No statement leaves the reference half replaced.
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another value in its place; those who have read the old one keep it.
+    pub(crate) fn replace(&self, value: T) {
+        let value = Arc::new(value);
+        let old = {
+            let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *place, value)
+        };
+        // Dropped without the lock: a large value takes a while.
+        drop(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_keeps_its_value_and_the_next_one_gets_the_new() {
+        let swapped = Swapped::new("old".to_owned());
+        let before = swapped.current();
+        swapped.replace("new".to_owned());
+        assert_eq!((before.as_str(), swapped.current().as_str()), ("old", "new"));
+        assert_eq!(Arc::strong_count(&before), 1, "nobody else holds the old one");
+    }
+}

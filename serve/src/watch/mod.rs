@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! watch: what an administrator sees of a running server: sessions with the cause where one is
+//! slow, the last hour, traces of packets.
+//!
+//! Pacers and connections count for themselves; here the counts are read and compared with those
+//! of some seconds before: every [`history::INTERVAL`], and every two seconds while somebody asks.
+//! Costs about a microsecond a session and look, and a `getsockopt` for one over TCP; nothing where
+//! no administrator's listener is configured but the counts themselves.
+//!
+//! Does not answer requests ([`crate::admin`] does).
+
+mod cause;
+pub(crate) mod history;
+mod http_viewers;
+mod late_buckets;
+mod packet_trace;
+mod session_row;
+mod session_watch;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use wire::rtcp::ReceptionReport;
+
+pub(crate) use cause::CAUSES;
+pub(crate) use history::HistorySample;
+use history::{History, ServerTotals};
+pub(crate) use http_viewers::{HttpViewer, HttpViewers, ViewerGuard};
+pub(crate) use late_buckets::LateBuckets;
+pub(crate) use packet_trace::{PacketRecord, PacketTrace, TracedCall, TracedPackets};
+pub(crate) use session_row::{PROTOCOLS, SessionId, SessionRow};
+use session_watch::SessionWatch;
+
+use crate::server_state::ServerState;
+
+/// State of the watching.
+pub(crate) struct Watch {
+    pub(crate) viewers: Arc<HttpViewers>,
+    /// Packets expected and lost, by reports of receivers.
+    expected: AtomicU64,
+    lost: AtomicU64,
+    history: Mutex<History>,
+    sessions: Mutex<SessionWatch>,
+    /// Time at which somebody asked for sessions.
+    asked: Mutex<Option<Instant>>,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Watch {
+        Watch {
+            viewers: HttpViewers::new(),
+            expected: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            history: Mutex::new(History::new()),
+            sessions: Mutex::default(),
+            asked: Mutex::new(None),
+        }
+    }
+
+    /// Adds what a receiver reports behind its report before.
+    pub(crate) fn reported(&self, before: &ReceptionReport, now: &ReceptionReport) {
+        let expected = now.highest_sequence.wrapping_sub(before.highest_sequence);
+        // More than a receiver can be sent between two reports is a forged or a first one.
+        if expected > REPORTED_MAX {
+            return;
+        }
+        let lost = now.lost.saturating_sub(before.lost).clamp(0, expected.cast_signed());
+        self.expected.fetch_add(expected.into(), Ordering::Relaxed);
+        self.lost.fetch_add(u64::from(lost.unsigned_abs()), Ordering::Relaxed);
+    }
+
+    /// Returns packets expected and lost, by reports of receivers.
+    pub(crate) fn reports(&self) -> (u64, u64) {
+        (self.expected.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+    }
+
+    /// Returns a row for each session, now.
+    pub(crate) fn rows(&self, server: &ServerState) -> Vec<SessionRow> {
+        *locked(&self.asked) = Some(Instant::now());
+        let mut sessions = locked(&self.sessions);
+        sessions.look(server, Instant::now());
+        sessions.rows(server)
+    }
+
+    pub(crate) fn history(&self) -> Vec<HistorySample> {
+        locked(&self.history).samples()
+    }
+
+    fn is_asked(&self) -> bool {
+        locked(&self.asked).is_some_and(|asked| asked.elapsed() < ASKED)
+    }
+}
+
+/// Keeps history and figures of sessions up to date until it is aborted.
+pub(crate) async fn keep_watch(server: Arc<ServerState>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sampled: Option<Instant> = None;
+    loop {
+        looks.tick().await;
+        let now = Instant::now();
+        // An early tick by some milliseconds counts.
+        let is_due = |at: Instant| now.duration_since(at) + LOOK_EVERY / 2 >= history::INTERVAL;
+        let is_sample = sampled.is_none_or(is_due);
+        if is_sample {
+            sampled = Some(now);
+            locked(&server.watch.history).add(now, totals(&server));
+        }
+        if is_sample || server.watch.is_asked() {
+            let server = server.clone();
+            let look = move || locked(&server.watch.sessions).look(&server, Instant::now());
+            // Thousands of sessions take milliseconds, which RTSP should not wait for.
+            let _ = tokio::task::spawn_blocking(look).await;
+        }
+    }
+}
+
+fn totals(server: &ServerState) -> ServerTotals {
+    let counters = server.meters.pacer_counters();
+    ServerTotals {
+        bytes: counters.tally.bytes + server.watch.viewers.bytes(),
+        sessions: server.sessions.len() + server.watch.viewers.all().len(),
+        connections: server.limits.connections(),
+        late_us: counters.late_us,
+        reported: server.watch.reports(),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No statement leaves what is behind it half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Interval of looks while somebody asks.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Time for which somebody asks after a request.
+const ASKED: Duration = Duration::from_secs(30);
+/// Ten seconds of a gigabit a second in packets of 1328 bytes.
+const REPORTED_MAX: u32 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_between_reports_add_up() {
+        let watch = Watch::new();
+        let report = |highest_sequence, lost| ReceptionReport {
+            highest_sequence,
+            lost,
+            ..ReceptionReport::default()
+        };
+        watch.reported(&report(1000, 3), &report(1200, 13));
+        watch.reported(&report(u32::MAX, 13), &report(99, 12));
+        // The first report of a receiver that began at a high number.
+        watch.reported(&report(0, 0), &report(4_000_000_000, 9));
+        assert_eq!(watch.reports(), (300, 10));
+    }
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! answers: the answer to a request for a playlist or segment of a file.
+//!
+//! All of them have an entity tag and conditions, as files have, and ranges. What lies below an
+//! identity never changes, and says so to caches. What changes is sent whole: Chromium's player
+//! asks for a playlist in pieces, one after the other, which may be those of two texts.
+//!
+//! Sources: RFC 9110 §13 (conditions), §14 (ranges), §15.5.11 (410 Gone); RFC 8246 (immutable).
+//! Does not send.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use access::carried;
+use media::cmaf::SegmentParts;
+use wire::http::{Entity, Part, Request, Response, content_type, error, respond, respond_whole};
+
+use super::address::{SubtitleId, WebAddress, WebItem};
+use super::carry::{AddressedText, Carried, with_credentials};
+use super::clear_key;
+use super::live::LiveAsset;
+use super::live_dash::{self, RecordingNow};
+use super::live_reload::ReloadQuery;
+use super::protection::SegmentCipher;
+use super::subtitles::ListedSubtitle;
+use super::title::Title;
+use super::web_assets::{WebAssets, WebSource};
+use crate::http::open_files::{FileContent, OpenFile};
+use crate::library::{Library, NoAsset};
+
+/// Cache-Control of what an identity names: the content cannot change.
+const IMMUTABLE: &str = "max-age=31536000, immutable";
+const REVALIDATED: &str = "no-cache";
+/// Largest playlist that credentials are written into: a day of short segments.
+const CARRIED_BYTES_MAX: u64 = 4 << 20;
+
+/// Reason why enciphered segments have no MPD.
+pub(super) const NO_CIPHER_OF_DASH: &str = "segments are enciphered with AES-128 \
+    (--hls-cipher), which DASH does not have: play master.m3u8";
+
+/// Returns the answer where an address names another content than the file has.
+pub(crate) fn missing(
+    request: &Request,
+    address: &WebAddress<'_>,
+    (file, web): (&OpenFile, &WebAssets),
+    now: SystemTime,
+) -> Option<Response> {
+    // That of a recording is known when it was looked for.
+    let is_other = |asked| asked != web.identity(file);
+    let is_gone = !address.item.is_live() && address.identity.is_some_and(is_other);
+    is_gone.then(|| gone(request, now))
+}
+
+pub(super) fn gone(request: &Request, now: SystemTime) -> Response {
+    let what = "the file was replaced by another; load master.m3u8 or manifest.mpd again";
+    error(request, 410, what, now)
+}
+
+/// Returns the answer to a request for an item of a file of this name, with the file that has its
+/// bytes. `origin` is the server as the client knows it (`http://host`), if it does.
+pub(crate) async fn answer(
+    request: &Request,
+    address: &WebAddress<'_>,
+    (asset, file): (Result<WebSource, NoAsset>, Arc<OpenFile>),
+    (web, library, origin): (&WebAssets, &Arc<Library>, Option<&str>),
+    now: SystemTime,
+) -> (Response, Arc<OpenFile>) {
+    let (name, item) = (address.file, &address.item);
+    let asset = match asset {
+        Ok(WebSource::Whole(asset)) => asset,
+        Ok(WebSource::Live(live, asset)) if item.is_live_dash() => {
+            let recording = RecordingNow { live, asset, file };
+            return live_dash::answer(request, address, recording, web, now).await;
+        }
+        Ok(WebSource::Live(live, _)) => {
+            return (of_recording(request, address, &live, &file, now), file);
+        }
+        Err(reason) => return (refused(request, &reason, now), file),
+    };
+    let mut shown = None;
+    let (parts, source) = if let WebItem::Master | WebItem::Manifest = item {
+        let subtitles = web.subtitles.listed(name, &asset, library).await;
+        let made = asset.first_text(item, &subtitles).map(|text| of_text(text.to_vec()));
+        shown = set_identity(&subtitles);
+        (made, file.clone())
+    } else if let Some(id) = subtitle(item).filter(|&id| asset.ttml.get(id).is_none()) {
+        let at = (&*asset, &file);
+        let cues = web.subtitles.cues((name, id), at, library).await;
+        let cues = match cues {
+            Ok(cues) => cues,
+            Err(reason) => return (refused(request, &reason, now), file),
+        };
+        let (made, item, turn) = (asset.clone(), item.clone(), web.subtitles.turn().await);
+        let text = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            match &*cues {
+                Ok(cues) => Ok(made.subtitle_text(&item, cues).map(|text| of_text(text.into()))),
+                Err(reason) => Err(NoAsset::Refused(reason.clone())),
+            }
+        });
+        match text.await.unwrap_or_else(|panic| Err(NoAsset::Unreadable(panic.to_string()))) {
+            Ok(parts) => (parts, file.clone()),
+            Err(reason) => return (refused(request, &reason, now), file),
+        }
+    } else if asset.is_copied(item) {
+        let (made, item, media) = (asset.clone(), item.clone(), file.clone());
+        let address = format!("{name}/~{}/{item}", asset.identity);
+        let bytes = asset.copied_bytes(&item);
+        match web.copies.get((address, bytes), move || made.copied(&item, &media)).await {
+            Ok(copy) => {
+                let whole = 0..copy.entity().bytes;
+                (Some(SegmentParts { head: Vec::new(), ranges: vec![whole] }), copy)
+            }
+            Err(reason) => return (refused(request, &reason, now), file),
+        }
+    } else {
+        let text = asset.text(item).map(|text| of_text(text.to_vec()));
+        (text.or_else(|| web.made_parts.get(&asset, item)), file.clone())
+    };
+    let Some(mut parts) = parts else {
+        let what = match item {
+            WebItem::Manifest if asset.has_cipher(SegmentCipher::Aes128) => NO_CIPHER_OF_DASH,
+            _ => "the file has no such playlist or segment",
+        };
+        return (error(request, 404, what, now), file);
+    };
+    let kind = kind(item);
+    let mut etag = match shown {
+        None => format!("{}/{item}", asset.identity),
+        Some(shown) => format!("{}/{item}/{shown:x}", asset.identity),
+    };
+    let keys = asset.keys.as_ref().filter(|_| asset.has_cipher(SegmentCipher::Cbcs));
+    match (item, origin) {
+        (WebItem::Master | WebItem::Playlist(_) | WebItem::KeyPlaylist, _)
+            if keys.is_some() && clear_key::is_asked(request) =>
+        {
+            parts = of_text(clear_key::playlist(&parts.head, item, keys));
+            etag += "/clear-key";
+        }
+        (WebItem::Manifest, Some(origin)) if keys.is_some() => {
+            parts = of_text(clear_key::with_origin(&parts.head, origin));
+            etag += &format!("/{:08x}", crc32fast::hash(origin.as_bytes()));
+        }
+        _ => {}
+    }
+    let etag = format!("\"{etag}\"");
+    let modified = if may_change(item) { now } else { file.entity().modified };
+    let entity = Entity { bytes: parts.bytes(), etag: &etag, content_type: kind, modified };
+    (made(request, &entity, parts, item, now), source)
+}
+
+/// Content type of text in MP4 (RFC 4337).
+const TEXT_FRAGMENTS: &str = "application/mp4";
+
+/// Content type of an item.
+pub(super) fn kind(item: &WebItem) -> &'static str {
+    content_type(match item {
+        WebItem::SubtitleInit(_) | WebItem::SubtitleFragment(..) => return TEXT_FRAGMENTS,
+        WebItem::Manifest | WebItem::LiveManifest => "manifest.mpd",
+        WebItem::Player => "player.html",
+        WebItem::Poster | WebItem::ThumbnailSheet(_) => "picture.jpg",
+        WebItem::Ts | WebItem::TsSegment(_) | WebItem::LiveSegment(_) | WebItem::LivePart(..) => {
+            "media.ts"
+        }
+        WebItem::Init(_)
+        | WebItem::Segment(..)
+        | WebItem::KeyFrame(_)
+        | WebItem::LiveInit(..)
+        | WebItem::LiveFragment(..) => "media.mp4",
+        WebItem::Master
+        | WebItem::Playlist(_)
+        | WebItem::KeyPlaylist
+        | WebItem::TsPlaylist
+        | WebItem::SubtitlePlaylist(_)
+        | WebItem::LivePlaylist => "media.m3u8",
+        WebItem::SubtitleSegment(..) | WebItem::SubtitleFile(_) | WebItem::Thumbnails => {
+            "media.vtt"
+        }
+    })
+}
+
+/// Returns the answer with an item of a recording.
+fn of_recording(
+    request: &Request,
+    address: &WebAddress<'_>,
+    live: &LiveAsset,
+    file: &OpenFile,
+    now: SystemTime,
+) -> Response {
+    if address.identity.is_some_and(|asked| asked != live.identity()) || !live.is_of(file) {
+        return gone(request, now);
+    }
+    let item = &address.item;
+    let query = ReloadQuery::parse(request.query.as_deref()).unwrap_or_default();
+    let parts = live.state().parts(live.identity(), item, query.is_update);
+    let Some(parts) = parts else {
+        return error(request, 404, "the recording has no such segment, or none yet", now);
+    };
+    if parts.ranges.iter().any(|range| range.end > file.entity().bytes) {
+        let what = "the recording was cut short; load master.m3u8 again";
+        return error(request, 410, what, now);
+    }
+    let text = crc32fast::hash(&parts.head);
+    let etag = format!("\"{}/{item}-{text:x}\"", live.identity());
+    let entity =
+        Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
+    made(request, &entity, parts, item, now)
+}
+
+/// Returns the answer with the playlist or description of a title of several files.
+pub(crate) async fn title_answer(
+    request: &Request,
+    item: &WebItem,
+    (title, origin): (Title, Option<&str>),
+    now: SystemTime,
+) -> Response {
+    let asked = item.clone();
+    let has_clear_keys = title.has_cipher(SegmentCipher::Cbcs);
+    // A long one takes a while.
+    let text = match tokio::task::spawn_blocking(move || title.text(&asked)).await {
+        Ok(Ok(text)) if has_clear_keys => match (item, origin) {
+            (WebItem::Manifest, Some(origin)) => clear_key::with_origin(&text, origin),
+            (WebItem::Master, _) if clear_key::is_asked(request) => {
+                clear_key::playlist(&text, item, None)
+            }
+            _ => text,
+        },
+        Ok(Ok(text)) => text,
+        Ok(Err(reason)) => return error(request, 404, &reason, now),
+        Err(panic) => {
+            tracing::error!("http {}: {panic}", request.path);
+            return error(request, 500, "internal error", now);
+        }
+    };
+    let etag = format!("\"{:x}-{:08x}\"", text.len(), crc32fast::hash(&text));
+    let entity = Entity {
+        bytes: text.len() as u64,
+        modified: now,
+        etag: &etag,
+        content_type: content_type(if *item == WebItem::Manifest { "a.mpd" } else { "a.m3u8" }),
+    };
+    made(request, &entity, of_text(text), item, now)
+}
+
+/// Returns the answer with a resource, or with the ranges of it that are asked for.
+pub(super) fn made(
+    request: &Request,
+    entity: &Entity<'_>,
+    parts: SegmentParts,
+    item: &WebItem,
+    now: SystemTime,
+) -> Response {
+    let parts = carrying(parts, item, request);
+    let entity = &Entity { bytes: parts.bytes(), ..*entity };
+    made_as(request, entity, parts, may_change(item), now)
+}
+
+/// Likewise, of a resource that may change, or that never does.
+pub(super) fn made_as(
+    request: &Request,
+    entity: &Entity<'_>,
+    parts: SegmentParts,
+    may_change: bool,
+    now: SystemTime,
+) -> Response {
+    let mut response = match may_change {
+        true => respond_whole(request, entity, now),
+        false => respond(request, entity, now, crate::rtsp::stream_session::random_id),
+    };
+    response.parts = placed(response.parts, parts);
+    if response.status >= 400 {
+        return response;
+    }
+    response.with_field("Cache-Control", if may_change { REVALIDATED } else { IMMUTABLE })
+}
+
+/// Returns the answer with a stored playlist or MPD whose addresses have this query, too. `None`
+/// for other files, where the text would be too long, and where the file cannot be read. May wait
+/// for the disk.
+pub(crate) async fn carried_file(
+    request: &Request,
+    file: &Arc<OpenFile>,
+    query: String,
+    now: SystemTime,
+) -> Option<Response> {
+    let (name, bytes) = (file.entity().content_type, file.entity().bytes);
+    let form = match name {
+        _ if bytes > CARRIED_BYTES_MAX => return None,
+        name if name == content_type("a.m3u8") => AddressedText::Playlist,
+        name if name == content_type("a.mpd") => AddressedText::Manifest,
+        _ => return None,
+    };
+    let (source, host) = (file.clone(), request.host.clone());
+    let text = tokio::task::spawn_blocking(move || {
+        let mut text = vec![0; bytes as usize];
+        match &source.content {
+            FileContent::Held(held) => text.copy_from_slice(held),
+            FileContent::Open(media) => media.file().read_exact_at(&mut text, 0).ok()?,
+        }
+        let carried = Carried { query: &query, host: host.as_deref() };
+        with_credentials(form, str::from_utf8(&text).ok()?, carried)
+    });
+    let text = text.await.ok().flatten()?;
+    let entity = Entity { bytes: text.len() as u64, ..file.entity() };
+    let mut response = respond_whole(request, &entity, now);
+    response.parts = placed(response.parts, of_text(text.into_bytes()));
+    Some(response.with_field("Cache-Control", REVALIDATED))
+}
+
+/// Writes the credentials of a request's query behind the addresses that a text lists.
+pub(super) fn carrying(mut parts: SegmentParts, item: &WebItem, request: &Request) -> SegmentParts {
+    let Some(query) = request.query.as_deref().and_then(carried) else { return parts };
+    let form = match item {
+        WebItem::Manifest | WebItem::LiveManifest => AddressedText::Manifest,
+        WebItem::Thumbnails => AddressedText::Thumbnails,
+        item if kind(item) == content_type("a.m3u8") => AddressedText::Playlist,
+        _ => return parts,
+    };
+    let carried = Carried { query: &query, host: request.host.as_deref() };
+    // Made here, so it is UTF-8.
+    if let Ok(text) = str::from_utf8(&parts.head)
+        && let Some(copy) = with_credentials(form, text, carried)
+    {
+        parts.head = copy.into_bytes();
+    }
+    parts
+}
+
+/// True for what depends on more than the file: others beside it, options, the name of the server.
+/// The time of a file says nothing of it; its entity tag does.
+fn may_change(item: &WebItem) -> bool {
+    matches!(
+        item,
+        WebItem::Master
+            | WebItem::Manifest
+            | WebItem::Player
+            | WebItem::LivePlaylist
+            | WebItem::LiveManifest
+            | WebItem::Poster
+            | WebItem::Thumbnails
+            | WebItem::ThumbnailSheet(_)
+    )
+}
+
+/// A text as a resource.
+pub(super) fn of_text(text: Vec<u8>) -> SegmentParts {
+    SegmentParts { head: text, ranges: Vec::new() }
+}
+
+/// The subtitles of which an item is that may be made of cues.
+fn subtitle(item: &WebItem) -> Option<SubtitleId> {
+    match item {
+        WebItem::SubtitlePlaylist(id)
+        | WebItem::SubtitleSegment(id, _)
+        | WebItem::SubtitleFile(id) => Some(*id),
+        _ => None,
+    }
+}
+
+/// Identity of the side-car files that a playlist lists; `None` where it lists none.
+fn set_identity(subtitles: &[ListedSubtitle]) -> Option<u64> {
+    let identities = subtitles.iter().filter_map(|subtitle| match subtitle.id {
+        SubtitleId::SideCar(identity) => Some(identity),
+        SubtitleId::Track(_) => None,
+    });
+    identities.reduce(|all, identity| all.rotate_left(7) ^ identity)
+}
+
+/// Puts the bytes and file ranges of a resource in the place of the ranges of the resource.
+fn placed(asked: Vec<Part>, mut resource: SegmentParts) -> Vec<Part> {
+    let mut placed = Vec::with_capacity(asked.len() + resource.ranges.len());
+    let head = resource.head.len() as u64;
+    let is_asked_once = asked.len() == 1;
+    for part in asked {
+        let Part::File { offset, bytes } = part else {
+            placed.push(part);
+            continue;
+        };
+        let (mut at, end) = (offset, offset + bytes);
+        if at < head {
+            let until = end.min(head);
+            placed.push(Part::Bytes(match is_asked_once && (at..until) == (0..head) {
+                true => std::mem::take(&mut resource.head),
+                false => resource.head[at as usize..until as usize].to_vec(),
+            }));
+            at = until;
+        }
+        let mut before = head;
+        for range in &resource.ranges {
+            let behind = before + (range.end - range.start);
+            if at < behind && at < end {
+                let until = end.min(behind);
+                let offset = range.start + (at - before);
+                placed.push(Part::File { offset, bytes: until - at });
+                at = until;
+            }
+            before = behind;
+        }
+    }
+    placed
+}
+
+/// Returns the answer for a file without a plan.
+pub(crate) fn refused(request: &Request, reason: &NoAsset, now: SystemTime) -> Response {
+    let status = match reason {
+        NoAsset::Changing { .. }
+        | NoAsset::Busy { .. }
+        | NoAsset::NotOnAir
+        | NoAsset::StandingBy { .. } => 503,
+        NoAsset::Unreadable(_) => 500,
+        _ => 404,
+    };
+    let response = error(request, status, &reason.to_string(), now);
+    match reason.again_in_s() {
+        Some(seconds) => response.with_field("Retry-After", &seconds.to_string()),
+        None => response,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_a_resource_are_its_bytes_and_those_of_the_file() {
+        let resource =
+            SegmentParts { head: b"0123456789".to_vec(), ranges: vec![100..105, 200..300] };
+        let file = |offset, bytes| Part::File { offset, bytes };
+        let bytes = |text: &[u8]| Part::Bytes(text.to_vec());
+        for (asked, expected) in [
+            (file(0, 115), vec![bytes(b"0123456789"), file(100, 5), file(200, 100)]),
+            (file(2, 3), vec![bytes(b"234")]),
+            (file(9, 2), vec![bytes(b"9"), file(100, 1)]),
+            (file(10, 5), vec![file(100, 5)]),
+            (file(12, 4), vec![file(102, 3), file(200, 1)]),
+            (file(15, 1), vec![file(200, 1)]),
+            (file(114, 1), vec![file(299, 1)]),
+        ] {
+            assert_eq!(placed(vec![asked.clone()], resource.clone()), expected, "{asked:?}");
+        }
+        let text = bytes(b"--boundary");
+        let asked = vec![text.clone(), file(0, 1), text.clone()];
+        assert_eq!(placed(asked, resource), [text.clone(), bytes(b"0"), text]);
+    }
+}

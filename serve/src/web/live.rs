@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! live: a recording as HLS while it is written.
+//!
+//! Its playlist ([`super::live_playlist`]) lists what is recorded so far, an event with time shift
+//! to its beginning, and the parts of the last segments. Segments and parts are ranges of the file;
+//! where the tables of the stream lie elsewhere, they come first. When the recorder ends, the
+//! playlist does. The identity in the addresses is that of the recording (its file and its RTP
+//! stream), which stays while it grows and when it is whole.
+//!
+//! Dates are those of reception: the file's time of writing less what was recorded until then.
+//! Where they differ by more than [`DATE_DRIFT`] from the time of the media, because the source was
+//! silent or slow, a later segment has a date of its own.
+//!
+//! How late a part is, behind the time at which its first byte was received: its own duration (0.4
+//! s); the recorder's block (0.25 s at most); the look at the file (40 ms) and the next plan (80
+//! ms, both while players wait for parts, [`crate::library`]); the next clock reference (40 ms in
+//! most streams, 100 ms at most) and the access unit behind it. Players of parts stay 1.5 s behind
+//! the last; others three segments. Seen with hls.js in Chromium: 2.4 s and 7 s behind the source
+//! (`pagewire/tests/web/live.rs`).
+//!
+//! Costs a reload: a look-up, and a copy of the text ([`super::live_state`]). Codecs are looked for
+//! once, in the first 512 KB.
+//!
+//! Sources: RFC 8216 §4.3.2.6 (EXT-X-PROGRAM-DATE-TIME), §6.2.2 (live playlists).
+//! Does not wait ([`super::live_reload`]), and has no channels ([`super::channel_answers`]).
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use media::{GrowingSegment, GrowingSegments, ReadAt, RecordedStarts, entry_points};
+
+use super::address::VERSION;
+use super::live_dash::LiveDash;
+use super::live_state::{LiveState, ShownTracks};
+use super::media_playlist::TICKS_PER_US;
+use super::web_asset::OpenBytes;
+use crate::http::open_files::OpenFile;
+use crate::library::asset::Asset;
+use crate::library::growing_file::Growth;
+
+/// Bytes in which codecs are looked for.
+const CODECS_BYTES: u64 = 512 << 10;
+
+/// A recording as HLS.
+pub(crate) struct LiveAsset {
+    identity: String,
+    /// Empty when it was whole already.
+    growth: Weak<Growth>,
+    state: Mutex<LiveState>,
+    pub(super) dash: LiveDash,
+}
+
+/// Returns the identity of a recording in addresses.
+pub(super) fn live_identity(asset: &Asset) -> String {
+    format!("{:x}-0-{:x}.{VERSION}", asset.key.inode, asset.plan.identity().ssrc)
+}
+
+impl LiveAsset {
+    /// Makes one of a recording whose content `file` has; `None` while too little is recorded, and
+    /// of one that is not packets and nothing else. May read and wait.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn new(asset: &Asset, file: &OpenFile) -> io::Result<Option<LiveAsset>> {
+        let Some(segments) = GrowingSegments::of(&asset.plan, !asset.is_growing()) else {
+            return Ok(None);
+        };
+        let state = LiveState::recording(segments, shown(asset, file)?);
+        let live = LiveAsset {
+            identity: live_identity(asset),
+            growth: asset.growth().map_or_else(Weak::new, Arc::downgrade),
+            state: Mutex::new(state),
+            dash: LiveDash::default(),
+        };
+        match asset.starts() {
+            Some(starts) => live.extend_by(asset, starts),
+            None => {
+                let starts = entry_points(&asset.plan, &OpenBytes(file))?;
+                live.extend_by(asset, &RecordedStarts::from(starts));
+            }
+        }
+        let is_playable = live.state().is_playable();
+        Ok(is_playable.then_some(live))
+    }
+
+    /// Cuts what a newer plan has.
+    pub(super) fn extend(&self, asset: &Asset) {
+        if let Some(starts) = asset.starts() {
+            self.extend_by(asset, starts);
+        }
+    }
+
+    fn extend_by(&self, asset: &Asset, starts: &RecordedStarts) {
+        let mut state = self.state();
+        state.segments.extend(&asset.plan, starts, !asset.is_growing());
+        let recorded = Duration::from_micros(asset.plan.duration_ticks() / TICKS_PER_US);
+        let written =
+            u64::try_from(asset.key.modified_ns).map_or(Duration::ZERO, Duration::from_nanos);
+        let written = SystemTime::UNIX_EPOCH + written;
+        state.note_date(written.checked_sub(recorded).unwrap_or(written));
+    }
+
+    /// Returns the identity of the recording in addresses.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// True when this is its file.
+    pub(super) fn is_of(&self, file: &OpenFile) -> bool {
+        let inode = |text: &str| text.split('-').next().map(str::to_owned);
+        inode(file.entity().etag.trim_matches('"')) == inode(&self.identity)
+    }
+
+    /// Returns its newest state while it is written.
+    pub(super) fn growth(&self) -> Option<Arc<Growth>> {
+        self.growth.upgrade()
+    }
+
+    /// Returns a segment.
+    pub(super) fn segment(&self, number: usize) -> Option<GrowingSegment> {
+        self.state().segments.segment(number).cloned()
+    }
+
+    /// Returns the number of segments.
+    pub(super) fn segments(&self) -> usize {
+        self.state().segments.next_number()
+    }
+
+    /// Returns its segments so far.
+    pub(super) fn state(&self) -> MutexGuard<'_, LiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks at the beginning of a recording.
+fn shown(asset: &Asset, file: &OpenFile) -> io::Result<ShownTracks> {
+    let bytes = CODECS_BYTES.min(asset.plan.file_bytes()).min(file.entity().bytes);
+    let mut beginning = vec![0; bytes as usize];
+    OpenBytes(file).read_exact_at(&mut beginning, 0)?;
+    Ok(ShownTracks::of(&asset.plan.surveyed(&beginning)))
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! live_state: the segments of a recording or channel so far, and the texts of its playlists.
+//!
+//! Costs a reload a copy of the text, which is written anew when a part was added (100 ns a
+//! segment).
+//!
+//! Does not find media ([`super::live`], [`crate::channel::window`]).
+
+use std::time::{Duration, SystemTime};
+
+use media::cmaf::{SegmentParts, bits_per_second};
+use media::{GrowingSegment, GrowingSegments, Track};
+
+use super::address::WebItem;
+use super::live_playlist::{self, LISTED_MAX, LiveList, PartDate};
+use super::media_playlist::TICKS_PER_US;
+
+/// Segments of a beginning: players start three behind the last, and Chromium's own takes a
+/// playlist with fewer for a fault.
+const LISTED_MIN: usize = 3;
+
+/// Difference of reception and media that is told.
+const DATE_DRIFT: Duration = Duration::from_secs(1);
+
+/// Tracks as the multivariant playlist shows them.
+#[derive(Debug, Default)]
+pub(crate) struct ShownTracks {
+    codecs: Option<String>,
+    size: Option<(u32, u32)>,
+    rate_millihertz: Option<u32>,
+}
+
+/// The segments so far.
+pub(crate) struct LiveState {
+    pub(crate) segments: GrowingSegments,
+    /// First segment of a channel's playlist; that of a recording is an event.
+    sliding_from: Option<usize>,
+    dates: Vec<PartDate>,
+    shown: ShownTracks,
+    texts: Option<LiveTexts>,
+}
+
+/// The playlist, and the update without its beginning.
+struct LiveTexts {
+    /// First segment, that which is not whole, and number of its parts; true when no more come.
+    listed: (usize, usize, usize, bool),
+    whole: Vec<u8>,
+    update: Vec<u8>,
+}
+
+/// State of a segment or part in a playlist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    Listed,
+    /// It is to come.
+    Expected,
+    TooFar,
+}
+
+impl ShownTracks {
+    /// Those of a programme.
+    pub(crate) fn of(tracks: &[Track]) -> ShownTracks {
+        let pictures = tracks.iter().filter(|track| track.coding.is_video());
+        let format = pictures.into_iter().find_map(|track| track.format.as_ref());
+        ShownTracks {
+            codecs: media::codecs(tracks).ok(),
+            size: format.and_then(|format| format.size),
+            rate_millihertz: format.and_then(|format| format.rate_millihertz),
+        }
+    }
+}
+
+impl LiveState {
+    /// That of a recording.
+    pub(super) fn recording(segments: GrowingSegments, shown: ShownTracks) -> LiveState {
+        LiveState { segments, sliding_from: None, dates: Vec::new(), shown, texts: None }
+    }
+
+    /// That of a channel.
+    pub(crate) fn channel(segments: GrowingSegments) -> LiveState {
+        let shown = ShownTracks::default();
+        LiveState { sliding_from: Some(0), ..LiveState::recording(segments, shown) }
+    }
+
+    /// Shows other tracks from now on.
+    pub(crate) fn show(&mut self, shown: ShownTracks) {
+        self.shown = shown;
+    }
+
+    /// Takes the wall time at which the first segment began by what is received now.
+    pub(crate) fn note_date(&mut self, began: SystemTime) {
+        let known = self.dates.last().map(|date| date.began);
+        let drift = |known: SystemTime| {
+            began.duration_since(known).unwrap_or_else(|error| error.duration())
+        };
+        if known.is_none_or(|known| drift(known) > DATE_DRIFT) {
+            // The segment that is not whole may be listed already, by its parts.
+            let segment = known.map_or(0, |_| self.segments.next_number() + 1);
+            self.dates.push(PartDate { segment, began });
+        }
+    }
+
+    /// Returns the wall time at which the first segment began.
+    pub(super) fn began(&self) -> SystemTime {
+        self.dates.first().map_or(SystemTime::UNIX_EPOCH, |date| date.began)
+    }
+
+    /// Returns the time by which the source is late at a segment, in ticks. Of one that begins with
+    /// a new clock it is known only when it has a date: that of the next.
+    pub(super) fn late_ticks(&self, segment: usize, is_break: bool) -> u64 {
+        let segment = segment + usize::from(is_break);
+        let known = self.dates.iter().rev().find(|date| date.segment <= segment);
+        let late = known.and_then(|known| known.began.duration_since(self.began()).ok());
+        late.map_or(0, |late| late.as_micros() as u64 * TICKS_PER_US)
+    }
+
+    /// Lets the playlist of a channel begin with the segments of its last `ticks`, of those that
+    /// are not forgotten.
+    pub(crate) fn slide(&mut self, ticks: u64) {
+        let since = self.segments.next_start().saturating_sub(ticks);
+        let list = self.segments.list();
+        let left = list.partition_point(|segment| segment.start + segment.ticks <= since);
+        let left = left.max(list.len().saturating_sub(LISTED_MAX));
+        // It never goes back (RFC 8216 §6.2.2).
+        let first = self.first().max(self.segments.first_number() + left);
+        self.sliding_from = Some(first);
+        let old = self.dates.partition_point(|date| date.segment <= first);
+        self.dates.drain(..old.saturating_sub(1));
+    }
+
+    /// First segment of the playlist.
+    pub(super) fn first(&self) -> usize {
+        let oldest = self.segments.next_number().saturating_sub(LISTED_MAX);
+        self.sliding_from.unwrap_or(oldest).max(self.segments.first_number())
+    }
+
+    /// True when there is enough for players to begin.
+    pub(super) fn is_playable(&self) -> bool {
+        self.segments.is_complete() || self.segments.next_number() >= self.first() + LISTED_MIN
+    }
+
+    /// Returns the longest time for which a request waits.
+    pub(super) fn wait_max(&self) -> Duration {
+        Duration::from_secs(3 * self.segments.target_s())
+    }
+
+    /// Tells whether the playlist has this segment, or this part of it or a later one.
+    pub(super) fn reached(&self, segment: usize, part: Option<usize>) -> Reached {
+        let segments = &self.segments;
+        let next = segments.next_number();
+        if segments.is_complete() {
+            return Reached::Listed;
+        }
+        let (segment, part) = match part {
+            // Behind the last part of a segment it is the first of the next.
+            Some(part) if segment < next && part >= segments.parts(segment).len() => {
+                (segment + 1, Some(0))
+            }
+            part => (segment, part),
+        };
+        let there = segments.parts(next).len();
+        let ahead = live_playlist::PARTS_AHEAD_MAX;
+        match part {
+            _ if segment < next => Reached::Listed,
+            // Two segments beyond the last.
+            _ if segment > next + 1 => Reached::TooFar,
+            Some(part) if segment == next && part < there => Reached::Listed,
+            Some(part) if segment == next && part >= there + ahead => Reached::TooFar,
+            Some(part) if segment > next && part >= ahead => Reached::TooFar,
+            _ => Reached::Expected,
+        }
+    }
+
+    /// True when a part is the one that the playlist announces.
+    pub(super) fn is_announced(&self, segment: usize, part: usize) -> bool {
+        let next = self.segments.next_number();
+        let is_next = segment == next && part == self.segments.parts(next).len();
+        is_next && !self.segments.is_complete()
+    }
+
+    /// Returns the bytes and ranges of an item; `None` where there is none, or none yet. Of the
+    /// playlist an `update` has the end alone.
+    pub(super) fn parts(
+        &mut self,
+        identity: &str,
+        item: &WebItem,
+        update: bool,
+    ) -> Option<SegmentParts> {
+        match item {
+            WebItem::Master => {
+                let text = master(identity, self.segments.list(), &self.shown)?;
+                Some(SegmentParts { head: text.into_bytes(), ranges: Vec::new() })
+            }
+            WebItem::LivePlaylist => {
+                let texts = self.texts()?;
+                let text = if update { &texts.update } else { &texts.whole };
+                Some(SegmentParts { head: text.clone(), ranges: Vec::new() })
+            }
+            WebItem::LiveSegment(number) => {
+                let segment = self.segments.segment(*number)?;
+                let head = segment.tables.to_vec();
+                Some(SegmentParts { head, ranges: vec![segment.file.clone()] })
+            }
+            WebItem::LivePart(segment, number) => {
+                let part = self.segments.parts(*segment).get(*number)?;
+                let head = if *number == 0 { self.segments.tables(*segment) } else { &[] };
+                Some(SegmentParts { head: head.to_vec(), ranges: vec![part.file.clone()] })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the playlist; `None` before the first segment.
+    fn texts(&mut self) -> Option<&LiveTexts> {
+        let (first, next) = (self.first(), self.segments.next_number());
+        let listed = (first, next, self.segments.parts(next).len(), self.segments.is_complete());
+        if first == next {
+            return None;
+        }
+        if self.texts.as_ref().is_none_or(|texts| texts.listed != listed) {
+            let (segments, dates) = (&self.segments, &self.dates[..]);
+            let is_event = self.sliding_from.is_none();
+            let list = LiveList { segments, dates, first, is_event };
+            let text = |update| list.text(update).into_bytes();
+            self.texts = Some(LiveTexts { listed, whole: text(false), update: text(true) });
+        }
+        self.texts.as_ref()
+    }
+}
+
+/// Writes the multivariant playlist; `None` before the first segment.
+fn master(identity: &str, segments: &[GrowingSegment], shown: &ShownTracks) -> Option<String> {
+    let rate = |segment: &GrowingSegment| {
+        let bytes = segment.file.end - segment.file.start + segment.tables.len() as u64;
+        bits_per_second(bytes, segment.ticks)
+    };
+    let peak = segments.iter().map(rate).max()?.max(1);
+    let mut text = format!("#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-STREAM-INF:BANDWIDTH={peak}");
+    if let Some(codecs) = &shown.codecs {
+        text.push_str(&format!(",CODECS=\"{codecs}\""));
+    }
+    if let Some((width, height)) = shown.size {
+        text.push_str(&format!(",RESOLUTION={width}x{height}"));
+    }
+    if let Some(rate) = shown.rate_millihertz {
+        text.push_str(&format!(",FRAME-RATE={:.3}", f64::from(rate) / 1000.0));
+    }
+    text.push_str(&format!("\n~{identity}/live.m3u8\n"));
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use media::{StreamUnits, TICKS_PER_SECOND};
+
+    use super::*;
+
+    static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
+
+    /// A channel that plays the clip again and again.
+    struct Channel {
+        units: StreamUnits,
+        state: LiveState,
+        programmes: usize,
+    }
+
+    impl Channel {
+        fn begin() -> Channel {
+            let mut units = StreamUnits::default();
+            while GrowingSegments::of_channel(&units, 0).is_none() {
+                units.feed(CLIP);
+            }
+            let segments = GrowingSegments::of_channel(&units, 0).unwrap();
+            let mut state = LiveState::channel(segments);
+            state.note_date(SystemTime::UNIX_EPOCH);
+            Channel { units, state, programmes: 0 }
+        }
+
+        fn play(&mut self, listed_s: u64) -> String {
+            self.units.note_join(self.units.packets());
+            self.programmes += 1;
+            self.units.feed(CLIP);
+            self.state.segments.extend_channel(&self.units);
+            self.state.slide(listed_s * TICKS_PER_SECOND);
+            self.units.forget_before(self.state.segments.next_byte() / 188);
+            self.text()
+        }
+
+        fn text(&mut self) -> String {
+            let made = self.state.parts("1-2-3.1", &WebItem::LivePlaylist, false).unwrap();
+            String::from_utf8(made.head).unwrap()
+        }
+    }
+
+    fn number(text: &str, tag: &str) -> usize {
+        let line = text.lines().find_map(|line| line.strip_prefix(tag)).expect(tag);
+        line.parse().unwrap()
+    }
+
+    fn segments(text: &str) -> Vec<&str> {
+        text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn a_playlist_slides_and_its_numbers_count_on() {
+        let mut channel = Channel::begin();
+        let (mut first, mut target) = (0, None);
+        let mut durations = std::collections::BTreeMap::new();
+        for round in 0..12 {
+            let text = channel.play(12);
+            assert!(!text.contains("PLAYLIST-TYPE") && !text.contains("ENDLIST"), "{text}");
+            let sequence = number(&text, "#EXT-X-MEDIA-SEQUENCE:");
+            assert!(sequence >= first, "round {round}: {text}");
+            first = sequence;
+            let uris = segments(&text);
+            assert_eq!(uris[0], format!("live/{sequence}.ts"), "{text}");
+            let found = number(&text, "#EXT-X-TARGETDURATION:");
+            assert_eq!(*target.get_or_insert(found), found);
+            // Each discontinuity is listed, or counted when its segment has left.
+            let listed = text.lines().filter(|line| *line == "#EXT-X-DISCONTINUITY").count();
+            let gone = number(&text, "#EXT-X-DISCONTINUITY-SEQUENCE:");
+            assert_eq!(listed + gone, channel.programmes, "{text}");
+            let lasts = text.lines().filter_map(|line| line.strip_prefix("#EXTINF:"));
+            for (uri, lasts) in uris.iter().zip(lasts) {
+                let before = durations.entry((*uri).to_owned()).or_insert(lasts.to_owned());
+                assert_eq!(before, lasts, "{uri} has the duration that it had");
+            }
+        }
+        assert!(first > 0, "it slides");
+        let known = channel.state.segments.next_number();
+        // What is forgotten is neither listed nor there.
+        let gone = channel.state.segments.segment(first).unwrap().file.end;
+        channel.state.segments.forget_before(gone);
+        channel.state.slide(12 * TICKS_PER_SECOND);
+        let text = channel.text();
+        assert_eq!(number(&text, "#EXT-X-MEDIA-SEQUENCE:"), first + 1);
+        assert_eq!(segments(&text).len(), known - first - 1);
+        let item = |number| WebItem::LiveSegment(number);
+        assert!(channel.state.parts("1-2-3.1", &item(first), false).is_none());
+        assert!(channel.state.parts("1-2-3.1", &item(first + 1), false).is_some());
+        assert_eq!(channel.state.segments.next_number(), known);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_dates_the_segments_behind() {
+        let mut channel = Channel::begin();
+        let before = channel.play(600);
+        let hour = Duration::from_secs(3600);
+        channel.state.note_date(SystemTime::UNIX_EPOCH + hour + Duration::from_millis(900));
+        channel.state.note_date(SystemTime::UNIX_EPOCH + hour);
+        let text = (0..4).map(|_| channel.play(600)).last().unwrap();
+        let tag = "#EXT-X-PROGRAM-DATE-TIME:";
+        assert!(!before.contains(&format!("{tag}1970-01-01T01:")), "{before}");
+        let dates: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(tag)).collect();
+        assert!(dates[0].starts_with("1970-01-01T00:00:0"), "{text}");
+        assert!(dates.last().unwrap().starts_with("1970-01-01T01:0"), "{text}");
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! manifest: media presentation descriptions of MPEG-DASH.
+//!
+//! Pictures and each sound are adaptation sets of their own; the pictures of several renditions are
+//! representations of one set. The first sound is the main one, as in playlists of HLS; the others
+//! are alternatives. Segments are numbered, with their exact times. Times in segments begin at the
+//! presentation time offset. Subtitles are sets of one file each, those of TTML of segments.
+//!
+//! Sources: ISO/IEC 23009-1 §5.3 (MPD), §5.3.9.6 (SegmentTimeline), §5.8.5.5 (roles), §8.4 (live
+//! profile); ISO/IEC 23001-8 (channel configurations); RFC 5646 (languages).
+//! Does not describe what grows ([`super::live_manifest`]).
+
+use std::fmt::Write;
+
+use media::TICKS_PER_SECOND;
+use media::cmaf::{Rendition, TARGET_S, picture_size};
+use media::tracks::{Codec, Track, TrackMedia as Kind};
+use quick_xml::escape::escape;
+
+use super::address::TrackList;
+use super::clear_key;
+use super::master::{Listed, channels, language};
+use super::protection::AssetKeys;
+use super::subtitles::ListedSubtitle;
+use super::ttml_tracks;
+use super::web_asset::{TrackMedia, WebMedia};
+
+/// Rate of subtitles: a text of 100 characters every two seconds has less.
+const TEXT_BITS_PER_SECOND: u32 = 1000;
+
+pub(super) const PROFILES: &str =
+    "urn:mpeg:dash:profile:isoff-live:2011,urn:mpeg:dash:profile:cmaf:2019";
+
+/// A track of a file, which is a representation.
+struct Offered<'a> {
+    file: &'a Listed<'a>,
+    media: &'a TrackMedia,
+    rendition: &'a Rendition,
+    /// Index in the presentation.
+    index: usize,
+}
+
+impl<'a> Offered<'a> {
+    /// All tracks of a file that can be played by themselves.
+    fn all(file: &'a Listed<'a>) -> Vec<Offered<'a>> {
+        let WebMedia::Tracks(media) = &file.asset.media else { return Vec::new() };
+        let tracks = 0..media.asset.presentation.tracks().len();
+        let offered = tracks.filter_map(|index| {
+            media.inits.get(&TrackList(vec![index]))?;
+            let rendition = media.plan.rendition(&[index])?;
+            Some(Offered { file, media, rendition, index })
+        });
+        offered.collect()
+    }
+
+    fn track(&self) -> &'a Track {
+        &self.media.asset.presentation.tracks()[self.index]
+    }
+
+    fn is_video(&self) -> bool {
+        self.track().codec.media() == Kind::Video
+    }
+
+    /// Start and duration of each segment.
+    fn timeline(&self) -> Vec<(u64, u64)> {
+        self.rendition.timeline(&self.media.asset.presentation, &self.media.plan)
+    }
+}
+
+/// Returns the description of a file, or of the renditions of one title: their pictures, a set for
+/// each coding, and the sounds of the first that has any. `None` where no track can be played by
+/// itself. Writing to a String cannot fail.
+pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
+    let offered: Vec<Vec<Offered<'_>>> = files.iter().map(Offered::all).collect();
+    let pictures = offered.iter().flatten().filter(|one| one.is_video());
+    let mut sets: Vec<Vec<&Offered<'_>>> = Vec::new();
+    for picture in pictures {
+        let coding = |one: &Offered<'_>| std::mem::discriminant(&one.track().codec);
+        match sets.iter_mut().find(|set| coding(set[0]) == coding(picture)) {
+            Some(set) => set.push(picture),
+            None => sets.push(vec![picture]),
+        }
+    }
+    let has_sound = |file: &&Vec<Offered<'_>>| !file.iter().all(Offered::is_video);
+    let sounds = offered.iter().find(has_sound).into_iter().flatten();
+    sets.extend(sounds.filter(|one| !one.is_video()).map(|sound| vec![sound]));
+    let all = || sets.iter().flatten();
+    let end = |one: &&Offered<'_>| one.media.asset.presentation.presented_end_ticks();
+    let seconds = all().map(end).max()? as f64 / TICKS_PER_SECOND as f64;
+    // Of what timelines say, and not less when it is rounded.
+    let longest_ms = all().flat_map(|one| {
+        let scale = u64::from(one.track().samples.timescale());
+        let entries = one.timeline().into_iter();
+        entries.map(move |(_, duration)| duration.saturating_mul(1000).div_ceil(scale))
+    });
+    let texts = files.iter().flat_map(|file| {
+        file.subtitles.iter().filter_map(|subtitle| file.asset.ttml.get(subtitle.id))
+    });
+    let longest_ms = longest_ms.chain(texts.flat_map(|track| {
+        let scale = u64::from(track.timescale());
+        let entries = track.timeline().into_iter();
+        entries.map(move |(_, duration)| duration.saturating_mul(1000).div_ceil(scale))
+    }));
+    let longest_s = longest_ms.max()? as f64 / 1000.0;
+    let mut text = String::with_capacity(4096);
+    let is_enciphered = files.iter().any(|file| file.asset.keys.is_some());
+    let namespaces =
+        if is_enciphered { format!(" {}", clear_key::NAMESPACES) } else { String::new() };
+    let _ = write!(
+        text,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\"{namespaces} profiles=\"{PROFILES}\" \
+         type=\"static\" mediaPresentationDuration=\"PT{seconds:.3}S\" \
+         maxSegmentDuration=\"PT{longest_s:.3}S\" \
+         minBufferTime=\"PT{TARGET_S}S\">\n  <Period id=\"0\" start=\"PT0S\">\n"
+    );
+    let mut next_id = 1;
+    let first_sound = sets.iter().position(|set| !set[0].is_video());
+    for (at, set) in sets.iter().enumerate() {
+        // Without a role players choose by rate.
+        let is_main = set[0].is_video() || Some(at) == first_sound;
+        let role = if is_main { "main" } else { "alternate" };
+        adaptation_set(&mut text, set, (at + 1, role), &mut next_id);
+    }
+    for file in files {
+        for subtitle in file.subtitles {
+            text_set(&mut text, file, subtitle, next_id);
+            next_id += 1;
+        }
+    }
+    text.push_str("  </Period>\n</MPD>\n");
+    Some(text.into_bytes())
+}
+
+/// Writes the adaptation set of subtitles: segments of TTML, or one file of WebVTT. Its times are
+/// those of the period.
+fn text_set(text: &mut String, file: &Listed<'_>, subtitle: &ListedSubtitle, number: usize) {
+    let (below, ttml) = (&file.below, file.asset.ttml.get(subtitle.id));
+    let _ = write!(text, "    <AdaptationSet id=\"{number}\" contentType=\"text\" mimeType=");
+    text.push_str(match ttml {
+        Some(_) => "\"application/mp4\" segmentAlignment=\"true\" startWithSAP=\"1\"",
+        None => "\"text/vtt\"",
+    });
+    if let Some(language) = &subtitle.language {
+        let _ = write!(text, " lang=\"{language}\"");
+    }
+    let role = if subtitle.is_forced { "forced-subtitle" } else { "subtitle" };
+    let _ = write!(
+        text,
+        ">\n      <Label>{}</Label>\n      \
+         <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>\n",
+        escape(&subtitle.name[..]),
+    );
+    if let Some(track) = ttml {
+        ttml_tracks::representation(text, (below, subtitle.id), track, number);
+    } else {
+        let _ = write!(
+            text,
+            "      <Representation id=\"{number}\" bandwidth=\"{TEXT_BITS_PER_SECOND}\">\n        \
+             <BaseURL>{below}/{}.vtt</BaseURL>\n      </Representation>\n",
+            subtitle.id,
+        );
+    }
+    text.push_str("    </AdaptationSet>\n");
+}
+
+/// `next_id` is the next number of a representation.
+fn adaptation_set(
+    text: &mut String,
+    set: &[&Offered<'_>],
+    (id, role): (usize, &str),
+    next_id: &mut usize,
+) {
+    let track = set[0].track();
+    let kind = if set[0].is_video() { "video" } else { "audio" };
+    let _ = write!(
+        text,
+        "    <AdaptationSet id=\"{id}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\" \
+         segmentAlignment=\"true\""
+    );
+    if set.iter().all(|one| one.rendition.is_independent()) {
+        text.push_str(" startWithSAP=\"1\"");
+    }
+    if let Some(language) = language(track) {
+        let _ = write!(text, " lang=\"{}\"", language.tag);
+    }
+    text.push_str(">\n");
+    let keys: Vec<&AssetKeys> = set.iter().filter_map(|one| one.file.asset.keys.as_ref()).collect();
+    // The renditions of a title have a key each: players ask for that of the set, and the licence
+    // has all.
+    if let [first, ..] = keys[..] {
+        text.push_str(&clear_key::elements(first, keys.len() > 1));
+    }
+    let _ =
+        writeln!(text, "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>");
+    for one in set {
+        let own_key = one.file.asset.keys.as_ref().filter(|_| keys.len() > 1);
+        representation(text, one, *next_id, own_key);
+        *next_id += 1;
+    }
+    text.push_str("    </AdaptationSet>\n");
+}
+
+fn representation(text: &mut String, one: &Offered<'_>, id: usize, own_key: Option<&AssetKeys>) {
+    let (peak, _) = one.rendition.bits_per_second();
+    begin_representation(text, id, peak, &one.track().codec);
+    text.extend(own_key.map(|key| clear_key::elements(key, true)));
+    timeline(text, one);
+    text.push_str("      </Representation>\n");
+}
+
+/// Begins a representation of this peak rate, bits a second.
+pub(super) fn begin_representation(text: &mut String, id: usize, peak: u64, codec: &Codec) {
+    let _ = write!(
+        text,
+        "      <Representation id=\"{id}\" bandwidth=\"{peak}\" codecs=\"{}\"",
+        codec.name()
+    );
+    if let Some((width, height)) = picture_size(codec) {
+        let _ = write!(text, " width=\"{width}\" height=\"{height}\"");
+    }
+    if let Some(rate) = sampling_rate(codec) {
+        let _ = write!(text, " audioSamplingRate=\"{rate}\"");
+    }
+    text.push_str(">\n");
+    if let Some(channels) = channels(codec) {
+        let _ = writeln!(
+            text,
+            "        <AudioChannelConfiguration \
+             schemeIdUri=\"urn:mpeg:dash:23003:3:audio_channel_configuration:2011\" \
+             value=\"{channels}\"/>"
+        );
+    }
+}
+
+fn timeline(text: &mut String, one: &Offered<'_>) {
+    let timescale = one.track().samples.timescale();
+    let offset = one.media.plan.origin_s() * u64::from(timescale);
+    // It is escaped: no markup, and no dollar sign, which begins a part to be filled in.
+    let below = &one.file.below;
+    let _ = write!(
+        text,
+        "        <SegmentTemplate timescale=\"{timescale}\" presentationTimeOffset=\"{offset}\" \
+         startNumber=\"0\" initialization=\"{below}/{0}/init.mp4\" \
+         media=\"{below}/{0}/$Number$.m4s\">\n          <SegmentTimeline>\n",
+        one.index + 1
+    );
+    write_entries(text, &one.timeline());
+    text.push_str("          </SegmentTimeline>\n        </SegmentTemplate>\n");
+}
+
+/// Writes start and duration of segments; neighbours of one duration share an element.
+pub(super) fn write_entries(text: &mut String, entries: &[(u64, u64)]) {
+    let mut at = 0;
+    let mut expected = None;
+    while let Some(&(start, duration)) = entries.get(at) {
+        let same = entries[at + 1..].iter().zip(1..);
+        let same = same.take_while(|&(&(next, other), count)| {
+            other == duration && next == start + count * duration
+        });
+        let repeated = same.count();
+        text.push_str("            <S");
+        if expected != Some(start) {
+            let _ = write!(text, " t=\"{start}\"");
+        }
+        let _ = write!(text, " d=\"{duration}\"");
+        if repeated > 0 {
+            let _ = write!(text, " r=\"{repeated}\"");
+        }
+        text.push_str("/>\n");
+        expected = Some(start + duration * (repeated as u64 + 1));
+        at += repeated + 1;
+    }
+}
+
+fn sampling_rate(codec: &Codec) -> Option<u32> {
+    match codec {
+        Codec::Aac(config) => Some(config.rate_hz),
+        Codec::Opus { .. } => Some(codec.clock_rate_hz()),
+        Codec::Ac3 { rate_hz, .. } | Codec::Eac3 { rate_hz, .. } => Some(*rate_hz),
+        _ => None,
+    }
+}

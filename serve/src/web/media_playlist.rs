@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! media_playlist: media playlists of HLS.
+//!
+//! Durations are differences of times that are each rounded to a microsecond, so that they add up
+//! to the duration of the file.
+//!
+//! Sources: RFC 8216 §4.3.2 (tags of segments), §4.3.3 (tags of playlists), §7 (versions).
+//! Does not write playlists that grow.
+
+use std::fmt::Write;
+
+use media::TICKS_PER_SECOND;
+
+use super::address::{SubtitleId, TrackList};
+use super::web_asset::{StreamMedia, TrackMedia};
+
+pub(crate) const TICKS_PER_US: u64 = TICKS_PER_SECOND / 1_000_000;
+
+/// Version with EXT-X-MAP in playlists of all kinds (RFC 8216 §7); 4 has byte ranges, 3 has
+/// durations with fractions.
+const VERSION_OF_FRAGMENTS: u8 = 6;
+const VERSION_OF_RANGES: u8 = 4;
+const VERSION_OF_STREAMS: u8 = 3;
+
+/// Bytes of a line pair of a playlist.
+const SEGMENT_BYTES: usize = 40;
+
+/// A playlist under construction. Writing to a String cannot fail.
+struct Lines {
+    text: String,
+    /// Duration so far in ticks, and as it was written in microseconds.
+    ticks: u64,
+    us: u64,
+}
+
+impl Lines {
+    fn new(version: u8, target_s: u64, segments: usize) -> Lines {
+        let mut text = String::with_capacity(256 + segments * SEGMENT_BYTES);
+        let _ = write!(
+            text,
+            "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{target_s}\n\
+             #EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n"
+        );
+        Lines { text, ticks: 0, us: 0 }
+    }
+
+    fn duration(&mut self, ticks: u64) {
+        self.ticks += ticks;
+        let us = self.ticks / TICKS_PER_US - self.us;
+        self.us += us;
+        let _ = writeln!(self.text, "#EXTINF:{},", seconds(us));
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.text.push_str("#EXT-X-ENDLIST\n");
+        self.text.into_bytes()
+    }
+}
+
+/// Microseconds as playlists have them.
+pub(super) fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
+/// Returns the playlist of tracks that are sent together; `key` is the tag of its key, or empty.
+pub(super) fn of_tracks(media: &TrackMedia, list: &TrackList, key: &str) -> Vec<u8> {
+    let rendition = media.plan.rendition(&list.0).expect("the plan has what has an init section");
+    let segments = rendition.segments();
+    let mut lines = Lines::new(VERSION_OF_FRAGMENTS, media.plan.target_s(), segments.len());
+    if rendition.is_independent() {
+        lines.text.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+    }
+    let _ = writeln!(lines.text, "#EXT-X-MAP:URI=\"{list}/init.mp4\"");
+    // Behind the map, which is clear.
+    lines.text.push_str(key);
+    for (number, segment) in segments.iter().enumerate() {
+        lines.duration(segment.ticks);
+        let _ = writeln!(lines.text, "{list}/{number}.m4s");
+    }
+    lines.end()
+}
+
+/// Form of the segments of subtitles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextForm {
+    WebVtt,
+    /// TTML in fragments of MP4.
+    Ttml,
+}
+
+/// Returns the playlist of subtitles, with segments like those of the film: their durations, and
+/// whether timestamps are set anew.
+pub(super) fn of_subtitles(
+    (id, form): (SubtitleId, TextForm),
+    segments: &[(u64, bool)],
+    target_s: u64,
+) -> Vec<u8> {
+    let (version, extension) = match form {
+        TextForm::WebVtt => (VERSION_OF_STREAMS, "vtt"),
+        TextForm::Ttml => (VERSION_OF_FRAGMENTS, "m4s"),
+    };
+    let mut lines = Lines::new(version, target_s, segments.len());
+    if form == TextForm::Ttml {
+        let _ = writeln!(lines.text, "#EXT-X-MAP:URI=\"{id}/init.mp4\"");
+    }
+    for (number, &(ticks, is_break)) in segments.iter().enumerate() {
+        if is_break {
+            lines.text.push_str("#EXT-X-DISCONTINUITY\n");
+        }
+        lines.duration(ticks);
+        let _ = writeln!(lines.text, "{id}/{number}.{extension}");
+    }
+    lines.end()
+}
+
+/// Returns the playlist of the key frames; `None` of a file without pictures.
+pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Vec<u8>> {
+    let frames = media.plan.key_frames();
+    let pictures = TrackList(vec![media.plan.pictures(&media.asset.presentation)?]);
+    media.inits.get(&pictures)?;
+    let rounded = |ticks: u64| (ticks + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND;
+    let target_s = frames.iter().map(|frame| rounded(frame.ticks)).max()?.max(1);
+    let mut lines = Lines::new(VERSION_OF_FRAGMENTS, target_s, frames.len());
+    lines.text.push_str("#EXT-X-I-FRAMES-ONLY\n");
+    let _ = writeln!(lines.text, "#EXT-X-MAP:URI=\"{pictures}/init.mp4\"");
+    lines.text.push_str(key);
+    for (number, frame) in frames.iter().enumerate() {
+        lines.duration(frame.ticks);
+        let _ = writeln!(lines.text, "key/{number}.m4s");
+    }
+    Some(lines.end())
+}
+
+/// Returns the playlist of a transport stream: byte ranges of it, where every segment begins with
+/// its tables, else segments; `None` where its packets cannot be sent as they are.
+pub(super) fn of_stream(media: &StreamMedia, key: &str) -> Option<Vec<u8>> {
+    let version = if media.is_ranges { VERSION_OF_RANGES } else { VERSION_OF_STREAMS };
+    let plan = media.segments()?;
+    let segments = plan.list();
+    let mut lines = Lines::new(version, plan.target_s(), segments.len());
+    lines.text.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+    lines.text.push_str(key);
+    for (number, segment) in segments.iter().enumerate() {
+        if segment.is_break {
+            lines.text.push_str("#EXT-X-DISCONTINUITY\n");
+        }
+        lines.duration(segment.ticks);
+        if media.is_ranges {
+            let (offset, bytes) = (segment.file.start, segment.file.end - segment.file.start);
+            let _ = writeln!(lines.text, "#EXT-X-BYTERANGE:{bytes}@{offset}\nmedia.ts");
+        } else {
+            let _ = writeln!(lines.text, "ts/{number}.ts");
+        }
+    }
+    Some(lines.end())
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! subtitles: the subtitles of a film, from its text tracks and side-car files, and their cues.
+//!
+//! Side-car files are parsed when the film's master playlist or MPD is asked for, so that one
+//! without cues is left out, with its reason in the log. Text tracks are listed from the file's
+//! header; their cues are read when the first segment is asked for. Cues are kept until those of
+//! all films take [`MEMORY_BYTES_MAX`]; the verdict on a side-car is kept as long.
+//!
+//! Costs, once kept: a look-up among the names of the folder for a playlist, a copy of some texts
+//! for a segment.
+//!
+//! Sources: RFC 8216 §3.5 (segments of WebVTT), §4.3.4.1 (EXT-X-MEDIA).
+//! Does not parse ([`media::text`]).
+
+use std::sync::Arc;
+
+use media::text::{CueList, text_cues};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::address::SubtitleId;
+use super::side_cars::{SideCar, side_cars};
+use super::web_asset::{OpenBytes, WebAsset};
+use super::web_assets::cache;
+use crate::http::open_files::OpenFile;
+use crate::library::{Library, NoAsset};
+
+/// Memory of all cues, and the number of lists as far as it is expected.
+const MEMORY_BYTES_MAX: u64 = 64 << 20;
+const LISTS_EXPECTED: usize = 1024;
+
+/// Lists and texts that are made at a time.
+const MAKERS: usize = 2;
+
+/// Name of subtitles without a language.
+const UNNAMED: &str = "subtitles";
+
+/// Subtitles as playlists list them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ListedSubtitle {
+    pub(super) id: SubtitleId,
+    /// Name for viewers, different from those of the others; without quotes and line ends.
+    pub(super) name: String,
+    pub(super) language: Option<String>,
+    pub(super) is_forced: bool,
+}
+
+/// Cues, or the reason why there are none.
+type Cues = Arc<Result<CueList, String>>;
+
+/// The cues that are in use.
+pub(crate) struct Subtitles {
+    kept: Cache<String, Cues, ByMemory>,
+    turns: Arc<Semaphore>,
+}
+
+#[derive(Clone)]
+struct ByMemory;
+
+impl Weighter<String, Cues> for ByMemory {
+    fn weight(&self, name: &String, cues: &Cues) -> u64 {
+        let cues = cues.as_ref().as_ref().map_or_else(String::len, CueList::memory_bytes);
+        (name.len() + cues) as u64
+    }
+}
+
+impl Subtitles {
+    pub(super) fn new() -> Subtitles {
+        Subtitles {
+            kept: cache(LISTS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
+            turns: Arc::new(Semaphore::new(MAKERS)),
+        }
+    }
+
+    /// Returns the subtitles of a film: those of its tracks, then those beside it that have cues.
+    pub(super) async fn listed(
+        &self,
+        film: &str,
+        asset: &WebAsset,
+        library: &Arc<Library>,
+    ) -> Vec<ListedSubtitle> {
+        let mut listed = Vec::new();
+        for track in &asset.text_tracks {
+            let (id, language) = (SubtitleId::Track(track.id), track.language.clone());
+            add(&mut listed, id, track.name.as_deref(), language, track.is_forced);
+        }
+        for side_car in side_cars(library, film) {
+            let read = self.of_side_car(&side_car, library).await;
+            let has_cues = match &read {
+                Ok(cues) => cues.is_ok(),
+                Err(reason) => {
+                    tracing::warn!("subtitles {}: left out: {reason}", side_car.file.name);
+                    false
+                }
+            };
+            if has_cues {
+                let id = SubtitleId::SideCar(side_car.identity);
+                add(&mut listed, id, None, side_car.language, false);
+            }
+        }
+        listed
+    }
+
+    /// Returns the cues of subtitles of a film whose content `file` has.
+    ///
+    /// # Errors
+    /// There are no such subtitles, or they have no cues.
+    pub(super) async fn cues(
+        &self,
+        (film, id): (&str, SubtitleId),
+        (asset, file): (&WebAsset, &Arc<OpenFile>),
+        library: &Arc<Library>,
+    ) -> Result<Cues, NoAsset> {
+        match id {
+            SubtitleId::Track(number) => {
+                let is_listed = asset.text_tracks.iter().any(|track| track.id == number);
+                if !is_listed {
+                    return Err(NoAsset::Refused("the film has no such subtitles".to_owned()));
+                }
+                let (name, file) = (format!("{film}/~{}/{id}", asset.identity), file.clone());
+                let bytes = file.entity().bytes;
+                let make = move || {
+                    let cues = text_cues(&OpenBytes(&file), bytes, number);
+                    Ok(cues.map_err(|reason| reason.to_string()))
+                };
+                self.get(name, make).await
+            }
+            SubtitleId::SideCar(identity) => {
+                let found = side_cars(library, film).into_iter();
+                let found = found.into_iter().find(|found| found.identity == identity);
+                match found {
+                    Some(found) => self.of_side_car(&found, library).await,
+                    None => Err(NoAsset::Refused(REPLACED.to_owned())),
+                }
+            }
+        }
+    }
+
+    /// Resolves when a text of cues may be made; some megabytes take a while.
+    pub(super) async fn turn(&self) -> OwnedSemaphorePermit {
+        self.turns.clone().acquire_owned().await.expect("it is never closed")
+    }
+
+    async fn of_side_car(
+        &self,
+        side_car: &SideCar,
+        library: &Arc<Library>,
+    ) -> Result<Cues, NoAsset> {
+        // Its identity is made of its name, too.
+        let name = format!("{:016x}", side_car.identity);
+        let (side_car, folder) = (side_car.clone(), library.folder.clone());
+        self.get(name, move || {
+            let read = side_car.read(&folder)?;
+            match &read {
+                Ok(cues) if cues.left_out() > 0 => {
+                    let left_out = cues.left_out();
+                    tracing::info!("subtitles {}: {left_out} cues left out", side_car.file.name);
+                }
+                Ok(_) => {}
+                Err(reason) => {
+                    tracing::warn!("subtitles {}: left out: {reason}", side_car.file.name);
+                }
+            }
+            Ok(read)
+        })
+        .await
+    }
+
+    /// Returns the cues of this name; `make` makes them, and may read and wait.
+    async fn get(
+        &self,
+        name: String,
+        make: impl FnOnce() -> Result<Result<CueList, String>, NoAsset> + Send + 'static,
+    ) -> Result<Cues, NoAsset> {
+        let made = self.kept.get_or_insert_async(&name, async {
+            let turn = self.turn().await;
+            let made = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                make().map(Arc::new)
+            });
+            made.await.map_err(|panic| NoAsset::Unreadable(panic.to_string()))?
+        });
+        made.await
+    }
+}
+
+/// Adds subtitles under a name that no other has.
+fn add(
+    listed: &mut Vec<ListedSubtitle>,
+    id: SubtitleId,
+    name: Option<&str>,
+    language: Option<String>,
+    is_forced: bool,
+) {
+    let plain = |name: &str| {
+        let kept = name.chars().filter(|&character| !character.is_control());
+        kept.map(|character| if character == '"' { '\'' } else { character }).collect::<String>()
+    };
+    let name = name.map(plain).filter(|name| !name.trim().is_empty());
+    let name = name.or_else(|| language.clone()).unwrap_or_else(|| UNNAMED.to_owned());
+    let is_free = |name: &str| listed.iter().all(|other| other.name != name);
+    let numbered = (2..).map(|number| format!("{name} {number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    let name = names.find(|name| is_free(name)).expect("numbers do not end");
+    listed.push(ListedSubtitle { id, name, language, is_forced });
+}
+
+/// Reason for a side-car that is gone.
+pub(super) const REPLACED: &str =
+    "the subtitles were replaced or removed; load master.m3u8 or manifest.mpd again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ_and_have_no_quotes() {
+        let mut listed = Vec::new();
+        for (name, language) in [
+            (None, Some("en")),
+            (Some("en"), None),
+            (None, None),
+            (None, None),
+            (Some("a\"\n"), None),
+        ] {
+            let language: Option<&str> = language;
+            add(&mut listed, SubtitleId::Track(1), name, language.map(str::to_owned), false);
+        }
+        let names: Vec<&str> = listed.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["en", "en 2", "subtitles", "subtitles 2", "a'"]);
+    }
+}

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! web_asset: the segment plan of a file, and the playlists made of it.
+//!
+//! A plan is made when the first of a file's addresses is asked for, on a thread that may read: for
+//! a file with tracks from its sample tables, for a transport stream from some packets at each
+//! place where play can start. Playlists are made once and kept.
+//!
+//! Costs: a plan of two hours takes 10 ms; 100 KB of memory, and its playlists another 60 KB each.
+//!
+//! Sources: `media::cmaf`, `media::segments`.
+//! Does not keep segments.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use media::cmaf::{
+    CopiedSegment, SegmentParts, TARGET_S, TrackSegments, copy_samples, init_section,
+};
+use media::text::{CueList, TextTrack, text_tracks};
+use media::tracks::MediaSample;
+use media::{Coding, ReadAt, SegmentPlan, copy_elementary, entry_points};
+
+use super::address::{TrackList, VERSION, WebItem};
+use super::master::Listed;
+use super::media_playlist::{self, TextForm};
+use super::protection::{AssetKeys, SAMPLE_KEY, SegmentCipher};
+use super::segment_copies::Pieces;
+use super::subtitles::ListedSubtitle;
+use super::text_segments::TextSegments;
+use super::ttml_tracks::TtmlTracks;
+use super::{manifest, master};
+use crate::http::open_files::{FileContent, OpenFile};
+use crate::library::asset::{Asset, LibraryAsset};
+use crate::library::track_asset::TrackAsset;
+
+/// Number of the key of the segments of a transport stream as it lies; those of the renditions of
+/// its elementary streams begin at 0.
+const STREAM_KEY: u64 = 1 << 16;
+
+/// Longest segment of a transport stream that is copied.
+const COPIED_BYTES_MAX: u64 = 256 << 20;
+
+/// A file as HLS and DASH.
+pub(crate) struct WebAsset {
+    /// Its own among all plans that this process has made.
+    pub(super) number: u64,
+    /// Identity of the content in addresses.
+    pub(super) identity: String,
+    pub(super) media: WebMedia,
+    /// Tracks of text that the file has beside those that are sent.
+    pub(super) text_tracks: Vec<TextTrack>,
+    /// Those of TTML.
+    pub(super) ttml: TtmlTracks,
+    /// Set where segments are enciphered.
+    pub(super) keys: Option<AssetKeys>,
+    playlists: Playlists,
+}
+
+/// What the file is.
+pub(super) enum WebMedia {
+    Tracks(TrackMedia),
+    Stream(StreamMedia),
+}
+
+/// A file with tracks.
+pub(super) struct TrackMedia {
+    pub(super) asset: Arc<TrackAsset>,
+    pub(super) plan: TrackSegments,
+    /// Initialization sections of the renditions that have one.
+    pub(super) inits: HashMap<TrackList, Vec<u8>>,
+}
+
+impl TrackMedia {
+    /// True where samples have to be taken out of the file's packets.
+    fn is_copied(&self) -> bool {
+        self.asset.stream_plan().is_some()
+    }
+}
+
+/// A transport stream.
+pub(super) struct StreamMedia {
+    pub(super) asset: Arc<Asset>,
+    /// Its segments; or the reason why its packets cannot be sent as they lie in the file.
+    plan: Result<SegmentPlan, String>,
+    /// True when every segment is a range of the file, without tables to be put in front.
+    pub(super) is_ranges: bool,
+}
+
+/// Texts by item, made when they are asked for first.
+#[derive(Default)]
+struct Playlists {
+    master: NewestText,
+    manifest: NewestText,
+    key: OnceLock<Option<Vec<u8>>>,
+    stream: OnceLock<Option<Vec<u8>>>,
+    tracks: HashMap<TrackList, OnceLock<Vec<u8>>>,
+}
+
+/// The text with the subtitles that were there when it was asked for last.
+#[derive(Default)]
+struct NewestText(Mutex<Option<(Vec<ListedSubtitle>, MadeText)>>);
+
+/// A text; `None` where the file has none of its kind.
+type MadeText = Option<Arc<[u8]>>;
+
+impl NewestText {
+    fn get(
+        &self,
+        subtitles: &[ListedSubtitle],
+        make: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Arc<[u8]>> {
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*newest {
+            Some((made_with, text)) if made_with == subtitles => text.clone(),
+            _ => {
+                let text = make().map(Arc::from);
+                *newest = Some((subtitles.to_vec(), text.clone()));
+                text
+            }
+        }
+    }
+}
+
+impl WebAsset {
+    /// Makes the plan of an asset whose content `file` has, of this identity. May read and wait.
+    ///
+    /// # Errors
+    /// The reason why it has no segments.
+    pub(super) fn of(
+        asset: &LibraryAsset,
+        file: &OpenFile,
+        identity: String,
+        keys: Option<AssetKeys>,
+    ) -> Result<WebAsset, String> {
+        let media = match asset {
+            LibraryAsset::Tracks(asset) => {
+                WebMedia::Tracks(TrackMedia::of(asset, file, keys.as_ref())?)
+            }
+            LibraryAsset::Stream(asset) => {
+                let cipher = keys.as_ref().map(AssetKeys::cipher);
+                WebMedia::Stream(StreamMedia::of(asset, file, cipher)?)
+            }
+        };
+        let mut playlists = Playlists::default();
+        if let WebMedia::Tracks(media) = &media {
+            let lists = media.inits.keys().cloned();
+            playlists.tracks = lists.map(|list| (list, OnceLock::new())).collect();
+        }
+        let mut text_tracks = listed_text(asset, file);
+        let ttml = TtmlTracks::of((asset.name(), file), &media, &mut text_tracks);
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Ok(WebAsset { number, identity, media, text_tracks, ttml, keys, playlists })
+    }
+
+    /// Returns the text of a master playlist or MPD with these subtitles; `None` where the file has
+    /// none of this kind.
+    pub(super) fn first_text(
+        &self,
+        item: &WebItem,
+        subtitles: &[ListedSubtitle],
+    ) -> Option<Arc<[u8]>> {
+        let playlists = &self.playlists;
+        match (item, &self.media) {
+            (WebItem::Master, _) => playlists.master.get(subtitles, || {
+                Some(master::text(&[self.listed(String::new(), "", subtitles)]))
+            }),
+            (WebItem::Manifest, WebMedia::Tracks(_)) if !self.has_cipher(SegmentCipher::Aes128) => {
+                let text = || manifest::text(&[self.listed(String::new(), "", subtitles)]);
+                playlists.manifest.get(subtitles, text)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the text of subtitles; `None` where there is no such segment.
+    pub(super) fn subtitle_text(&self, item: &WebItem, cues: &CueList) -> Option<String> {
+        let segments = || match &self.media {
+            WebMedia::Tracks(media) => TextSegments::of_tracks(&media.plan),
+            WebMedia::Stream(media) => media.segments().map(TextSegments::of_stream),
+        };
+        match item {
+            WebItem::SubtitlePlaylist(id) => {
+                String::from_utf8(segments()?.playlist(*id, TextForm::WebVtt)).ok()
+            }
+            WebItem::SubtitleSegment(_, number) => segments()?.text(*number, cues),
+            WebItem::SubtitleFile(_) => Some(cues.whole()),
+            _ => None,
+        }
+    }
+
+    /// Returns the text of a playlist of media; `None` where the file has none of this kind.
+    pub(super) fn text(&self, item: &WebItem) -> Option<&[u8]> {
+        let playlists = &self.playlists;
+        let text = match (item, &self.media) {
+            (WebItem::Playlist(list), WebMedia::Tracks(media)) => {
+                let text = || media_playlist::of_tracks(media, list, &self.key_tag(item));
+                playlists.tracks.get(list)?.get_or_init(text)
+            }
+            (WebItem::KeyPlaylist, WebMedia::Tracks(media)) => {
+                let text = || media_playlist::of_key_frames(media, &self.key_tag(item));
+                playlists.key.get_or_init(text).as_ref()?
+            }
+            (WebItem::TsPlaylist, WebMedia::Stream(media)) => {
+                let text = || media_playlist::of_stream(media, &self.key_tag(item));
+                playlists.stream.get_or_init(text).as_ref()?
+            }
+            _ => return None,
+        };
+        Some(text)
+    }
+
+    /// Returns it as a playlist lists it that lies at `path` before its name, a path with a slash
+    /// at its end.
+    pub(super) fn listed<'a>(
+        &'a self,
+        path: String,
+        suffix: &str,
+        subtitles: &'a [ListedSubtitle],
+    ) -> Listed<'a> {
+        let below = format!("{path}~{}", self.identity);
+        Listed { asset: self, below, suffix: suffix.to_owned(), subtitles }
+    }
+
+    /// Returns the times at which segments begin, from the first on, in ticks; `None` where it has
+    /// no pictures.
+    pub(super) fn cuts(&self) -> Option<Vec<u64>> {
+        match &self.media {
+            WebMedia::Tracks(media) => {
+                let pictures = media.plan.pictures(&media.asset.presentation)?;
+                let segments = media.plan.rendition(&[pictures])?.segments();
+                let first = segments.first()?.start;
+                let since = |start: i64| u64::try_from(start - first).unwrap_or(0);
+                Some(segments.iter().map(|segment| since(segment.start)).collect())
+            }
+            WebMedia::Stream(media) => {
+                let starts = media.segments()?.list().iter().scan(0, |at, segment| {
+                    let start = *at;
+                    *at += segment.ticks;
+                    Some(start)
+                });
+                let codings = media.asset.plan.streams().iter();
+                let mut codings = codings.map(|one| Coding::of(one.stream_type, &[]));
+                codings.any(Coding::is_video).then(|| starts.collect())
+            }
+        }
+    }
+
+    /// True where an item is made of the elementary streams of this transport stream.
+    pub(super) fn needs_elementary(&self, item: &WebItem) -> bool {
+        let WebMedia::Stream(media) = &self.media else { return false };
+        match item {
+            // Times of subtitles are those of the media that the playlist names.
+            WebItem::Master | WebItem::SubtitlePlaylist(_) | WebItem::SubtitleSegment(..) => {
+                !media.plays_as_it_is()
+            }
+            WebItem::TsPlaylist
+            | WebItem::TsSegment(_)
+            | WebItem::Ts
+            | WebItem::Player
+            | WebItem::Poster
+            | WebItem::Thumbnails
+            | WebItem::ThumbnailSheet(_)
+            | WebItem::SubtitleFile(_)
+            | WebItem::SubtitleInit(_)
+            | WebItem::SubtitleFragment(..)
+            | WebItem::LivePlaylist
+            | WebItem::LiveSegment(_)
+            | WebItem::LivePart(..)
+            | WebItem::LiveManifest
+            | WebItem::LiveInit(..)
+            | WebItem::LiveFragment(..) => false,
+            WebItem::Manifest
+            | WebItem::Playlist(_)
+            | WebItem::Init(_)
+            | WebItem::Segment(..)
+            | WebItem::KeyPlaylist
+            | WebItem::KeyFrame(_) => true,
+        }
+    }
+
+    /// Returns the bytes and file ranges of a segment or initialization section; `None` where there
+    /// is no such segment.
+    pub(super) fn parts(&self, item: &WebItem) -> Option<SegmentParts> {
+        match (item, &self.media) {
+            (WebItem::Init(list), WebMedia::Tracks(media)) => {
+                let head = media.inits.get(list)?.clone();
+                Some(SegmentParts { head, ranges: Vec::new() })
+            }
+            (WebItem::Segment(list, number), WebMedia::Tracks(media)) => {
+                // Only what playlists name.
+                media.inits.get(list)?;
+                let presentation = &media.asset.presentation;
+                media.plan.rendition(&list.0)?.parts(presentation, &media.plan, *number)
+            }
+            (WebItem::KeyFrame(number), WebMedia::Tracks(media)) => {
+                media.plan.key_frame_parts(&media.asset.presentation, *number)
+            }
+            (WebItem::TsSegment(number), WebMedia::Stream(media)) => {
+                let plan = media.segments()?;
+                let segment = plan.list().get(*number)?;
+                let head = plan.tables(segment);
+                Some(SegmentParts { head, ranges: vec![segment.file.clone()] })
+            }
+            (WebItem::Ts, WebMedia::Stream(media)) if self.keys.is_none() => {
+                let whole = 0..media.asset.plan.file_bytes();
+                Some(SegmentParts { head: Vec::new(), ranges: vec![whole] })
+            }
+            (_, WebMedia::Tracks(media)) => self.ttml.parts(item, media),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of the key of an item's playlist.
+    fn key_number(&self, item: &WebItem) -> u64 {
+        let WebMedia::Tracks(media) = &self.media else { return STREAM_KEY };
+        if self.has_cipher(SegmentCipher::Cbcs) {
+            return SAMPLE_KEY;
+        }
+        let renditions = media.plan.renditions();
+        let index = match item {
+            WebItem::Playlist(list) | WebItem::Segment(list, _) => {
+                renditions.iter().position(|rendition| rendition.tracks() == list.0)
+            }
+            _ => None,
+        };
+        index.unwrap_or(renditions.len()) as u64
+    }
+
+    /// Returns the tag of the key of an item's segments; empty where they are clear.
+    fn key_tag(&self, item: &WebItem) -> String {
+        let keys = self.keys.as_ref();
+        keys.map_or(String::new(), |keys| keys.tag(self.key_number(item)))
+    }
+
+    /// True for a segment whose bytes have to be made ([`WebAsset::copied`]).
+    pub(super) fn is_copied(&self, item: &WebItem) -> bool {
+        let is_segment =
+            matches!(item, WebItem::Segment(..) | WebItem::KeyFrame(_) | WebItem::TsSegment(_));
+        if self.keys.is_some() && is_segment {
+            return self.parts(item).is_some();
+        }
+        let (WebItem::Segment(list, number), WebMedia::Tracks(media)) = (item, &self.media) else {
+            return false;
+        };
+        let Some(rendition) = media.plan.rendition(&list.0) else { return false };
+        (media.is_copied() || rendition.is_scattered())
+            && media.inits.contains_key(list)
+            && *number < rendition.segments().len()
+    }
+
+    /// True where segments are enciphered so.
+    pub(super) fn has_cipher(&self, cipher: SegmentCipher) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.cipher() == cipher)
+    }
+
+    /// Returns about how many bytes such a segment has.
+    pub(super) fn copied_bytes(&self, item: &WebItem) -> u64 {
+        match (item, &self.media) {
+            (WebItem::Segment(list, number), WebMedia::Tracks(media)) => {
+                let segments = media.plan.rendition(&list.0).map(|rendition| rendition.segments());
+                segments.and_then(|segments| segments.get(*number)).map_or(0, |one| one.bytes)
+            }
+            _ => self.parts(item).map_or(0, |parts| parts.bytes()),
+        }
+    }
+
+    /// Returns the bytes of such a segment. May read and wait.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn copied(&self, item: &WebItem, file: &OpenFile) -> io::Result<Pieces> {
+        let is_protected = self.has_cipher(SegmentCipher::Cbcs);
+        let copied = match &self.media {
+            WebMedia::Tracks(media) if media.is_copied() || is_protected => {
+                media.copied(item, file, is_protected)?
+            }
+            _ => None,
+        };
+        let copied = match copied {
+            Some(copied) => copied,
+            None => {
+                let none = || io::Error::other("there is no such segment");
+                bytes_of(self.parts(item).ok_or_else(none)?, file)?
+            }
+        };
+        // Of a file that was written meanwhile it may have bytes of both; one that got another name
+        // or owner looks the same.
+        if !file.is_unchanged() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let Some(keys) = &self.keys else { return Ok(vec![copied.head, copied.media]) };
+        let number = match item {
+            WebItem::Segment(_, number)
+            | WebItem::KeyFrame(number)
+            | WebItem::TsSegment(number) => *number,
+            _ => 0,
+        };
+        Ok(keys.encipher(self.key_number(item), number, copied))
+    }
+
+    /// Returns the memory it takes, with the plan of the file that it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match &self.media {
+            WebMedia::Tracks(media) => {
+                let inits: usize = media.inits.values().map(Vec::capacity).sum();
+                let texts = media.plan.memory_bytes();
+                let tracks = self.text_tracks.capacity() * size_of::<TextTrack>();
+                let held = media.asset.presentation.memory_bytes() as usize;
+                let ttml = self.ttml.memory_bytes();
+                media.plan.memory_bytes() + inits + texts + tracks + ttml + held
+            }
+            WebMedia::Stream(media) => {
+                // A line of a playlist has about as many bytes as its segment takes here.
+                let segments = media.segments().map_or(0, |plan| 2 * size_of_val(plan.list()));
+                let held = &media.asset.plan;
+                segments + size_of_val(held.clock()) + size_of_val(held.entries())
+            }
+        }
+    }
+}
+
+impl TrackMedia {
+    fn of(
+        asset: &Arc<TrackAsset>,
+        file: &OpenFile,
+        keys: Option<&AssetKeys>,
+    ) -> Result<TrackMedia, String> {
+        let presentation = &asset.presentation;
+        let plan = match asset.stream_plan() {
+            Some(_) => TrackSegments::of_elementary(presentation, TARGET_S),
+            None => TrackSegments::of(presentation, TARGET_S),
+        };
+        let plan =
+            plan.ok_or("HLS and DASH carry no track of its kinds, or too large a segment")?;
+        let read = |track: usize, number: usize| {
+            let mut bytes = Vec::new();
+            copy(asset, track, number..number + 1, file, &mut bytes).map(|_| bytes)
+        };
+        let encryption = keys.filter(|keys| keys.cipher() == SegmentCipher::Cbcs);
+        let encryption = encryption.map(AssetKeys::common_encryption);
+        let (mut inits, mut reasons) = (HashMap::new(), Vec::new());
+        for rendition in plan.renditions() {
+            match init_section(presentation, rendition.tracks(), encryption.as_ref(), read) {
+                Ok(section) => {
+                    inits.insert(TrackList(rendition.tracks().to_vec()), section);
+                }
+                Err(reason) => reasons.push(reason.to_string()),
+            }
+        }
+        // Sound alone is no film.
+        let has_pictures = |index: usize| inits.contains_key(&TrackList(vec![index]));
+        let is_lost = encryption.is_some() && !plan.pictures(presentation).is_none_or(has_pictures);
+        match inits.is_empty() || is_lost {
+            true => Err(reasons.join("; ")),
+            false => Ok(TrackMedia { asset: asset.clone(), plan, inits }),
+        }
+    }
+
+    /// Returns a segment whose samples are copied out of the file; `None` past the last.
+    fn copied(
+        &self,
+        item: &WebItem,
+        file: &OpenFile,
+        is_protected: bool,
+    ) -> io::Result<Option<CopiedSegment>> {
+        let (plan, presentation) = (&self.plan, &self.asset.presentation);
+        let mut read = |track: usize, numbers: Range<usize>, media: &mut Vec<u8>| {
+            copy(&self.asset, track, numbers, file, media)
+        };
+        match item {
+            WebItem::Segment(list, number) => match plan.rendition(&list.0) {
+                Some(one) => one.copied(presentation, plan, *number, is_protected, &mut read),
+                None => Ok(None),
+            },
+            WebItem::KeyFrame(number) => {
+                plan.copied_key_frame(presentation, *number, is_protected, &mut read)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Appends samples of a track (index in the presentation) to `media`, and returns them with their
+/// offsets there.
+fn copy(
+    asset: &TrackAsset,
+    track: usize,
+    numbers: Range<usize>,
+    file: &OpenFile,
+    media: &mut Vec<u8>,
+) -> io::Result<Vec<MediaSample>> {
+    let (presentation, file) = (&asset.presentation, &OpenBytes(file));
+    match asset.stream_plan() {
+        Some(stream) => copy_elementary(stream, presentation, (track, numbers), file, media),
+        None => copy_samples(&presentation.tracks()[track], numbers, file, media),
+    }
+}
+
+impl StreamMedia {
+    fn of(
+        asset: &Arc<Asset>,
+        file: &OpenFile,
+        cipher: Option<SegmentCipher>,
+    ) -> Result<StreamMedia, String> {
+        let starts = entry_points(&asset.plan, &OpenBytes(file))
+            .map_err(|error| format!("reading the tables of the stream: {error}"))?;
+        let plan = SegmentPlan::cut_however_long(&asset.plan, starts, TARGET_S);
+        let is_ranges = cipher.is_none()
+            && plan.as_ref().is_ok_and(|plan| {
+                plan.list().iter().all(|segment| plan.tables(segment).is_empty())
+            });
+        let plan = match cipher {
+            Some(SegmentCipher::Cbcs) => Err("cbcs enciphers fragments of MP4".to_owned()),
+            _ => plan.map_err(|refusal| refusal.to_string()),
+        };
+        Ok(StreamMedia { asset: asset.clone(), plan, is_ranges })
+    }
+
+    /// Returns its segments, if it can be sent as it is.
+    pub(super) fn segments(&self) -> Option<&SegmentPlan> {
+        self.plan.as_ref().ok()
+    }
+
+    /// True where players take the packets as they are: HLS has HEVC in fragments alone, and of
+    /// several sounds players take the first.
+    fn plays_as_it_is(&self) -> bool {
+        let codings =
+            || self.asset.plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));
+        let sounds = codings().filter(|coding| coding.is_audio()).count();
+        self.plan.is_ok() && sounds <= 1 && codings().all(|coding| coding != Coding::H265)
+    }
+}
+
+/// Returns the tracks of text of a file. One that the plan was made of has few faults; where there
+/// is one, the film is played without.
+fn listed_text(asset: &LibraryAsset, file: &OpenFile) -> Vec<TextTrack> {
+    let LibraryAsset::Tracks(asset) = asset else { return Vec::new() };
+    if asset.presentation.left_out().is_empty() || asset.stream_plan().is_some() {
+        return Vec::new();
+    }
+    text_tracks(&OpenBytes(file), file.entity().bytes).unwrap_or_else(|error| {
+        tracing::warn!("{}: played without subtitles: {error}", asset.name);
+        Vec::new()
+    })
+}
+
+/// Reads a segment.
+fn bytes_of(parts: SegmentParts, file: &OpenFile) -> io::Result<CopiedSegment> {
+    if parts.bytes() > COPIED_BYTES_MAX {
+        return Err(io::Error::other("the segment is too long: its key frames lie far apart"));
+    }
+    let mut media = Vec::new();
+    for range in &parts.ranges {
+        let from = media.len();
+        media.resize(from + (range.end - range.start) as usize, 0);
+        OpenBytes(file).read_exact_at(&mut media[from..], range.start)?;
+    }
+    Ok(CopiedSegment { head: parts.head, media, protected: Vec::new() })
+}
+
+/// Returns the identity of a file's content in addresses, with the mark of its protection.
+pub(super) fn identity(file: &OpenFile, mark: &str) -> String {
+    format!("{}.{VERSION}{mark}", file.entity().etag.trim_matches('"'))
+}
+
+/// The bytes of an open file.
+pub(super) struct OpenBytes<'a>(pub(super) &'a OpenFile);
+
+impl ReadAt for OpenBytes<'_> {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.0.content {
+            FileContent::Held(held) => held[..].read_exact_at(bytes, offset),
+            FileContent::Open(media) => media.file().read_exact_at(bytes, offset),
+        }
+    }
+}

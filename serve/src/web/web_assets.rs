@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! web_assets: the segment plans that are in use.
+//!
+//! One plan serves all loops and viewers of a file. Requests that come while it is made wait for
+//! it. The plans that are used least are dropped when all take more than [`MEMORY_BYTES_MAX`];
+//! those of a content that a file has no more are not asked for, and go with them.
+//!
+//! Does not make plans ([`super::web_asset`]) or look for files.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use media::plan::PlanKey;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter, Weighter};
+use tokio::sync::Semaphore;
+use wire::http::file_etag;
+
+use super::address::WebItem;
+use super::live::{LiveAsset, live_identity};
+use super::live_reload::WAITS_MAX;
+use super::made_parts::MadeParts;
+use super::protection::{AssetKeys, Protection};
+use super::segment_copies::SegmentCopies;
+use super::subtitles::Subtitles;
+use super::web_asset::{WebAsset, identity};
+use crate::http::open_files::OpenFile;
+use crate::library::asset::{Asset, LibraryAsset};
+use crate::library::{Library, NoAsset};
+
+/// Memory of all plans, their playlists, and the plans of files that they hold; and their number as
+/// far as it is expected.
+const MEMORY_BYTES_MAX: u64 = 256 << 20;
+const ASSETS_EXPECTED: usize = 1024;
+
+/// The plans in use, and the segments that were copied.
+pub(crate) struct WebAssets {
+    assets: Cache<AssetName, Arc<WebAsset>, ByMemory>,
+    recordings: Cache<String, Arc<LiveAsset>>,
+    /// Places for requests that wait for what is recorded next.
+    pub(crate) waits: Semaphore,
+    pub(super) copies: SegmentCopies,
+    pub(super) made_parts: MadeParts,
+    pub(super) subtitles: Subtitles,
+    /// Unset where segments are clear.
+    protection: Option<Protection>,
+}
+
+/// Name of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct AssetName {
+    file: String,
+    identity: String,
+    form: AssetForm,
+}
+
+/// What a plan is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum AssetForm {
+    /// The file as it is.
+    AsItIs,
+    /// The elementary streams of a transport stream.
+    Elementary,
+}
+
+#[derive(Clone)]
+struct ByMemory;
+
+impl Weighter<AssetName, Arc<WebAsset>> for ByMemory {
+    fn weight(&self, name: &AssetName, asset: &Arc<WebAsset>) -> u64 {
+        (name.file.len() + asset.memory_bytes()) as u64
+    }
+}
+
+/// A cache of at most this weight. It is one piece: a value may weigh as much as all of it.
+pub(super) fn cache<K, V, W>(expected: usize, weight_max: u64, weighter: W) -> Cache<K, V, W>
+where
+    K: Eq + std::hash::Hash,
+    V: Clone,
+    W: Weighter<K, V> + Clone,
+{
+    let options = OptionsBuilder::new()
+        .shards(1)
+        .estimated_items_capacity(expected)
+        .weight_capacity(weight_max)
+        .build()
+        .expect("both capacities are given");
+    Cache::with_options(
+        options,
+        weighter,
+        DefaultHashBuilder::default(),
+        DefaultLifecycle::default(),
+    )
+}
+
+impl WebAssets {
+    /// `folder` is where segments that were copied lie; in memory without one.
+    pub(crate) fn new(
+        folder: Option<std::path::PathBuf>,
+        protection: Option<Protection>,
+    ) -> WebAssets {
+        WebAssets {
+            protection,
+            recordings: cache(RECORDINGS_MAX, RECORDINGS_MAX as u64, UnitWeighter),
+            waits: Semaphore::new(WAITS_MAX),
+            assets: cache(ASSETS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
+            copies: SegmentCopies::new(folder),
+            made_parts: MadeParts::new(),
+            subtitles: Subtitles::new(),
+        }
+    }
+
+    /// True where segments are enciphered.
+    pub(super) fn is_enciphered(&self) -> bool {
+        self.protection.is_some()
+    }
+
+    /// Returns the identity of a file's content in addresses.
+    pub(super) fn identity(&self, file: &OpenFile) -> String {
+        identity(file, self.protection.as_ref().map_or("", Protection::mark))
+    }
+
+    /// Returns the film for which the keys of a file's content are made.
+    pub(crate) fn film(&self, name: &str, file: &OpenFile) -> String {
+        format!("{name}/~{}", self.identity(file))
+    }
+
+    /// Returns the plan of an open file of this name that has this item.
+    pub(crate) async fn get(
+        &self,
+        (name, item): (&str, &WebItem),
+        file: &Arc<OpenFile>,
+        library: &Arc<Library>,
+        peer: IpAddr,
+    ) -> Result<WebSource, NoAsset> {
+        if item.is_live() {
+            return self.recording(name, file, library, peer).await;
+        }
+        if *item == WebItem::Manifest
+            && let Some(ended) = self.just_ended(name, file, library, peer).await
+        {
+            return Ok(ended);
+        }
+        match self.in_form(AssetForm::AsItIs, name, file, library, peer).await {
+            Ok(asset) if asset.needs_elementary(item) => {
+                let made = self.in_form(AssetForm::Elementary, name, file, library, peer).await;
+                made.map(WebSource::Whole).map_err(NotWhole::reason)
+            }
+            Ok(asset) => Ok(WebSource::Whole(asset)),
+            Err(NotWhole::Continues) if matches!(item, WebItem::Master | WebItem::Manifest) => {
+                self.recording(name, file, library, peer).await
+            }
+            Err(reason) => Err(reason.reason()),
+        }
+    }
+
+    /// Returns a recording that is whole and whose players may not know it yet.
+    async fn just_ended(
+        &self,
+        name: &str,
+        file: &Arc<OpenFile>,
+        library: &Arc<Library>,
+        peer: IpAddr,
+    ) -> Option<WebSource> {
+        if self.recordings.is_empty() {
+            return None;
+        }
+        let asset = library.asset(name, peer, std::future::pending()).await.ok()?;
+        let asset = asset.stream().filter(|asset| !asset.continues())?;
+        let live = self.recordings.get(&format!("{name}/~{}", live_identity(asset)))?;
+        if !live.is_of(file) || !live.dash.is_followed() {
+            return None;
+        }
+        live.extend(asset);
+        Some(WebSource::Live(live, asset.clone()))
+    }
+
+    /// Returns a recording as it is now; also when it was recorded and is whole.
+    async fn recording(
+        &self,
+        name: &str,
+        file: &Arc<OpenFile>,
+        library: &Arc<Library>,
+        peer: IpAddr,
+    ) -> Result<WebSource, NoAsset> {
+        let asset = library.asset(name, peer, std::future::pending()).await?;
+        let no_recording = || NoAsset::Refused(NO_RECORDING.to_owned());
+        let asset = asset.stream().filter(|asset| asset.window().is_none());
+        let asset = asset.ok_or_else(no_recording)?;
+        let is_same = file.entity().etag.starts_with(&format!("\"{:x}-", asset.key.inode));
+        if self.protection.is_some() {
+            return Err(NoAsset::Refused(ENCIPHERED.to_owned()));
+        }
+        if !is_same {
+            return Err(no_recording());
+        }
+        let named = format!("{name}/~{}", live_identity(asset));
+        let made = self.recordings.get_or_insert_async(&named, async {
+            let (asset, file) = (asset.clone(), file.clone());
+            let is_growing = asset.is_growing();
+            let made = tokio::task::spawn_blocking(move || LiveAsset::new(&asset, &file)).await;
+            let unreadable = |reason: String| NoAsset::Unreadable(reason);
+            let made = made.map_err(|panic| unreadable(panic.to_string()))?;
+            let made = made.map_err(|error| unreadable(error.to_string()))?.map(Arc::new);
+            made.ok_or(if is_growing { NoAsset::CHANGING } else { no_recording() })
+        });
+        let live = made.await?;
+        live.extend(asset);
+        Ok(WebSource::Live(live, asset.clone()))
+    }
+
+    async fn in_form(
+        &self,
+        form: AssetForm,
+        name: &str,
+        file: &Arc<OpenFile>,
+        library: &Arc<Library>,
+        peer: IpAddr,
+    ) -> Result<Arc<WebAsset>, NotWhole> {
+        let named = AssetName { file: name.to_owned(), identity: self.identity(file), form };
+        let made = self.assets.get_or_insert_async(&named, async {
+            let hung_up = std::future::pending;
+            let mut asset = library.asset(name, peer, hung_up()).await?;
+            if asset.stream().is_some_and(|stream| stream.continues()) {
+                return Err(NotWhole::Continues);
+            }
+            if !is_of(asset.key(), file) {
+                return Err(NoAsset::CHANGING.into());
+            }
+            if let (AssetForm::Elementary, LibraryAsset::Stream(stream)) = (form, &asset) {
+                asset = library.elementary(stream, peer, hung_up()).await?;
+            }
+            let protection = self.protection.as_ref();
+            let keys = protection.map(|by| AssetKeys::new(self.film(name, file), by));
+            let (file, identity) = (file.clone(), named.identity.clone());
+            let make = move || WebAsset::of(&asset, &file, identity, keys);
+            let made = tokio::task::spawn_blocking(make).await;
+            let made = made.map_err(|panic| NoAsset::Unreadable(panic.to_string()))?;
+            made.map(Arc::new).map_err(|reason| NoAsset::Refused(reason).into())
+        });
+        made.await
+    }
+}
+
+/// True when a plan is of the content of this file.
+fn is_of(key: &PlanKey, file: &OpenFile) -> bool {
+    let nanoseconds = std::time::Duration::from_nanos(key.modified_ns.unsigned_abs() as u64);
+    let epoch = std::time::SystemTime::UNIX_EPOCH;
+    let modified = match key.modified_ns < 0 {
+        true => epoch.checked_sub(nanoseconds),
+        false => epoch.checked_add(nanoseconds),
+    };
+    modified.is_some_and(|modified| file_etag(key.bytes, modified, key.inode) == file.entity().etag)
+}
+
+/// What an item is made of.
+pub(crate) enum WebSource {
+    Whole(Arc<WebAsset>),
+    /// A recording, as far as it was written.
+    Live(Arc<LiveAsset>, Arc<Asset>),
+}
+
+/// Reason why a file has no plan of all of it.
+enum NotWhole {
+    /// It is still written.
+    Continues,
+    Other(NoAsset),
+}
+
+impl From<NoAsset> for NotWhole {
+    fn from(reason: NoAsset) -> NotWhole {
+        NotWhole::Other(reason)
+    }
+}
+
+impl NotWhole {
+    fn reason(self) -> NoAsset {
+        match self {
+            NotWhole::Continues => NoAsset::Refused(CONTINUES.to_owned()),
+            NotWhole::Other(reason) => reason,
+        }
+    }
+}
+
+/// Recordings whose segments are kept.
+const RECORDINGS_MAX: usize = 256;
+
+/// Reasons for files without an end, and for others.
+const CONTINUES: &str =
+    "the file is still written: play its master.m3u8 or manifest.mpd, or wait until it is whole";
+const ENCIPHERED: &str = "segments are enciphered (--hls-cipher), and those of a recording cannot \
+    be: wait until it is whole";
+const NO_RECORDING: &str = "no recording with key frames that can be cut as it lies in the file";
