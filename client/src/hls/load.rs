@@ -31,7 +31,8 @@ use crate::error::{ClientSetting, Error};
 use crate::http_url::UrlParts;
 use crate::load::descriptors::raise_limit;
 use crate::load::process_meter::{ProcessMeter, ProcessUsage};
-use crate::load::{LoadEvent, LoadProgress, LoadStage, resolve};
+use crate::load::stages::{LoadStages, StageCounts};
+use crate::load::{LoadEvent, LoadStage, resolve};
 use crate::play::Stop;
 use crate::rtsp_connection::connect_from;
 use crate::transport::StreamTransport;
@@ -97,6 +98,15 @@ struct ViewerCounts {
     left: AtomicU32,
 }
 
+impl ViewerCounts {
+    fn now(&self, plan: &WatchPlan) -> StageCounts {
+        let get = |count: &AtomicU32| count.load(Ordering::Relaxed);
+        let [played, failed] = [&plan.started, &self.failed].map(get);
+        let [ended, left] = [&self.ended, &self.left].map(get);
+        StageCounts { played, failed, ended, left }
+    }
+}
+
 /// Plays an HLS presentation many times at once. `report` is called four times a second and at
 /// each change of stage.
 ///
@@ -138,22 +148,18 @@ pub async fn load_hls(
     let verified = (0..options.viewers).filter(|index| options.is_verified(*index)).count() as u32;
     let ramp_seconds = options.ramp().as_secs_f64();
     report(&LoadEvent::Starting { sessions: options.viewers, verified, ramp_seconds });
-    let mut run = HlsLoadRun {
-        options: &options,
-        counts: Arc::default(),
-        plan,
-        timers: Arc::new(Mutex::new(delays())),
-        stop,
-        is_stopped: false,
-        report: &mut report,
-    };
+    let counts = Arc::<ViewerCounts>::default();
+    let (started, counted) = (plan.clone(), counts.clone());
+    let stages = LoadStages::new(stop, &mut report, move || counted.now(&started));
+    let timers = Arc::new(Mutex::new(delays()));
+    let mut run = HlsLoadRun { options: &options, counts, plan, timers, stages };
     let (end, ending) = watch::channel(false);
     let mut tasks = run.start(&ending);
     let (figures, usage) = run.measure(server, is_local).await;
     end.send_replace(true);
-    let ends = run.leave(&mut tasks).await;
+    let ends = run.stages.leave(&mut tasks).await;
     let timers = run.timers.lock().unwrap_or_else(PoisonError::into_inner);
-    let figures = LoadFigures { is_interrupted: run.is_stopped, ..figures };
+    let figures = LoadFigures { is_interrupted: run.stages.is_stopped, ..figures };
     Ok(HlsLoadOutcome::new(&options, &ends, &figures, &usage, &timers))
 }
 
@@ -183,17 +189,15 @@ async fn is_local(options: &HlsLoad, server: SocketAddr) -> bool {
 }
 
 /// A running load.
-struct HlsLoadRun<'a, T> {
+struct HlsLoadRun<'a, T, C> {
     options: &'a HlsLoad,
     counts: Arc<ViewerCounts>,
     plan: Arc<WatchPlan>,
     timers: Arc<Mutex<Histogram<u64>>>,
-    stop: Stop,
-    is_stopped: bool,
-    report: &'a mut T,
+    stages: LoadStages<'a, T, C>,
 }
 
-impl<T: FnMut(&LoadEvent)> HlsLoadRun<'_, T> {
+impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> HlsLoadRun<'_, T, C> {
     /// Starts a task for each viewer, which waits for its turn.
     fn start(&self, ending: &watch::Receiver<bool>) -> JoinSet<ViewerEnd> {
         let began = Instant::now();
@@ -211,84 +215,27 @@ impl<T: FnMut(&LoadEvent)> HlsLoadRun<'_, T> {
     /// Runs from the first start to the end of the measured time.
     async fn measure(&mut self, server: SocketAddr, is_local: bool) -> (LoadFigures, ProcessUsage) {
         let (viewers, ramp) = (self.options.viewers, self.options.ramp());
-        let all_asked = |run: &Self| run.started() + get(&run.counts.failed) >= viewers;
+        let all_asked = |counts: StageCounts| counts.played + counts.failed >= viewers;
         let most = ramp + START_WAIT;
-        self.wait(LoadStage::Starting, ramp, most, all_asked).await;
-        if self.is_stopped || self.started() == 0 {
+        self.stages.wait(LoadStage::Starting, ramp, most, all_asked).await;
+        if self.stages.is_stopped || self.stages.counts().played == 0 {
             return (LoadFigures::default(), ProcessUsage::nothing(is_local));
         }
-        let nobody_plays = |run: &Self| get(&run.counts.ended) >= viewers;
-        self.wait(LoadStage::Settling, SETTLE, SETTLE, nobody_plays).await;
-        let (played, failed) = (self.started(), get(&self.counts.failed));
+        let nobody_plays = |counts: StageCounts| counts.ended >= viewers;
+        self.stages.wait(LoadStage::Settling, SETTLE, SETTLE, nobody_plays).await;
+        let StageCounts { played, failed, .. } = self.stages.counts();
         let meter = ProcessMeter::begin(server, is_local);
         let (began, before) = (Instant::now(), self.plan.bytes.load(Ordering::Relaxed));
         let timers = tokio::spawn(watch_timers(self.timers.clone()));
-        (self.report)(&LoadEvent::Playing { played, failed });
+        self.stages.tell(&LoadEvent::Playing { played, failed });
         let length = self.options.length;
-        self.wait(LoadStage::Measuring, length, length, nobody_plays).await;
+        self.stages.wait(LoadStage::Measuring, length, length, nobody_plays).await;
         let usage = meter.end(began.elapsed());
         timers.abort();
         let bytes = self.plan.bytes.load(Ordering::Relaxed) - before;
-        let playing = viewers.saturating_sub(get(&self.counts.ended));
-        (self.report)(&LoadEvent::Measured { seconds: usage.seconds(), playing });
+        let playing = viewers.saturating_sub(self.stages.counts().ended);
+        self.stages.tell(&LoadEvent::Measured { seconds: usage.seconds(), playing });
         (LoadFigures { bytes, ..LoadFigures::default() }, usage)
-    }
-
-    /// Collects the ends of all viewers. Those that have not begun end at once.
-    async fn leave(&mut self, tasks: &mut JoinSet<ViewerEnd>) -> Vec<ViewerEnd> {
-        let mut ends = Vec::with_capacity(tasks.len());
-        let began = Instant::now();
-        let mut check = tokio::time::interval(REPORT_EVERY);
-        loop {
-            tokio::select! {
-                end = tasks.join_next() => match end {
-                    // A panicked task has printed its message; it counts as not started.
-                    Some(end) => ends.push(end.unwrap_or_default()),
-                    None => return ends,
-                },
-                _ = check.tick() => self.progress(LoadStage::Leaving, began, None),
-            }
-        }
-    }
-
-    /// Waits until the stage is done, the load is stopped, or `most` has passed.
-    async fn wait(
-        &mut self,
-        stage: LoadStage,
-        usual: Duration,
-        most: Duration,
-        is_done: impl Fn(&Self) -> bool,
-    ) {
-        let began = Instant::now();
-        let mut reported = None::<Instant>;
-        while !self.is_stopped && began.elapsed() < most && !is_done(self) {
-            if reported.is_none_or(|reported| reported.elapsed() >= REPORT_EVERY) {
-                reported = Some(Instant::now());
-                self.progress(stage, began, Some(usual));
-            }
-            let left = most.saturating_sub(began.elapsed());
-            tokio::select! {
-                () = &mut self.stop => self.is_stopped = true,
-                () = tokio::time::sleep(left.min(CHECK_EVERY)) => {}
-            }
-        }
-    }
-
-    fn progress(&mut self, stage: LoadStage, began: Instant, usual: Option<Duration>) {
-        let played = self.started();
-        (self.report)(&LoadEvent::Progress(LoadProgress {
-            stage,
-            elapsed_seconds: began.elapsed().as_secs_f64(),
-            stage_seconds: usual.map(|usual| usual.as_secs_f64()),
-            played,
-            failed: get(&self.counts.failed),
-            ended: get(&self.counts.ended),
-            left: get(&self.counts.left),
-        }));
-    }
-
-    fn started(&self) -> u32 {
-        self.plan.started.load(Ordering::Relaxed)
     }
 }
 
@@ -368,10 +315,6 @@ fn check(options: &HlsLoad) -> Result<(), Error> {
     Ok(())
 }
 
-fn get(count: &AtomicU32) -> u32 {
-    count.load(Ordering::Relaxed)
-}
-
 const VIEWERS_MAX: u32 = 60_000;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 const LENGTH_MIN: Duration = Duration::from_millis(100);
@@ -384,7 +327,5 @@ const START_WAIT: Duration = Duration::from_secs(10);
 /// Time in which those that started last fill their buffers: what they fetch more than they play is
 /// no part of a steady load.
 const SETTLE: Duration = Duration::from_secs(2);
-const CHECK_EVERY: Duration = Duration::from_millis(20);
-const REPORT_EVERY: Duration = Duration::from_millis(250);
 const TIMER_EVERY: Duration = Duration::from_millis(10);
 const DELAY_US_MAX: u64 = 60_000_000;

@@ -26,6 +26,7 @@ use super::session_streams::{
     LoadStreams, Media, PacketCounter, PlayingStream, StreamEnd, has_sent_bye, receive_report,
     set_up_frames, set_up_ports,
 };
+use super::stages::StageCounts;
 use crate::error::{ClientSetting, Error};
 use crate::read_pace::ReadRate;
 use crate::rtsp_connection::{RtspConnection, connect_from};
@@ -74,6 +75,15 @@ pub(super) struct SessionCounts {
     pub(super) failed: AtomicU32,
     pub(super) ended: AtomicU32,
     pub(super) left: AtomicU32,
+}
+
+impl SessionCounts {
+    pub(super) fn now(&self) -> StageCounts {
+        let get = |count: &AtomicU32| count.load(Ordering::Relaxed);
+        let [played, failed] = [&self.played, &self.failed].map(get);
+        let [ended, left] = [&self.ended, &self.left].map(get);
+        StageCounts { played, failed, ended, left }
+    }
 }
 
 /// Result of a session.

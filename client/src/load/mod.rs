@@ -49,14 +49,13 @@ mod server_process;
 mod session_rtcp;
 mod session_streams;
 mod session_sums;
+pub(crate) mod stages;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -69,6 +68,7 @@ use self::sample_reader::SampleReader;
 use self::sampled_stats::{ExpectedStream, Window};
 use self::scenario_session::{RunningScenario, scenario_session};
 use self::session_streams::LoadStreams;
+use self::stages::{LoadStages, StageCounts};
 use super::chosen_stream::{ChosenStream, choose_streams};
 use super::lateness::LATE;
 use super::play::Stop;
@@ -85,6 +85,7 @@ pub use scenario::{
     Behaviour, GroupDraft, GroupIdentity, InvalidScenario, Scenario, ScenarioDraft, ScenarioGroup,
     ScenarioKey, TimeRange,
 };
+pub use stages::{LoadEvent, LoadProgress, LoadStage};
 
 /// Asset to play, number of sessions, and ways to look at them.
 #[non_exhaustive]
@@ -155,72 +156,6 @@ impl Load {
     }
 }
 
-/// Event of a load. Serialised, each is an object with its name as `event`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum LoadEvent {
-    /// The asset was described; sessions are about to be set up.
-    Starting {
-        /// Sessions requested.
-        sessions: u32,
-        /// Sessions among them that will be verified.
-        verified: u32,
-        /// Time over which they start, in seconds.
-        ramp_seconds: f64,
-    },
-    /// All sessions that could be set up play: measuring begins now.
-    Playing {
-        /// Sessions that play.
-        played: u32,
-        /// Sessions that could not be set up.
-        failed: u32,
-    },
-    /// Measuring has ended; sessions are about to leave.
-    Measured {
-        /// Length of the measured time, in seconds.
-        seconds: f64,
-        /// Sessions that still play.
-        playing: u32,
-    },
-    /// Four times a second.
-    Progress(LoadProgress),
-}
-
-/// Progress of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct LoadProgress {
-    /// The current stage.
-    pub stage: LoadStage,
-    /// Time since the start of this stage, in seconds.
-    pub elapsed_seconds: f64,
-    /// Expected length of the stage; none for [`LoadStage::Leaving`].
-    pub stage_seconds: Option<f64>,
-    /// Sessions that were set up.
-    pub played: u32,
-    /// Sessions that could not be set up.
-    pub failed: u32,
-    /// Sessions that ended before their time.
-    pub ended: u32,
-    /// Sessions that have taken leave.
-    pub left: u32,
-}
-
-/// The stages of a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LoadStage {
-    /// Sessions are being set up.
-    Starting,
-    /// All play; the last to start catch up.
-    Settling,
-    /// Packets count.
-    Measuring,
-    /// Sessions send TEARDOWN.
-    Leaving,
-}
-
 /// Plays a stream many times at once. `report` is called four times a second and at each change of
 /// stage.
 ///
@@ -275,14 +210,14 @@ pub async fn load(
     let ramp_seconds = options.ramp().as_secs_f64();
     report(&LoadEvent::Starting { sessions: options.sessions, verified, ramp_seconds });
     let is_local = described.local == shared.server.ip() || shared.server.ip().is_loopback();
-    let report = &mut report;
-    let mut run =
-        LoadRun { options: &options, shared, window, is_local, stop, is_stopped: false, report };
+    let counting = shared.clone();
+    let stages = LoadStages::new(stop, &mut report, move || counting.counts.now());
+    let mut run = LoadRun { options: &options, shared, window, is_local, stages };
     let mut tasks = run.start(scenario.as_ref());
     let measured = run.measure().await;
     end.send_replace(Some(Instant::now() + LEAVING_WAIT));
-    let ends = run.leave(&mut tasks).await;
-    let is_stopped = run.is_stopped;
+    let ends = run.stages.leave(&mut tasks).await;
+    let is_stopped = run.stages.is_stopped;
     let timers = tokio::task::spawn_blocking(move || reader.stop()).await;
     let timers = timers.unwrap_or_else(|_| sample_reader::delays());
     // All sessions have ended; none holds it any more.
@@ -291,18 +226,16 @@ pub async fn load(
 }
 
 /// A running load.
-struct LoadRun<'a, T> {
+struct LoadRun<'a, T, C> {
     options: &'a Load,
     shared: Arc<LoadState>,
     window: Arc<Window>,
     /// The server's address is this machine's.
     is_local: bool,
-    stop: Stop,
-    is_stopped: bool,
-    report: &'a mut T,
+    stages: LoadStages<'a, T, C>,
 }
 
-impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
+impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadRun<'_, T, C> {
     /// Starts a task for each session, which waits for its turn.
     fn start(&self, scenario: Option<&Arc<RunningScenario>>) -> JoinSet<SessionEnd> {
         let began = Instant::now();
@@ -335,85 +268,26 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
     async fn measure(&mut self) -> MeasuredLoad {
         let sessions = self.options.sessions;
         let ramp = self.options.ramp();
-        let all_asked =
-            |counts: &SessionCounts| get(&counts.played) + get(&counts.failed) >= sessions;
-        self.wait(LoadStage::Starting, ramp, Duration::MAX, all_asked).await;
-        self.wait(LoadStage::Settling, SETTLE, SETTLE, nobody_plays).await;
-        let counts = &self.shared.counts;
-        let (played, failed) = (get(&counts.played), get(&counts.failed));
-        if self.is_stopped || played == 0 {
+        let all_asked = |counts: StageCounts| counts.played + counts.failed >= sessions;
+        self.stages.wait(LoadStage::Starting, ramp, Duration::MAX, all_asked).await;
+        self.stages.wait(LoadStage::Settling, SETTLE, SETTLE, nobody_plays).await;
+        let StageCounts { played, failed, .. } = self.stages.counts();
+        if self.stages.is_stopped || played == 0 {
             return MeasuredLoad::nothing(self.is_local);
         }
         let measuring = Measurement::begin(&self.shared, &self.window, self.is_local);
-        (self.report)(&LoadEvent::Playing { played, failed });
+        self.stages.tell(&LoadEvent::Playing { played, failed });
         let length = self.options.length;
-        self.wait(LoadStage::Measuring, length, length, nobody_plays).await;
+        self.stages.wait(LoadStage::Measuring, length, length, nobody_plays).await;
         let measured = measuring.end(&self.window);
-        let playing = played.saturating_sub(get(&self.shared.counts.ended));
-        (self.report)(&LoadEvent::Measured { seconds: measured.seconds(), playing });
+        let playing = played.saturating_sub(self.stages.counts().ended);
+        self.stages.tell(&LoadEvent::Measured { seconds: measured.seconds(), playing });
         measured
     }
-
-    /// Collects the ends of all sessions. Those that have not begun end at once.
-    async fn leave(&mut self, tasks: &mut JoinSet<SessionEnd>) -> Vec<SessionEnd> {
-        let mut ends = Vec::with_capacity(tasks.len());
-        let began = Instant::now();
-        let mut check = tokio::time::interval(CHECK_EVERY);
-        loop {
-            tokio::select! {
-                end = tasks.join_next() => match end {
-                    // A panicked task has printed its message; it counts as not played.
-                    Some(end) => ends.push(end.unwrap_or_default()),
-                    None => return ends,
-                },
-                _ = check.tick() => self.progress(LoadStage::Leaving, began, None),
-            }
-        }
-    }
-
-    /// Waits until the stage is done, the load is stopped, or `most` has passed.
-    async fn wait(
-        &mut self,
-        stage: LoadStage,
-        usual: Duration,
-        most: Duration,
-        is_done: impl Fn(&SessionCounts) -> bool,
-    ) {
-        let began = Instant::now();
-        let mut reported = None::<Instant>;
-        while !self.is_stopped && began.elapsed() < most && !is_done(&self.shared.counts) {
-            if reported.is_none_or(|reported| reported.elapsed() >= REPORT_EVERY) {
-                reported = Some(Instant::now());
-                self.progress(stage, began, Some(usual));
-            }
-            let left = most.saturating_sub(began.elapsed());
-            tokio::select! {
-                () = &mut self.stop => self.is_stopped = true,
-                () = tokio::time::sleep(left.min(CHECK_EVERY)) => {}
-            }
-        }
-    }
-
-    fn progress(&mut self, stage: LoadStage, began: Instant, usual: Option<Duration>) {
-        let counts = &self.shared.counts;
-        (self.report)(&LoadEvent::Progress(LoadProgress {
-            stage,
-            elapsed_seconds: began.elapsed().as_secs_f64(),
-            stage_seconds: usual.map(|usual| usual.as_secs_f64()),
-            played: get(&counts.played),
-            failed: get(&counts.failed),
-            ended: get(&counts.ended),
-            left: get(&counts.left),
-        }));
-    }
 }
 
-fn get(count: &AtomicU32) -> u32 {
-    count.load(Ordering::Relaxed)
-}
-
-fn nobody_plays(counts: &SessionCounts) -> bool {
-    get(&counts.ended) >= get(&counts.played)
+fn nobody_plays(counts: StageCounts) -> bool {
+    counts.ended >= counts.played
 }
 
 /// Description of the asset, for all sessions.
@@ -562,5 +436,3 @@ const VERIFIED_USUAL: u32 = 40;
 const SETTLE: Duration = Duration::from_secs(2);
 /// All must have left by then: a server that hangs is not waited for.
 const LEAVING_WAIT: Duration = Duration::from_secs(20);
-const CHECK_EVERY: Duration = Duration::from_millis(20);
-const REPORT_EVERY: Duration = Duration::from_millis(250);
