@@ -182,17 +182,17 @@ impl Access {
             password,
             hash.unwrap_or_default().as_bytes(),
         ]);
-        let is_verified = |now_ms| {
+        // Without a look at the password: it was verified lately, or none may be tried yet.
+        let known = |now_ms| {
             let found = || self.verified.find_and_renew(&print, now_ms, VERIFIED_MS);
-            hash.is_some() && found().is_some()
+            if hash.is_some() && found().is_some() {
+                return Some(Checked::Right);
+            }
+            let wait_ms = self.attempts.wait_ms(address, user, now_ms);
+            (wait_ms > 0).then_some(Checked::Slowed(wait_ms))
         };
-        let now_ms = self.steady_ms();
-        if is_verified(now_ms) {
-            return Checked::Right;
-        }
-        let wait_ms = self.attempts.wait_ms(address, user, now_ms);
-        if wait_ms > 0 {
-            return Checked::Slowed(wait_ms);
+        if let Some(known) = known(self.steady_ms()) {
+            return known;
         }
         let Some(place) = self.checks_waiting.take(address) else {
             return Checked::Slowed(CHECKS_RETRY_MS);
@@ -202,12 +202,8 @@ impl Access {
         let Ok(turn) = turn else { return Checked::Wrong };
         // Others of the same client may have had their turn meanwhile.
         let now_ms = self.steady_ms();
-        if is_verified(now_ms) {
-            return Checked::Right;
-        }
-        let wait_ms = self.attempts.wait_ms(address, user, now_ms);
-        if wait_ms > 0 {
-            return Checked::Slowed(wait_ms);
+        if let Some(known) = known(now_ms) {
+            return known;
         }
         let (hash, password) = (hash.map(str::to_owned), Zeroizing::new(password.to_vec()));
         let (attempts, verified) = (self.attempts.clone(), self.verified.clone());

@@ -182,6 +182,16 @@ impl Running {
     }
 }
 
+/// What a test that failed has left.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            signal(&self.child, Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
 impl Drop for Shell {
     fn drop(&mut self) {
         for mut one in self.running.drain(..) {

@@ -86,7 +86,7 @@ pub(crate) fn or_skip(test: &str, made: Result<PathBuf, String>) -> Option<PathB
 }
 
 /// An ffmpeg command that prints errors alone.
-fn ffmpeg() -> Command {
+pub(crate) fn ffmpeg() -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error"]);
     command

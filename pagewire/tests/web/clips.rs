@@ -128,8 +128,8 @@ pub(crate) const H264: &[&str] = &[
 
 /// A call of ffmpeg that says errors alone and writes over files.
 pub(crate) fn ffmpeg() -> Command {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error", "-y"]);
+    let mut command = film::ffmpeg();
+    command.arg("-y");
     command
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::film::{made, or_skip, put};
+use crate::harness::film::{ffmpeg, made, or_skip, put};
 use crate::harness::{PROGRAM, Place, Server};
 
 /// Name of the film with everything.
@@ -36,12 +36,6 @@ pub(crate) fn film(test: &str) -> Option<PathBuf> {
     command.args(["-pix_fmt", "yuv420p", "-c:a", "aac", "-b:a", "64k"]);
     command.args(["-metadata:s:a:0", "language=eng", "-metadata:s:a:1", "language=deu"]);
     or_skip(test, made(&mut command, "film.mp4"))
-}
-
-fn ffmpeg() -> Command {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-hide_banner", "-loglevel", "error"]);
-    command
 }
 
 /// A server of the library.

@@ -32,7 +32,10 @@ pub(crate) fn report(test: &str, script: &str, server: &str) -> Option<Value> {
         return None;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/clients");
+    // A browser that is killed leaves folders there.
+    let temporary = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new("node");
+    command.env("TMPDIR", temporary.path());
     command.arg(folder.join(script)).arg(server).arg(&tools).arg(out().join("screenshots"));
     let outcome = match watchdog::run(&mut command, LIMIT) {
         Ok(outcome) => outcome,
