@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Enforced, FilePermissions};
 
 use crate::harness::answer::{Answer, Line, get_in_turn};
-use crate::harness::{PROGRAM, Place, Server, film};
-use crate::{beside_canary, random, serve, serve_place};
+use crate::harness::{Place, Server, film, in_own_session};
+use crate::{beside_canary, random, serve_place_by};
 
 /// A program in the sandbox, started as the server starts ffmpeg.
 fn in_sandbox(program: &str, arguments: &[&str]) -> Option<Output> {
@@ -23,7 +23,7 @@ fn in_sandbox(program: &str, arguments: &[&str]) -> Option<Output> {
         eprintln!("skip: sandbox: {}: not installed", path.display());
         return None;
     }
-    let mut command = Command::new(PROGRAM);
+    let mut command = in_own_session();
     command.args(["sandbox", "--parent", &std::process::id().to_string()]);
     command.args(["--cpu-seconds", "2", "--memory-bytes", "1000000000", "--"]);
     // By pipes: it may write to no file.
@@ -155,8 +155,11 @@ fn children(parent: u32) -> Vec<u32> {
 fn posters_of_hostile_files_are_refused_and_leave_nothing() {
     let Some(film) = film::film("posters_of_hostile_files") else { return };
     let files = hostile(&film.bytes[..film.bytes.len() / 10]);
-    let borrowed: Vec<(&str, &[u8])> = files.iter().map(|(name, b)| (*name, &b[..])).collect();
-    let server = serve(&borrowed, &[]);
+    let place = Place::new();
+    for (name, bytes) in &files {
+        place.put(name, bytes);
+    }
+    let server = serve_place_by(in_own_session(), &place, &[]);
     beside_canary(&server, || {
         for (name, _) in &files {
             let answer = poster(&server, name);
@@ -195,7 +198,7 @@ fn a_killed_server_leaves_no_decoder() {
     let Some(film) = film::film("a_killed_server_leaves_no_decoder") else { return };
     let place = Place::new();
     place.put("film.ts", &film.bytes);
-    let server = serve_place(&place, &[]);
+    let server = serve_place_by(in_own_session(), &place, &[]);
     server.await_stream("film.ts");
     let mut line = Line::to(server.http);
     line.send("GET /film.ts/thumbnails.vtt HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -219,7 +222,7 @@ fn a_burst_of_posters_makes_no_stream_late_and_takes_its_share_alone() {
     for number in 0..50 {
         place.put(&format!("films/{number}.ts"), short);
     }
-    let server = serve_place(&place, &[]);
+    let server = serve_place_by(in_own_session(), &place, &[]);
     server.await_stream("films/49.ts");
     beside_canary(&server, || {
         let mut lines: Vec<Line> = (0..50).map(|_| Line::to(server.http)).collect();

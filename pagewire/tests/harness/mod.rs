@@ -35,6 +35,16 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 
+/// The program under test in a session of its own, where a test waits for what has the lowest
+/// priority (a decoder of pictures). That counts against its own session alone (sched(7), "The
+/// autogroup feature"); against all other tests it would get a hundredth of a core. Signals to the
+/// tests' process group do not reach it there: it ends with the test (setpriv(1)).
+pub(crate) fn in_own_session() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "setsid", PROGRAM]);
+    command
+}
+
 /// A folder to serve, a cache and a log. Outlives the servers that are started in it.
 #[derive(Clone)]
 pub(crate) struct Place(Arc<TempDir>);
@@ -98,13 +108,18 @@ impl Server {
 
     /// As [`Server::start`], with further options.
     pub(crate) fn with_options(files: &[(&str, &Path)], options: &[&str]) -> Server {
+        Server::by(Command::new(PROGRAM), files, options)
+    }
+
+    /// As [`Server::with_options`]; `command` runs the program.
+    pub(crate) fn by(command: Command, files: &[(&str, &Path)], options: &[&str]) -> Server {
         let place = Place::new();
         for (name, source) in files {
             let target = place.folder().join(name);
             fs::create_dir_all(target.parent().expect("below the folder")).expect("its folder");
             fs::copy(source, target).expect("a file to serve");
         }
-        Server::at(&place, Command::new(PROGRAM), options)
+        Server::at(&place, command, options)
     }
 
     /// Serves a folder that stands already; `command` runs the program, perhaps under limits.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::clips::ffmpeg;
 use crate::harness::answer::{Answer, Line, get_in_turn, http};
-use crate::harness::{PROGRAM, Place, Server, film};
+use crate::harness::{PROGRAM, Place, Server, film, in_own_session};
 
 /// Colours of the film, 8 s each.
 const COLOURS: [(&str, [u8; 3]); 3] =
@@ -58,7 +58,7 @@ fn assert_colour(found: [u8; 3], expected: [u8; 3], what: &str) {
     assert!(is_near, "{what}: {found:?} and not {expected:?}");
 }
 
-/// Decoders have the lowest priority: on a busy machine their turn comes late.
+/// Decoders take turns, and have the lowest priority.
 #[track_caller]
 fn get(server: &Server, target: &str) -> Answer {
     let answer = get_in_turn(server.http, target);
@@ -111,7 +111,7 @@ fn pictures_of_all_containers_show_what_the_film_shows() {
         return;
     }
     let files: Vec<(&str, &Path)> = films.iter().map(|(name, path)| (*name, &**path)).collect();
-    let server = Server::start(&files);
+    let server = Server::by(in_own_session(), &files, &[]);
     for (name, _) in files {
         server.await_stream(name);
         let poster = get(&server, &format!("/{name}/poster.jpg"));
@@ -152,7 +152,7 @@ fn poster_is_not_the_black_before_the_film() {
     if film::put(test, &mut command, &path).is_none() {
         return;
     }
-    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    let server = Server::at(&place, in_own_session(), &[]);
     let poster = get(&server, "/film.mp4/poster.jpg");
     let (_, shown) = pixels(&poster.body);
     let bright = shown.iter().filter(|pixel| pixel.iter().any(|&value| value > 100)).count();
@@ -168,7 +168,7 @@ fn pictures_are_kept_revalidated_and_made_again_when_damaged() {
         return;
     }
     fs::write(place.folder().join("song.mp3"), [0; 64]).expect("room for a file");
-    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    let server = Server::at(&place, in_own_session(), &[]);
     let first = get(&server, "/film.mp4/poster.jpg");
     let tag = first.header("ETag").expect("a tag").to_owned();
     assert_eq!(first.header("Cache-Control"), Some("no-cache"));
@@ -181,10 +181,10 @@ fn pictures_are_kept_revalidated_and_made_again_when_damaged() {
     let pinned = get(&server, &format!("/film.mp4/poster.jpg?v={identity}"));
     let forever = pinned.header("Cache-Control").expect("it is named");
     assert!(forever.contains("immutable"), "{forever}");
-    let missing = http(server.http, "GET", "/film.mp4/thumbnails-9.jpg");
-    assert_eq!(missing.status, 404, "{}", missing.text());
-    assert_eq!(http(server.http, "GET", "/song.mp3/poster.jpg").status, 404);
-    assert_eq!(http(server.http, "GET", "/none.mp4/poster.jpg").status, 404);
+    for missing in ["film.mp4/thumbnails-9.jpg", "song.mp3/poster.jpg", "none.mp4/poster.jpg"] {
+        let answer = get_in_turn(server.http, &format!("/{missing}"));
+        assert_eq!(answer.status, 404, "{missing}: {}", answer.text());
+    }
     server.stop();
 
     // Kept, damaged, and a link planted in its place.
@@ -210,7 +210,7 @@ fn pictures_are_kept_revalidated_and_made_again_when_damaged() {
     ];
     for plant in plants {
         plant(&kept());
-        let server = Server::at(&place, Command::new(PROGRAM), &[]);
+        let server = Server::at(&place, in_own_session(), &[]);
         let again = get(&server, "/film.mp4/poster.jpg");
         assert!(again.body == first.body, "the same picture");
         server.stop();
