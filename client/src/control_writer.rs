@@ -130,7 +130,8 @@ mod tests {
             server.read_exact(&mut read).await.unwrap();
             read
         });
-        while timeout(Duration::from_secs(5), writer.send(&message(sent))).await.unwrap().is_err() {
+        while timeout(Duration::from_secs(60), writer.send(&message(sent))).await.unwrap().is_err()
+        {
             // Nothing is written while the buffer is full.
             let flushed = writer.flush().await;
             flushed.unwrap();

@@ -348,9 +348,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let (_held, address) = crate::scripted_server::nobody();
         let error = download(&format!("http://{address}/"), DownloadTarget::Nowhere, |_| {}).await;
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with(&format!("connect {address}: Connection refused")), "{error}");

@@ -210,13 +210,14 @@ impl PlaySession {
             }
             let now = Instant::now();
             if now >= check_at {
+                let is_late = now.saturating_duration_since(check_at) >= CHECK_EVERY;
                 check_at = now + CHECK_EVERY;
                 progress(&self.progress(streams, now));
                 if file.is_some_and(TrackFile::is_broken) {
                     // It gives its reason when it is finished.
                     return Ok(PlayEnd::Stopped);
                 }
-                if let Some(end) = self.end_reason(streams, now)? {
+                if let Some(end) = self.end_reason(streams, now, is_late)? {
                     return Ok(end);
                 }
             }
@@ -344,8 +345,14 @@ impl PlaySession {
         (self.session_timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// Returns the reason of an end that the server has not signalled.
-    fn end_reason(&self, streams: &[StreamTasks], now: Instant) -> Result<Option<PlayEnd>, Error> {
+    /// Returns the reason of an end that the server has not signalled. A check that is late judges
+    /// no time: this process stood still, and packets and BYE may wait to be read.
+    fn end_reason(
+        &self,
+        streams: &[StreamTasks],
+        now: Instant,
+        is_late: bool,
+    ) -> Result<Option<PlayEnd>, Error> {
         let is_broken = |stream: &StreamTasks| {
             let stats = stream.receiving.stats();
             stats.is_output_broken || !stats.is_receiving
@@ -354,7 +361,7 @@ impl PlaySession {
             // The thread gives its reason when it is stopped.
             return Ok(Some(PlayEnd::Stopped));
         }
-        if matches!(self.stage, PlayStage::Paused { .. }) {
+        if is_late || matches!(self.stage, PlayStage::Paused { .. }) {
             return Ok(None);
         }
         if self.leave_at.is_some_and(|at| now >= at) {

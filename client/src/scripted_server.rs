@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep_until;
@@ -91,6 +92,25 @@ impl Default for Script {
     }
 }
 
+/// Prints a skip, and returns true, where the kernel dropped datagrams at sockets of the client:
+/// this process did not get the processor for long enough to read them.
+pub(super) fn skips_for_drops(dropped: u64) -> bool {
+    if dropped > 0 {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or("a trial");
+        eprintln!("skip: busy machine: {test}: the kernel dropped {dropped} datagrams");
+    }
+    dropped > 0
+}
+
+/// Address at which nobody listens, while its socket is held: a free port may become another's.
+pub(super) fn nobody() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
+
 /// Requests and RTCP that the server has seen.
 #[derive(Debug, Default)]
 pub(super) struct ServerRecord {
@@ -107,7 +127,6 @@ pub(super) struct ServerRecord {
 
 /// A server for one client, or for several that all get the same.
 pub(super) struct ScriptedServer {
-    pub(super) address: SocketAddr,
     pub(super) url: String,
     record: Arc<Mutex<ServerRecord>>,
     task: tokio::task::JoinHandle<()>,
@@ -166,12 +185,17 @@ impl ScriptedServer {
             }
             conversations.join_all().await;
         });
-        ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), record, task }
+        ScriptedServer { url: format!("rtsp://{address}/clip.ts"), record, task }
     }
 
     /// Locks the record of what the server has received so far.
     pub(super) fn seen(&self) -> std::sync::MutexGuard<'_, ServerRecord> {
         self.record.lock().unwrap()
+    }
+
+    /// Returns the record, for a task that waits for an entry.
+    pub(super) fn record(&self) -> Arc<Mutex<ServerRecord>> {
+        self.record.clone()
     }
 
     /// Waits until the client has left; returns what the server has seen.
@@ -202,6 +226,7 @@ struct Conversation {
     /// Frames to write.
     out: Vec<u8>,
     next: u16,
+    has_played: bool,
     /// When the next packet is due; not while paused.
     due: Option<Instant>,
     has_sent_bye: bool,
@@ -219,7 +244,7 @@ impl Conversation {
         let rtcp = UdpSocket::bind((host, 0)).unwrap();
         rtcp.set_nonblocking(true).unwrap();
         let (ports, due, has_sent_bye) = ((0, 0), None, false);
-        let (next, is_closed) = (0, false);
+        let (next, has_played, is_closed) = (0, false, false);
         let (channels, out) = (None, Vec::new());
         Conversation {
             script,
@@ -231,6 +256,7 @@ impl Conversation {
             channels,
             out,
             next,
+            has_played,
             due,
             has_sent_bye,
             is_closed,
@@ -322,7 +348,7 @@ impl Conversation {
             }
             "TEARDOWN" => {
                 self.due = None;
-                if self.next > 0 {
+                if self.has_played {
                     self.bye();
                 }
                 "\r\n".to_owned()
@@ -393,7 +419,7 @@ impl Conversation {
 
     fn play(&mut self) -> String {
         let script = &self.script;
-        self.due = Some(Instant::now());
+        (self.due, self.has_played) = (Some(Instant::now()), true);
         if !script.sends_rtp_info {
             return "\r\n".to_owned();
         }

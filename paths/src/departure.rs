@@ -279,10 +279,13 @@ mod tests {
     #[test]
     fn the_monotonic_clock_is_that_of_instants() {
         let queue = DepartureQueue::among(&[qdisc(FQ, ROOT)], "lo".into()).unwrap();
-        let (first, second) = (queue.reading(), queue.reading());
-        let instants = second.at - first.at;
-        let readings = second.reading - first.reading;
-        assert!(instants.abs_diff(readings) < Duration::from_millis(50), "{instants:?}");
+        // Each reads both clocks one after the other, and may be kept waiting in between.
+        let differences = (0..100).map(|_| {
+            let (first, second) = (queue.reading(), queue.reading());
+            (second.at - first.at).abs_diff(second.reading - first.reading)
+        });
+        let least = differences.min().unwrap();
+        assert!(least < Duration::from_millis(50), "{least:?}");
     }
 
     /// Every host has loopback, which has no queue.

@@ -147,12 +147,7 @@ impl ReceivingThread {
                 self.check_ports();
             }
         }
-        // Datagrams in the sockets have arrived; a sender that goes on is not received for ever.
-        for _ in 0..LAST_CALLS_MAX {
-            if !matches!(self.receive(Duration::ZERO), Ok(1..)) {
-                break;
-            }
-        }
+        self.receive_what_waits();
         self.receive_frames();
         for (key, address) in self.inputs() {
             let stream = &self.streams[key as usize];
@@ -182,11 +177,22 @@ impl ReceivingThread {
                 Ok(PortCommand::Remove { key }) => {
                     self.receive_frames();
                     self.frames.remove(key);
+                    self.receive_what_waits();
                     // The stream stays: its session may begin again.
                     self.unbind(key);
                 }
                 Err(TryRecvError::Empty) => return true,
                 Ok(PortCommand::Stop) | Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Receives what has arrived at the sockets, before one of them is closed; not for ever where a
+    /// sender goes on.
+    fn receive_what_waits(&mut self) {
+        for _ in 0..LAST_CALLS_MAX {
+            if !matches!(self.receive(Duration::ZERO), Ok(1..)) {
+                break;
             }
         }
     }

@@ -304,7 +304,7 @@ mod tests {
         let log = AccessLog::start(&AccessLogTarget::File(path.clone())).unwrap();
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let await_line = |path: &Path, words: &str| {
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + Duration::from_secs(60);
             while !read(path).contains(words) {
                 assert!(Instant::now() < deadline, "{words} is not in {}", read(path));
                 std::thread::sleep(Duration::from_millis(5));
@@ -323,7 +323,7 @@ mod tests {
 
         let full = AccessLog::start(&AccessLogTarget::File("/dev/full".into())).unwrap();
         full.write(line("/lost"));
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while full.dropped() == 0 {
             assert!(Instant::now() < deadline, "the line counts as lost");
             std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! HLS loads against a scripted server.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::scripted_origin::{Answer, ScriptedOrigin, ts_segment, vod};
 use super::{HlsLoad, HlsLoadOutcome, load_hls};
@@ -13,14 +16,25 @@ fn ms(ms: u64) -> Duration {
 
 fn load(origin: &ScriptedOrigin, viewers: u32) -> HlsLoad {
     let mut load = HlsLoad::new(origin.url("/m.m3u8"), viewers);
-    (load.ramp, load.length) = (Some(ms(200)), ms(1500));
-    load.timeouts.read = ms(800);
+    // It ends when all viewers have played to the end.
+    (load.ramp, load.length) = (Some(ms(200)), LIMIT);
+    load.timeouts.read = LIMIT;
     load
 }
 
+/// Limit against hanging.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A prebuffer of the whole film: no viewer can stall, however late a segment comes.
+const WHOLE_FILM: Option<Duration> = Some(Duration::from_secs(2));
+
 async fn film(second: Answer) -> ScriptedOrigin {
+    film_of(second, 0.5).await
+}
+
+async fn film_of(second: Answer, segment_seconds: f64) -> ScriptedOrigin {
     ScriptedOrigin::start([
-        ("/m.m3u8", Answer::text(vod(4, 0.5))),
+        ("/m.m3u8", Answer::text(vod(4, segment_seconds))),
         ("/s0.ts", Answer::Body(ts_segment(0))),
         ("/s1.ts", second),
         ("/s2.ts", Answer::Body(ts_segment(2))),
@@ -38,7 +52,7 @@ async fn viewers_of_a_good_server_would_not_have_stalled() {
     let origin = film(Answer::Body(ts_segment(1))).await;
     let mut events = Vec::new();
     let mut options = load(&origin, 20);
-    (options.sample, options.length) = (Some(5), ms(4000));
+    (options.sample, options.settings.prebuffer) = (Some(5), WHOLE_FILM);
     let seen = load_hls(options, |event| {
         if !matches!(event, LoadEvent::Progress(_)) {
             events.push(*event);
@@ -49,7 +63,7 @@ async fn viewers_of_a_good_server_would_not_have_stalled() {
     assert!(seen.is_smooth(), "{seen}");
     assert_eq!((seen.started, seen.without_stall, seen.verified), (20, 20, 4));
     assert_eq!((seen.segments, seen.bytes_in_all), (80, 80 * 18_800), "{seen}");
-    assert!(seen.seconds < 4.0, "all have played to the end by then: {seen}");
+    assert!(seen.seconds < LIMIT.as_secs_f64(), "all have played to the end by then: {seen}");
     assert!(seen.start_ms.p50 > 0.0 && seen.start_ms.p50 <= seen.start_ms.max);
     // The server is this process; ticks of a hundredth of a second may be none.
     assert!(seen.client.server_is_local && seen.client.server_cores.is_some(), "{seen}");
@@ -90,7 +104,7 @@ async fn faults_are_counted_by_their_reason() {
     // Only the viewer that checks sees wrong bytes.
     let wrong = film(Answer::Body(ts_segment(2))).await;
     let mut options = load(&wrong, 4);
-    options.sample = Some(4);
+    (options.sample, options.settings.prebuffer) = (Some(4), WHOLE_FILM);
     let seen = loaded(options).await;
     assert_eq!((seen.verified, seen.without_stall), (1, 3), "{seen}");
     assert!(seen.first_faults[0].reason.contains("continuity counter"), "{seen}");
@@ -113,10 +127,19 @@ async fn viewers_that_are_refused_are_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_a_load_with_its_figures() {
-    let origin = film(Answer::Body(ts_segment(1))).await;
+    // A minute: it does not end before the stop.
+    let origin = film_of(Answer::Body(ts_segment(1)), 15.0).await;
     let mut options = load(&origin, 2);
-    options.stop = Some(Box::pin(tokio::time::sleep(ms(500))));
-    let seen = loaded(options).await;
+    options.settings.prebuffer = Some(LIMIT);
+    let all_play = Arc::new(Notify::new());
+    let stop = all_play.clone();
+    options.stop = Some(Box::pin(async move { stop.notified().await }));
+    let report = |event: &LoadEvent| {
+        if matches!(event, LoadEvent::Progress(now) if now.played == 2) {
+            all_play.notify_one();
+        }
+    };
+    let seen = load_hls(options, report).await.unwrap();
     assert!(seen.interrupted && seen.started == 2 && seen.is_smooth(), "{seen}");
 }
 

@@ -4,12 +4,13 @@
 use std::process::Command;
 
 use crate::harness::PROGRAM;
+use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
 use crate::{ask, ask_with, await_session, serve, short_clip};
 
 #[test]
 fn cross_site_requests_change_nothing() {
-    let server = serve(short_clip(), &[]);
+    let server = serve(Clip::of_seconds(7, 60), &[]);
     let mut player = Player::set_up(server.rtsp, "film.ts");
     player.play();
     let row = await_session(&server, "the player is listed", |row| row["asset"] == "film.ts");

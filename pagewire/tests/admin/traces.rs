@@ -2,6 +2,7 @@
 //! Traces of a session: each packet that was sent has its due and its sent time.
 
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ fn trace_has_every_packet_that_was_sent_with_its_times() {
     player.play();
     let row = await_session(&server, "it plays", |row| row["packets"].as_u64() > Some(0));
     let id = row["id"].as_str().expect("text");
-    let target = format!("/v1/sessions/{id}/trace?seconds=2&format=csv");
+    let target = format!("/v1/sessions/{id}/trace?seconds=5&format=csv");
     let before = player.heard().packets.len();
     let answer = ask(&server, "GET", &target, &[]);
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -73,7 +74,7 @@ fn program_writes_a_file_that_perfetto_opens_and_lists_sessions() {
     assert!(list.status.success() && text.starts_with(&id) && text.contains("film.ts"), "{list:?}");
     let file = server.place.top().join("trace.json");
     let path = file.to_str().expect("UTF-8");
-    let made = run(&[&id, "--admin", &admin, "--seconds", "1", "--output", path]);
+    let made = run(&[&id, "--admin", &admin, "--seconds", "3", "--output", path]);
     assert!(made.status.success(), "{made:?}");
     let trace: Value =
         serde_json::from_slice(&std::fs::read(&file).expect("a file")).expect("JSON");
@@ -95,18 +96,22 @@ fn program_writes_a_file_that_perfetto_opens_and_lists_sessions() {
 #[test]
 fn trace_of_a_session_that_ends_has_what_was_sent() {
     let server = serve(Clip::of_seconds(23, 30), &[]);
-    let mut player = Player::set_up(server.rtsp, "film.ts");
-    player.play();
-    let row = await_session(&server, "it plays", |row| row["packets"].as_u64() > Some(0));
-    let id = row["id"].as_str().expect("text").to_owned();
-    let target = format!("/v1/sessions/{id}/trace?seconds=60&format=csv");
-    let answer = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| ask(&server, "GET", &target, &[]));
-        std::thread::sleep(std::time::Duration::from_millis(1000));
-        assert_eq!(player.command("TEARDOWN", &[]).status, 200);
-        asked.join().expect("an answer long before the minute is over")
+    // Nothing tells when a trace has begun: on a busy machine the session may have ended before.
+    let traced = [1, 2, 4, 8].into_iter().find_map(|seconds| {
+        let mut player = Player::set_up(server.rtsp, "film.ts");
+        player.play();
+        let row = await_session(&server, "it plays", |row| row["packets"].as_u64() > Some(0));
+        let id = row["id"].as_str().expect("text").to_owned();
+        let target = format!("/v1/sessions/{id}/trace?seconds=60&format=csv");
+        let answer = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(&server, "GET", &target, &[]));
+            std::thread::sleep(Duration::from_secs(seconds));
+            assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+            asked.join().expect("an answer long before the minute is over")
+        });
+        assert!([200, 404].contains(&answer.status), "{answer:?}");
+        Some(answer.text()).filter(|text| text.lines().count() > 10)
     });
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert!(answer.text().lines().count() > 10, "{}", answer.text());
+    assert!(traced.is_some(), "no trace has ten packets");
     server.stop();
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use crate::harness::answer::{Answer, Line};
 use crate::harness::clip::Clip;
@@ -333,6 +334,7 @@ fn wrong_passwords_are_slowed_and_other_clients_are_not() {
     let http = guarded.server.http;
     let path = "/private/secret.bin";
     assert_eq!(get(http, path, &[&basic("anna", "anna1")]).status, 200);
+    let began = Instant::now();
     let attempts = |user: &str| {
         let tries = 0..20;
         let wrong = tries.map(|number| get(http, path, &[&basic(user, &format!("{number}"))]));
@@ -344,14 +346,20 @@ fn wrong_passwords_are_slowed_and_other_clients_are_not() {
     assert!((1..=10).contains(&wait), "{wait}");
     let checked = answers.iter().filter(|answer| answer.status == 401).count();
     // Five at once, and one every ten seconds.
-    assert!(checked <= 10, "{checked} passwords were looked at");
+    let most = 6 + began.elapsed().as_secs() / 10;
+    assert!(checked as u64 <= most, "{checked} passwords were looked at");
     // A user that was known before, one that is not, and the same user elsewhere.
     assert_eq!(get(http, path, &[&basic("anna", "anna1")]).status, 200);
     assert_eq!(get(http, path, &[&basic("ben", "ben1")]).status, 403);
     assert_eq!(get_from("127.0.0.3", http, path, &[&basic("anna", "anna1")]).status, 200);
-    // The same over RTSP.
+    // The same over RTSP; one more may be looked at by now.
     let mut control = Control::to(guarded.server.rtsp);
-    let answer = control.ask("DESCRIBE", "private/film.ts", &[&basic("anna", "guess")]);
+    let mut guess = |number: u32| {
+        let password = basic("anna", &format!("guess {number}"));
+        control.ask("DESCRIBE", "private/film.ts", &[&password])
+    };
+    let answer = (0..60).map(&mut guess).find(|answer| answer.status != 401);
+    let answer = answer.expect("it is slowed");
     assert!(answer.status == 503 && answer.header("Retry-After").is_some(), "{answer:?}");
     guarded.server.stop();
 }
@@ -425,7 +433,7 @@ fn sessions_beyond_their_limits_are_refused() {
         assert!(refused.text().contains(said), "{refused:?}");
         assert!(refused.header("Retry-After").is_some(), "{refused:?}");
         // They end with their connection, and another user has limits of his own.
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while let (0, refused) = sessions_until_refused(rtsp, ("open/a.ts", "anna"), 1) {
             assert!(Instant::now() < deadline, "{options:?}: {refused:?}");
         }
@@ -447,9 +455,11 @@ fn sessions_beyond_their_limits_are_refused() {
 fn a_hook_that_is_down_refuses() {
     let rules = "[[access]]\npath = \"\"\nverbs = [\"play\", \"download\"]\nallow = [\"hook\"]\n\
         [[access]]\npath = \"open\"\nverbs = [\"list\"]\nallow = [\"anyone\"]\n";
-    // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
-    let url = format!("http://{}/", port.expect("it is bound"));
+    // A port that is taken, and at which nobody listens.
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    taken.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    let address = taken.local_addr().expect("it is bound").as_socket().expect("one of IP");
+    let url = format!("http://{address}/");
     let guarded = Guarded::new(rules, &["--auth-url", &url]);
     let answer = get(guarded.server.http, "/open/a.ts", &[&basic("anna", "anna1")]);
     assert_eq!(answer.status, 401, "{answer:?}");

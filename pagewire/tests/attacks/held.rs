@@ -138,10 +138,10 @@ fn thousands_of_downloads_at_once_are_all_whole() {
 #[test]
 fn junk_at_the_rtcp_port_disturbs_no_stream() {
     let server = serve(&[], &[]);
-    let mut player = Player::set_up(server.rtsp, canary::NAME);
-    player.play();
-    let to = player.server_rtcp;
-    beside_canary(&server, || {
+    let mut player = beside_canary(&server, || {
+        let mut player = Player::set_up(server.rtsp, canary::NAME);
+        player.play();
+        let to = player.server_rtcp;
         let (strangers, mut random) = (PortPair::on(LOCALHOST), Random::seeded(13));
         let mut datagram = [0_u8; 64];
         for turn in 0..JUNK {
@@ -153,6 +153,7 @@ fn junk_at_the_rtcp_port_disturbs_no_stream() {
             // A full queue on the way is as good as junk that was lost.
             let _ = socket.send_to(&datagram[..8 + turn % 56], to);
         }
+        player
     });
     assert!(player.heard().byes.is_empty(), "it plays on");
     assert_eq!(player.command("PAUSE", &[]).status, 200);

@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
@@ -22,6 +23,8 @@ const ASSETS: u64 = 20;
 const PLACES: u64 = 49;
 /// Assets that are played once more.
 const AGAIN: usize = 4;
+/// Against hanging, and no judgement of speed.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Four blocks of 64 KiB an image. All its 162 packets fit into a socket of the default size, so
 /// that a client that is late loses none.
@@ -93,11 +96,25 @@ fn images_damaged_at_500_random_places_send_no_wrong_byte() {
     }
 
     let server = serve_place(&place, &[]);
-    beside_canary(&server, || play_all(&server, &clips));
-    let dropped = server.index()["server"]["images_dropped"].as_u64().expect("a count");
+    let figures = || {
+        let dropped = server.index()["server"]["images_dropped"].as_u64().expect("a count");
+        let again = server.log().matches("of another file or damaged; made again").count() as u64;
+        (dropped, again)
+    };
+    // An image that is opened only when its stream is over was not looked at.
+    let deadline = Instant::now() + LIMIT;
+    beside_canary(&server, || {
+        loop {
+            play_all(&server, &clips);
+            let (dropped, again) = figures();
+            if dropped + again >= ASSETS {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{dropped} dropped, {again} made again");
+        }
+    });
+    let (dropped, _) = figures();
     let log = server.stop();
-    let made_again = log.matches("of another file or damaged; made again").count() as u64;
-    assert!(dropped + made_again >= ASSETS, "{dropped} dropped, {made_again} made again: {log}");
     assert!(dropped >= ASSETS / 2, "by their blocks: {dropped}");
     let named = log.matches("is not as it was written; dropped").count() as u64;
     assert_eq!(named, dropped, "a line each: {log}");

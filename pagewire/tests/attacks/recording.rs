@@ -150,6 +150,7 @@ fn a_forged_bye_and_a_stranger_touch_no_recording_by_rtsp() {
         ports.iter().map(|port| Sender::rtp(*port, player.ssrc, 100)).collect();
     for _ in 0..400 {
         for stranger in &mut strangers {
+            stranger.await_room();
             // A port that was closed meanwhile refuses the next.
             let _ = stranger.socket.send_to(&bye(player.ssrc), stranger.to);
             let junk = stranger.datagram(&JUNK);

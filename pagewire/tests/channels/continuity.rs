@@ -11,9 +11,12 @@ use std::time::Duration;
 use crate::capture::{Capture, Datagram, RTP_BYTES, longest_gap, rtp, stream};
 use crate::clips::{self, FRAMES_PER_SECOND, Streams, clip};
 use crate::harness::Place;
+use crate::harness::answer::http;
 use crate::{await_state, date, has_left_out, second_ahead, serve, state, wall_now};
 
 const RATE_KBPS: u64 = 2500;
+/// A programme that is known later than this before its time may begin in its middle.
+const AHEAD: Duration = Duration::from_millis(500);
 
 /// Files that are played.
 #[derive(Clone, Copy)]
@@ -86,7 +89,14 @@ fn record(test: &str, place: &Place, files: Files, preparation: Duration) -> Opt
     let rate = format!("constant_rate_kbps = {RATE_KBPS}");
     let config = channel("even", &rate, &targets(a, b)) + &channel("plain", "", &targets(c, d));
     let server = serve(place, &config);
-    if wall_now().as_secs() >= starts_at {
+    // Both channels know their programmes, with half a second for what is done ahead.
+    let is_known = || {
+        let guide = http(server.http, "GET", "/channels.xml").text();
+        guide.matches("<programme ").count() >= 2 * files.played
+    };
+    let is_late = || wall_now() + AHEAD >= Duration::from_secs(starts_at);
+    while !is_known() && !is_late() {}
+    if is_late() {
         eprintln!("{test}: the server was not ready within {preparation:?}; once more");
         return None;
     }

@@ -278,4 +278,4 @@ fn systemd_is_told_of_readiness_and_reloads() {
     assert!(refused.contains("burts: no such setting"), "{refused}");
 }
 
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(60);

@@ -236,5 +236,5 @@ fn listed(extensions: &[&str]) -> String {
 
 /// Content of a file that is no stream, whatever its name.
 const NO_STREAM: &[u8] = &[b'~'; 4096];
-const CHANNEL_WAIT: Duration = Duration::from_secs(30);
+const CHANNEL_WAIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@
 //!
 //! `timed` waits until an image is tried again for which there was no room.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -349,9 +349,22 @@ struct RoomForOne {
     first: u16,
 }
 
+/// Waits until the images are let go, a moment after the answer to TEARDOWN: until then they are
+/// locked.
+fn await_unused(place: &Place) {
+    let deadline = Instant::now() + HANGING;
+    for path in listed(&place.cache().join("images")) {
+        while File::open(&path).expect("it is there").try_lock().is_err() {
+            assert!(Instant::now() < deadline, "{} stays locked", path.display());
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
 impl RoomForOne {
     fn begin() -> RoomForOne {
-        let (a, b) = (clip(44), Clip::of_seconds(45, 20).bytes());
+        let [a, b] =
+            [(44, 2), (45, 60)].map(|(seed, seconds)| Clip::of_seconds(seed, seconds).bytes());
         let place = Place::new();
         place.put("a.ts", &a);
         place.put("b.ts", &b);
@@ -360,6 +373,7 @@ impl RoomForOne {
         let server = start(&place, &["--cache-size", &limit]);
         assert_plays(&server, "a.ts", &a);
         server.await_log("a.ts: wire image ready");
+        await_unused(&place);
         let mut player = Player::set_up(server.rtsp, "b.ts");
         let first = player.play();
         server.await_log("b.ts: wire image ready");
@@ -384,6 +398,7 @@ fn the_limit_on_wire_images_is_kept() {
 
 /// Against hanging, and no judgement of speed.
 const HANGING: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 mod timed {
     use super::*;

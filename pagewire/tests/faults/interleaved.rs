@@ -304,7 +304,7 @@ fn a_reader_that_never_reads_disturbs_nobody() {
 /// each skip at most.
 #[test]
 fn a_slow_reader_gets_whole_packets_with_gaps() {
-    let server = serve(&[("a.ts", &heaviest(6))], &[]);
+    let server = serve(&[("a.ts", &heaviest(12))], &[]);
     let mut slow = Reader::to(&server);
     slow.keep_small();
     slow.play("a.ts", "0-1");

@@ -159,7 +159,7 @@ fn four_are_gone(server: &Server) {
 /// The connection closed, the ports open and nothing heard.
 #[test]
 fn a_client_that_hangs_up_is_forgotten() {
-    let server = serve(&[("a.ts", &long())], &["--session-timeout", "1"]);
+    let server = serve(&[("a.ts", &long())], &["--session-timeout", "5"]);
     let snapshot = ResourceSnapshot::of(&server);
     let ears = hang_up_three(&server);
     snapshot.assert_restored(&server);
@@ -186,13 +186,13 @@ fn silence_ends_a_session_and_signs_of_life_keep_it() {
     let test = "silence_ends_a_session_and_signs_of_life_keep_it";
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
     let snapshot = ResourceSnapshot::of(&server);
+    let mut alive_at = Instant::now();
     let mut silent = Player::set_up(server.rtsp, "a.ts");
     let mut pinging = Player::set_up(server.rtsp, "a.ts");
     let mut reporting = Player::set_up(server.rtsp, "a.ts");
     for player in [&mut silent, &mut pinging, &mut reporting] {
         player.play();
     }
-    let mut alive_at = Instant::now();
     while silent.heard().byes.is_empty() {
         let pinged = pinging.command("GET_PARAMETER", &[]).status;
         reporting.rtcp().send_to(RECEIVER_REPORT, reporting.server_rtcp).expect("it goes out");
@@ -352,7 +352,7 @@ fn sigterm_says_bye_to_every_stream_and_exits_0() {
 /// Hundreds of sessions, ended in every way there is: nothing is left of them.
 #[test]
 fn a_storm_of_sessions_leaves_nothing_behind() {
-    let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
+    let server = serve(&[("a.ts", &long())], &["--session-timeout", "10"]);
     let snapshot = ResourceSnapshot::of(&server);
     let refused_before = server.index()["server"]["sessions_refused"].clone();
     for round in 0..3 {

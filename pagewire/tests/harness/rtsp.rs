@@ -4,11 +4,14 @@
 //!
 //! Sources: RFC 2326 §10, RFC 3550 §6.6.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::answer::{Answer, Line};
 use super::clip::PAYLOAD_BYTES;
@@ -71,8 +74,10 @@ impl PortPair {
                 continue;
             }
             if let Ok(rtcp) = UdpSocket::bind((address, port + 1)) {
-                // As much as is allowed: a test machine is late at times.
-                let _ = socket2::SockRef::from(&rtp).set_recv_buffer_size(4 << 20);
+                // As much as is allowed, to administrators all of it: a test machine is late at
+                // times.
+                let _ = socket2::SockRef::from(&rtp).set_recv_buffer_size(ROOM_BYTES);
+                let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&rtp, ROOM_BYTES);
                 for socket in [&rtp, &rtcp] {
                     socket.set_read_timeout(Some(LOOK_EVERY)).expect("a time limit");
                 }
@@ -223,12 +228,12 @@ impl Heard {
     }
 }
 
-/// The client's UDP ports, with a thread at each that listens.
+/// The client's UDP ports, with a thread that listens at them.
 pub(crate) struct Ears {
     heard: Arc<Mutex<Heard>>,
     rtcp: Arc<UdpSocket>,
     closed: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Ears {
@@ -237,50 +242,55 @@ impl Ears {
     fn open(ports: PortPair, server_rtcp: SocketAddr) -> Ears {
         let server_rtp = SocketAddr::new(server_rtcp.ip(), server_rtcp.port() - 1);
         let (heard, closed) = (Arc::<Mutex<Heard>>::default(), Arc::<AtomicBool>::default());
-        let rtcp = Arc::new(ports.rtcp);
-        let (packets, reports) = (heard.clone(), heard.clone());
-        let (ended, ended_too) = (closed.clone(), closed.clone());
-        let rtcp_ear = rtcp.clone();
-        let threads = vec![
-            std::thread::spawn(move || {
-                listen(&ports.rtp, server_rtp, &ended, |packet| {
-                    packets.lock().unwrap().packets.push(packet.to_vec());
-                });
-            }),
-            std::thread::spawn(move || {
-                listen(&rtcp_ear, server_rtcp, &ended_too, |datagram| {
-                    let mut heard = reports.lock().unwrap();
-                    heard.byes.extend(bye(datagram));
-                    heard.cnames.extend(cname(datagram));
-                });
-            }),
-        ];
-        Ears { heard, rtcp, closed, threads }
+        let PortPair { rtp, rtcp } = ports;
+        let rtcp = Arc::new(rtcp);
+        for socket in [&rtp, &*rtcp] {
+            socket.set_nonblocking(true).expect("an open socket");
+        }
+        let (into, ended, rtcp_ear) = (heard.clone(), closed.clone(), rtcp.clone());
+        let thread = std::thread::spawn(move || {
+            let mut datagram = vec![0; 65_536];
+            while !ended.load(Ordering::Relaxed) {
+                await_either(&rtp, &rtcp_ear);
+                // First of RTCP: what was sent before a BYE lies in the other socket by then, and
+                // is known before it, however late this thread is.
+                let reports = taken(&rtcp_ear, server_rtcp, &mut datagram);
+                let packets = taken(&rtp, server_rtp, &mut datagram);
+                let mut heard = into.lock().unwrap();
+                heard.packets.extend(packets);
+                heard.byes.extend(reports.iter().filter_map(|report| bye(report)));
+                heard.cnames.extend(reports.iter().filter_map(|report| cname(report)));
+            }
+        });
+        Ears { heard, rtcp, closed, thread: Some(thread) }
     }
 }
 
 impl Drop for Ears {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
+        // One that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn listen(
-    socket: &UdpSocket,
-    server: SocketAddr,
-    closed: &AtomicBool,
-    mut take: impl FnMut(&[u8]),
-) {
-    let mut datagram = vec![0; 65_536];
-    while !closed.load(Ordering::Relaxed) {
-        // Nothing within the time limit, or a bounce of what was sent to a server that is gone.
-        let Ok((count, from)) = socket.recv_from(&mut datagram) else { continue };
-        if from == server {
-            take(&datagram[..count]);
+/// Waits until a datagram is at one of them, for [`LOOK_EVERY`] at most.
+fn await_either(one: &UdpSocket, other: &UdpSocket) {
+    let limit = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+    let mut both = [one, other].map(|socket| PollFd::new(socket, PollFlags::IN));
+    // A signal is as good as the limit.
+    let _ = poll(&mut both, Some(&limit));
+}
+
+/// The datagrams of a server that wait at a socket.
+fn taken(socket: &UdpSocket, server: SocketAddr, datagram: &mut [u8]) -> Vec<Vec<u8>> {
+    let mut taken = Vec::new();
+    loop {
+        match socket.recv_from(datagram) {
+            Ok((count, from)) if from == server => taken.push(datagram[..count].to_vec()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return taken,
+            // Another's, or a bounce of what was sent to a server that is gone.
+            Ok(_) | Err(_) => {}
         }
     }
 }
@@ -338,6 +348,7 @@ pub(crate) fn base64(text: &str) -> String {
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const RTP_HEADER_BYTES: usize = 12;
+const ROOM_BYTES: usize = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Against hanging, and no judgement of speed.
 const HEAR_WAIT: Duration = Duration::from_secs(60);

@@ -158,7 +158,7 @@ fn the_example_scenario_is_played() {
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     let table = String::from_utf8_lossy(&outcome.stdout);
     for words in [
-        ": 50 sessions for 0.",
+        ": 50 sessions for ",
         "group watch: steady over udp, 30 sessions, 30 starts: ",
         "group bad-line: slow over tcp, 1 session, 1 start: not judged\n",
         "group hung: stall over http, 1 session, 1 start: not judged\n",

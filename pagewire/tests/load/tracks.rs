@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::harness::film::{film, made};
 use crate::harness::watchdog;
 use crate::harness::{PROGRAM, Place, Server};
-use crate::{events, load, number, play};
+use crate::{assert_sent, events, load, number, play};
 
 /// A server of the film as MP4: pictures with B-frames, and sound. `None`, with the reason printed
 /// for `test`, where there is no ffmpeg.
@@ -83,9 +83,7 @@ fn assert_all_tracks(test: &str, transport: &str, seconds: &str) -> Option<[u64;
     assert_eq!(counted["lost"], 0, "{result:#}");
     let of_tracks = number(&picture["packets"]) + number(&sound["packets"]);
     assert_eq!(of_tracks, number(&verified["packets_in_all"]), "{result:#}");
-    let sent = number(&server.index()["server"]["packets"]);
-    let came = of_tracks + number(&counted["packets_in_all"]);
-    assert_eq!(came, sent, "{result:#}");
+    assert_sent(&server, of_tracks + number(&counted["packets_in_all"]));
     assert_eq!(server.index()["server"]["sessions"], 0, "all have taken leave");
     server.stop();
     Some(units)

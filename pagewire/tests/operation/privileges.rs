@@ -80,7 +80,7 @@ fn users_that_cannot_be_become_are_refused() {
     ] {
         let mut command = Command::new(PROGRAM);
         command.args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--user", user]);
-        let outcome = watchdog::run(command.arg(place.folder()), Duration::from_secs(20));
+        let outcome = watchdog::run(command.arg(place.folder()), Duration::from_secs(60));
         let outcome = outcome.expect("the program is there");
         assert_eq!(outcome.status.code(), Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains(words), "{words}: {}", outcome.stderr);
@@ -97,7 +97,7 @@ fn users_that_cannot_be_become_are_refused() {
         NOBODY,
     ]);
     command.args(["--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "/"]);
-    match watchdog::run(&mut command, Duration::from_secs(20)) {
+    match watchdog::run(&mut command, Duration::from_secs(60)) {
         Err(reason) => eprintln!("skip: {reason}"),
         Ok(outcome) => assert!(
             outcome.stderr.contains("this process is of user 12, who cannot become another"),

@@ -103,4 +103,4 @@ pub(crate) fn await_true(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(60);

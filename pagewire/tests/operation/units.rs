@@ -24,7 +24,7 @@ fn packaging() -> PathBuf {
 fn analyze(arguments: &[&str], files: &[PathBuf]) -> Option<watchdog::Outcome> {
     let mut command = Command::new("systemd-analyze");
     command.args(arguments).args(files);
-    let outcome = watchdog::run(&mut command, Duration::from_secs(30));
+    let outcome = watchdog::run(&mut command, Duration::from_secs(60));
     outcome.inspect_err(|reason| eprintln!("skip: {reason}")).ok()
 }
 
@@ -69,7 +69,7 @@ fn units_are_what_systemd_understands() {
 fn configuration_of_the_package_is_read_whole() {
     let mut command = Command::new(PROGRAM);
     command.args(["config", "show", "--config"]).arg(packaging().join("debian/pagewire.toml"));
-    let shown = watchdog::run(&mut command, Duration::from_secs(20)).expect("the program is there");
+    let shown = watchdog::run(&mut command, Duration::from_secs(60)).expect("the program is there");
     let text = String::from_utf8(shown.succeeded()).expect("UTF-8");
     for value in ["/var/lib/pagewire/media", "/var/cache/pagewire"] {
         assert!(text.contains(value), "{value}: {text}");

@@ -102,7 +102,7 @@ fn a_source_that_restarts_or_comes_back_as_another_is_recorded_on() {
     assert_file(&place.folder().join("0.ts"), &clip);
     assert_eq!(recorded.stream(0)["ssrc"], "00000008", "{:#}", recorded.summary);
     assert_eq!(recorded.figure("sources_followed"), 2);
-    assert_eq!(recorded.figure("outages"), 1);
+    assert!(recorded.figure("outages") >= 1);
     assert!(recorded.stream(0)["outage_s"].as_f64().expect("seconds") > 1.0);
     assert_eq!((recorded.figure("lost"), recorded.figure("continuity_errors")), (0, 0));
 }

@@ -183,10 +183,12 @@ fn peers_that_read_nothing_and_send_no_record_disturb_nobody() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &body)]);
     let https = server.https.expect("it listens");
     let snapshot = ResourceSnapshot::of(&server);
-    let mut peers: Vec<_> = (0..32).map(|_| Client::connect_narrow(https)).collect();
-    for (index, peer) in peers.iter_mut().enumerate() {
+    let peer = |index: usize| {
+        let mut peer = Client::connect_narrow(https);
         (0..=index).for_each(|_| peer.send("/a.bin"));
-    }
+        peer
+    };
+    let mut peers: Vec<_> = (0..32).map(peer).collect();
     for peer in &mut peers {
         peer.await_answer();
     }

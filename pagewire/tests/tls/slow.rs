@@ -28,7 +28,7 @@ fn half_open_handshakes_hold_nobody_up() {
     }
     drop(lines);
     assert_restored(&snapshot, &server);
-    assert!(server.index()["server"]["tls_failed"].as_u64() >= Some(200));
+    assert!(server.index()["server"]["tls_failed"].as_u64() >= Some(40));
     server.stop();
 }
 
@@ -85,8 +85,8 @@ fn connection_that_nobody_reads_ends_with_its_client() {
     server.stop();
 }
 
-/// A hundred connections to either port with the head of a record, of which nothing follows, and
-/// fifty that say nothing at all.
+/// Twenty connections to either port with the head of a record, of which nothing follows, and ten
+/// that say nothing at all: few enough to be open together however slow the machine is.
 fn half_open(server: &Server) -> Vec<Line> {
     let (https, rtsps) = (server.https.expect("it listens"), server.rtsps.expect("it listens"));
     let begin = |address: SocketAddr, start: &[u8]| {
@@ -94,11 +94,11 @@ fn half_open(server: &Server) -> Vec<Line> {
         line.send(start);
         line
     };
-    let lines = (0..100)
+    let lines = (0..20)
         .flat_map(|_| [begin(https, &[0x16, 3, 1]), begin(rtsps, &[0x16, 3, 1])])
-        .chain((0..50).map(|_| begin(https, &[])))
+        .chain((0..10).map(|_| begin(https, &[])))
         .collect();
-    server.await_index("all are connected", |i| i["server"]["connections"].as_u64() > Some(250));
+    server.await_index("all are connected", |i| i["server"]["connections"].as_u64() > Some(50));
     lines
 }
 
@@ -172,7 +172,7 @@ mod timed {
         }
         assert!(began.elapsed() + SLACK > HANDSHAKE, "{:?}", began.elapsed());
         snapshot.assert_restored(&server);
-        assert!(server.index()["server"]["tls_failed"].as_u64() >= Some(200));
+        assert!(server.index()["server"]["tls_failed"].as_u64() >= Some(40));
         server.stop();
     }
 

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::clips::{LIMIT, ffmpeg};
 use crate::fragments::{TrackFragment, timescales, track_fragments};
 use crate::harness::Server;
-use crate::harness::answer::Answer;
+use crate::harness::answer::{Answer, get_in_turn};
 use crate::harness::browser::Browser;
 use crate::harness::watchdog;
 use crate::live::{Film, LiveScene};
@@ -114,7 +114,7 @@ impl Followed {
 /// A description that is there, and is valid.
 #[track_caller]
 fn description(server: &Server, path: &str) -> (String, MPD) {
-    let answer = fetch(server, path, None);
+    let answer = get_in_turn(server.http, path);
     assert_eq!(answer.status, 200, "{path}: {} {}", answer.head, answer.text());
     assert_eq!(answer.header("Content-Type"), Some("application/dash+xml"));
     assert_eq!(answer.header("Cache-Control"), Some("no-cache"));

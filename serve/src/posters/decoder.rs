@@ -362,7 +362,8 @@ mod tests {
         height_max: 32,
         quality: 4,
         cpu_s: 1,
-        wall: Duration::from_millis(300),
+        // Against hanging.
+        wall: Duration::from_secs(60),
     };
 
     /// A shell in the place of the sandbox.
@@ -371,29 +372,48 @@ mod tests {
         DecoderCommand { launcher, program: "/ffmpeg".into() }
     }
 
-    fn decoded(script: &str, is_stopping: bool) -> (Result<Vec<Vec<u8>>, DecodeFault>, Duration) {
+    fn decoded(script: &str, is_stopping: bool) -> Result<Vec<Vec<u8>>, DecodeFault> {
+        decoded_within(TERMS, script, is_stopping)
+    }
+
+    fn decoded_within(
+        terms: DecodeTerms,
+        script: &str,
+        is_stopping: bool,
+    ) -> Result<Vec<Vec<u8>>, DecodeFault> {
         let (command, is_stopping) = (shell(script), AtomicBool::new(is_stopping));
         let decoder = Decoder { command: &command, is_stopping: &is_stopping };
-        let began = Instant::now();
         // More than a pipe holds: who does not read makes the writer wait.
         let mut left = 40;
         let next = || {
             left -= 1;
             Ok((left > 0).then(|| vec![7; 10_000]))
         };
-        (decoder.decode(PictureCoding::H264, next, TERMS), began.elapsed())
+        decoder.decode(PictureCoding::H264, next, terms)
+    }
+
+    /// True while a process runs; one that has ended and that nobody has waited for does not.
+    fn runs(process: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // The state stands behind the name, which is in brackets.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     }
 
     #[test]
     fn decoder_that_does_not_end_is_killed_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
-        let alive = folder.path().join("alive");
-        let script = format!("(sleep 1; touch {}) & exec sleep 60", alive.display());
-        let (outcome, took) = decoded(&script, false);
+        let child = folder.path().join("child");
+        let script = format!("sleep 600 & echo $! >{}; exec sleep 600", child.display());
+        let terms = DecodeTerms { wall: Duration::from_millis(300), ..TERMS };
+        let outcome = decoded_within(terms, &script, false);
         assert!(matches!(outcome, Err(DecodeFault::TooLong(_))), "{outcome:?}");
-        assert!(took < Duration::from_secs(20), "{took:?}");
-        std::thread::sleep(Duration::from_millis(1300));
-        assert!(!alive.exists(), "a child went on");
+        // Without a number it was killed before it had a child.
+        let child = std::fs::read_to_string(child).unwrap_or_default();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !child.trim().is_empty() && runs(child.trim()) {
+            assert!(Instant::now() < deadline, "the child {child} goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
@@ -401,28 +421,26 @@ mod tests {
         let command = shell("exec cat /dev/zero");
         let is_stopping = AtomicBool::new(false);
         let decoder = Decoder { command: &command, is_stopping: &is_stopping };
-        let terms = DecodeTerms { wall: Duration::from_secs(60), ..TERMS };
-        let outcome = decoder.decode(PictureCoding::Av1, || Ok(None), terms);
+        let outcome = decoder.decode(PictureCoding::Av1, || Ok(None), TERMS);
         assert!(matches!(outcome, Err(DecodeFault::TooMuch(_))), "{outcome:?}");
     }
 
     #[test]
     fn decoder_ends_with_the_server() {
-        let (outcome, _) = decoded("exec sleep 60", true);
+        let outcome = decoded("exec sleep 600", true);
         assert!(matches!(outcome, Err(DecodeFault::Stopping)), "{outcome:?}");
     }
 
     #[test]
     fn reason_is_what_the_decoder_says_first_without_orders_to_terminals() {
-        let (outcome, _) =
-            decoded("printf '\\n\\033[31mbad\\n' >&2; cat >/dev/null; exit 3", false);
+        let outcome = decoded("printf '\\n\\033[31mbad\\n' >&2; cat >/dev/null; exit 3", false);
         let reason = outcome.unwrap_err().to_string();
         assert_eq!(reason, "no key frame could be decoded (ffmpeg: exit status: 3: [31mbad)");
     }
 
     #[test]
     fn decoder_that_is_killed_is_no_verdict() {
-        let (outcome, _) = decoded("kill -KILL $$", false);
+        let outcome = decoded("kill -KILL $$", false);
         let fault = outcome.unwrap_err();
         assert!(matches!(fault, DecodeFault::Killed(_)), "{fault:?}");
         assert_eq!(fault.to_string(), "the decoder was ended by a signal: 9 (SIGKILL)");

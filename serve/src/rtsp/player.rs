@@ -58,7 +58,7 @@ impl Connection {
     }
 }
 
-/// Plays the first `length` of the asset at `url`, to BYE or to a silence of ten seconds.
+/// Plays the first `length` of the asset at `url`, to BYE or to a silence of a minute.
 pub(crate) async fn play((url, length): (String, Duration)) -> Played {
     let mut client = Client::new(&url).unwrap();
     let stream = TcpStream::connect((client.host(), client.port())).await.unwrap();
@@ -102,4 +102,4 @@ async fn bound(local: std::net::IpAddr) -> UdpSocket {
     UdpSocket::bind((local, 0)).await.unwrap()
 }
 
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(60);

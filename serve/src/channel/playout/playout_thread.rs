@@ -219,7 +219,8 @@ impl PlayoutThread {
 
     /// Makes packets ahead and sends those that are due before the next wake.
     fn play(&mut self, now: Instant) {
-        if self.clock.has_stepped(now, wall_now()) {
+        // Both clocks at one moment: `now` may be older than a thread that was kept waiting thinks.
+        if self.clock.has_stepped(Instant::now(), wall_now()) {
             let name = &self.shared.config.name;
             tracing::warn!("channel.{name}: the wall clock was set; its programme of now begins");
             self.producer.cut();

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -37,28 +38,36 @@ impl Subject {
     }
 }
 
+/// Writes a file so that its time tells: writes within a tick of the clock have one time.
+fn rewrite(path: &Path, text: &str) {
+    let before = fs::metadata(path).and_then(|metadata| metadata.modified());
+    fs::write(path, text).unwrap();
+    let after = before.unwrap_or_else(|_| SystemTime::now()) + Duration::from_secs(1);
+    fs::File::options().write(true).open(path).unwrap().set_modified(after).unwrap();
+}
+
 #[test]
 fn pair_is_used_when_both_parts_fit() {
     let (old, new) = (pair(), pair());
     let files = Files::of(&old);
     let mut subject = Subject::load(&files.source());
     assert_eq!(subject.look(later(0)), (old.der.clone(), 0, 0));
-    fs::write(files.cert(), &new.cert).unwrap();
+    rewrite(&files.cert(), &new.cert);
     assert_eq!(subject.look(later(10)), (old.der.clone(), 0, 1), "half replaced");
     assert_eq!(subject.look(later(11)), (old.der.clone(), 0, 1), "counted and logged once");
-    fs::write(files.key(), &new.key).unwrap();
+    rewrite(&files.key(), &new.key);
     assert_eq!(subject.look(later(20)), (new.der.clone(), 1, 1));
     assert_eq!(subject.look(later(30)), (new.der.clone(), 1, 1));
 
     // Back to the first pair, by way of a file that is missing and one that is cut short.
     fs::remove_file(files.cert()).unwrap();
     assert_eq!(subject.look(later(40)), (new.der.clone(), 1, 2));
-    fs::write(files.cert(), &old.cert[..100]).unwrap();
+    rewrite(&files.cert(), &old.cert[..100]);
     assert_eq!(subject.look(later(41)), (new.der.clone(), 1, 3));
-    fs::write(files.cert(), &new.cert).unwrap();
+    rewrite(&files.cert(), &new.cert);
     assert_eq!(subject.look(later(50)), (new.der, 1, 3), "the pair in use is no reload");
-    fs::write(files.cert(), &old.cert).unwrap();
-    fs::write(files.key(), &old.key).unwrap();
+    rewrite(&files.cert(), &old.cert);
+    rewrite(&files.key(), &old.key);
     assert_eq!(subject.look(later(60)), (old.der, 2, 3));
 }
 
@@ -101,8 +110,8 @@ fn expired_certificate_is_warned_of_once_an_hour_until_a_fresh_one_comes() {
     subject.look(hours(1));
     assert_eq!(subject.reloader.warned(), Some(hours(1)));
     let fresh = pair();
-    fs::write(files.cert(), &fresh.cert).unwrap();
-    fs::write(files.key(), &fresh.key).unwrap();
+    rewrite(&files.cert(), &fresh.cert);
+    rewrite(&files.key(), &fresh.key);
     assert_eq!(subject.look(hours(3)), (fresh.der.clone(), 1, 0));
     assert_eq!(subject.reloader.warned(), None);
 
