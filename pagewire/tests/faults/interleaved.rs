@@ -90,6 +90,8 @@ impl Reader {
                 Ok(0) => return None,
                 Ok(bytes) => self.bytes.extend(&buffer[..bytes]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                // A process that is stopped and goes on (signal(7)).
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("read: {error}; {} bytes held", self.bytes.len()),
             }
         }

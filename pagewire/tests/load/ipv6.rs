@@ -28,7 +28,7 @@ fn serve(seconds: u64) -> Option<(Server, Vec<u8>)> {
 
 fn assert_loaded(transport: &str) {
     let Some((server, _)) = serve(20) else { return };
-    let options = ["--sessions", "6", "--sample", "2", "--seconds", "0.5"];
+    let options = ["--sessions", "6", "--sample", "2", "--seconds", "2"];
     let options = [&options[..], &["--transport", transport]].concat();
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     assert!(outcome.status.success(), "{outcome:?}");

@@ -115,7 +115,7 @@ fn assert_sent(server: &Server, packets: u64) {
 #[test]
 fn no_session_need_be_verified_and_all_are_counted() {
     let (server, _) = serve(60);
-    let options = ["--sessions", "20", "--sample", "0", "--seconds", "0.5"];
+    let options = ["--sessions", "20", "--sample", "0", "--seconds", "2"];
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     assert!(outcome.status.success(), "{outcome:?}");
     let table = String::from_utf8_lossy(&outcome.stdout);
@@ -137,7 +137,7 @@ fn bytes_that_are_not_the_files_are_noticed() {
     let other = server.place.top().join("other.ts");
     std::fs::write(&other, clip).expect("room for a file");
     let file = other.to_str().expect("a plain path");
-    let options = ["--sessions", "4", "--seconds", "0.5", "--file", file, "--json", "-"];
+    let options = ["--sessions", "4", "--seconds", "2", "--file", file, "--json", "-"];
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     assert_eq!(outcome.status.code(), Some(1));
     let result = events(&outcome).pop().expect("a result");
@@ -234,7 +234,7 @@ fn an_interrupted_load_tells_what_it_measured_and_tears_down() {
 #[test]
 fn sessions_come_from_the_address_that_is_named() {
     let (server, _) = serve(60);
-    let options = ["--sessions", "2", "--seconds", "0.5", "--source", "127.0.0.2"];
+    let options = ["--sessions", "2", "--seconds", "2", "--source", "127.0.0.2"];
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     assert!(outcome.status.success(), "{outcome:?}");
     let log = server.stop();
@@ -279,7 +279,7 @@ fn wrong_options_are_said_with_what_to_write() {
 #[test]
 fn a_disk_that_is_full_costs_the_lines_and_not_the_table() {
     let (server, _) = serve(60);
-    let options = ["--sessions", "2", "--seconds", "0.5", "--json", "/dev/full"];
+    let options = ["--sessions", "2", "--seconds", "2", "--json", "/dev/full"];
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("--json /dev/full: No space left"), "{}", outcome.stderr);
@@ -317,7 +317,7 @@ fn limited(url: &str, sessions: &str) -> Option<Outcome> {
         command.args(&shell[1..]);
         command
     };
-    command.args(["--sessions", sessions, "--seconds", "0.5", "--ramp", "0"]);
+    command.args(["--sessions", sessions, "--seconds", "2", "--ramp", "0"]);
     command.args(["--within", "10000"]);
     let outcome = watchdog::run(&mut command, LIMIT);
     let skip = |reason: &str| eprintln!("skip: too few descriptors: {reason}");

@@ -154,7 +154,7 @@ fn every_behaviour_has_its_figures() {
 #[test]
 fn the_example_scenario_is_played() {
     let (server, _) = serve(20);
-    let options = ["--sessions", "50", "--scenario", EXAMPLE, "--seconds", "0.5"];
+    let options = ["--sessions", "50", "--scenario", EXAMPLE, "--seconds", "2"];
     let Some(outcome) = play(&server.rtsp_url("a.ts"), &options) else { return };
     let table = String::from_utf8_lossy(&outcome.stdout);
     for words in [

@@ -44,17 +44,17 @@ fn tracks(result: &Value) -> [Value; 2] {
 
 #[test]
 fn all_tracks_over_udp_are_verified_and_counted_to_the_packet() {
-    assert_all_tracks("all_tracks_over_udp_are_verified_and_counted_to_the_packet", "udp", "0.5");
+    assert_all_tracks("all_tracks_over_udp_are_verified_and_counted_to_the_packet", "udp", "2");
 }
 
 #[test]
 fn all_tracks_over_tcp_are_verified_and_counted_to_the_packet() {
-    assert_all_tracks("all_tracks_over_tcp_are_verified_and_counted_to_the_packet", "tcp", "0.5");
+    assert_all_tracks("all_tracks_over_tcp_are_verified_and_counted_to_the_packet", "tcp", "2");
 }
 
 #[test]
 fn all_tracks_over_http_are_verified_and_counted_to_the_packet() {
-    assert_all_tracks("all_tracks_over_http_are_verified_and_counted_to_the_packet", "http", "0.5");
+    assert_all_tracks("all_tracks_over_http_are_verified_and_counted_to_the_packet", "http", "2");
 }
 
 /// Plays six sessions, of which three are verified; gives the frames of picture and sound of these.
@@ -143,7 +143,7 @@ fn play_through_relay(test: &str, options: &[&str]) -> Option<watchdog::Outcome>
     let server = serve(test)?;
     let relay = Relay::start(server.rtsp);
     let url = format!("rtsp://{}/film.mp4", relay.address);
-    let all = ["--sessions", "2", "--seconds", "1", "--transport", "tcp"];
+    let all = ["--sessions", "2", "--seconds", "2", "--transport", "tcp"];
     let outcome = play(&url, &[&all, options].concat());
     server.stop();
     outcome
