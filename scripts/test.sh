@@ -6,6 +6,9 @@
 #   scripts/test.sh lint          the part of the gate that runs no code of ours
 #   scripts/test.sh test-all      every suite, also after one that failed, and a table
 #
+# STOPS=SEED stops processes of the tests at random while they run (scripts/stops.py); none may
+# fail for it.
+#
 # ONLY='FILTER' runs the tests of the suite that a filter of cargo-nextest selects, as in
 # ONLY='test(seek)'. All steps of a suite run even when one fails, so one run shows all there is to
 # mend. A skip is a line that begins with `skip:` and gives the reason; a test prints it and returns
@@ -141,14 +144,23 @@ PYTHON
 
 junit=
 run() { # PROFILE OPTION OF NEXTEST...
-    local profile=$1
+    local profile=$1 target=${CARGO_TARGET_DIR:-target} stops='' status=0
     shift
-    junit=${CARGO_TARGET_DIR:-target}/nextest/$profile/junit.xml
+    junit=$target/nextest/$profile/junit.xml
     rm -f "$junit"
     flaky_settings >out/flaky-settings.toml || return
     [[ -z ${ONLY:-} ]] || set -- "$@" --filterset "$ONLY"
+    if [[ -n ${STOPS:-} ]]; then
+        scripts/stops.py "$STOPS" "$target" &
+        stops=$!
+    fi
     RUSTC_WORKSPACE_WRAPPER=clippy-driver cargo nextest run --profile "$profile" \
-        --tool-config-file "pagewire:$PWD/out/flaky-settings.toml" "${locked[@]}" "$@"
+        --tool-config-file "pagewire:$PWD/out/flaky-settings.toml" "${locked[@]}" "$@" || status=$?
+    if [[ -n $stops ]]; then
+        kill "$stops"
+        wait "$stops" || true
+    fi
+    return "$status"
 }
 
 doc_tests() {
