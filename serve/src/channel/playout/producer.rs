@@ -367,8 +367,8 @@ impl Producer {
     }
 }
 
-/// Time of a slot in ticks, rounded down. Exact: channels count from 1970, and their ticks have more
-/// digits than a floating-point number.
+/// Time of a slot in ticks, rounded down. Exact: channels count from 1970, and their ticks have
+/// more digits than a floating-point number.
 fn slot_begins(slot: u64, bits_per_second: u64) -> u64 {
     let bits = u128::from(slot) * (TS_PACKET_BYTES * 8) as u128;
     (bits * u128::from(TICKS_PER_SECOND) / u128::from(bits_per_second)) as u64
