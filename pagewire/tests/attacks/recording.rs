@@ -9,7 +9,6 @@
 //! Does not forge addresses; strangers here are other ports of this machine.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::thread::sleep;
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::recorder::{Recorded, Recorder, Sender, free_port, url};
 use crate::harness::rtsp::Player;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, uninterrupted};
 
 const SSRC: u32 = 7;
 /// A little less than the silence after which another sender may be followed.
@@ -279,11 +278,8 @@ fn a_flood_of_junk_costs_a_recording_nothing() {
         let mut relayed = [0; 2048];
         // Others send to a client of another test that had this port before.
         loop {
-            let bytes = match target.recv(&mut relayed) {
-                // A process that is stopped and goes on (signal(7)).
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                received => received.expect("the packet comes out of the relay"),
-            };
+            let bytes = uninterrupted(|| target.recv(&mut relayed));
+            let bytes = bytes.expect("the packet comes out of the relay");
             if relayed[..bytes] == packet {
                 break;
             }
@@ -323,7 +319,8 @@ fn a_stranger_is_not_relayed() {
             let is_paused = sent_at.elapsed() >= SILENCE;
             // Packets relayed before the next one is sent are of the stream alone.
             let (bytes, from) = loop {
-                let (bytes, from) = target.recv_from(&mut buffer).expect("a datagram in time");
+                let datagram = uninterrupted(|| target.recv_from(&mut buffer));
+                let (bytes, from) = datagram.expect("a datagram in time");
                 // Others send to a client of another test that had this port before.
                 if relay.is_none_or(|relay| relay == from) {
                     break (bytes, from);

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::harness::answer::{Line, http};
 use crate::harness::rtsp::Control;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, uninterrupted};
 
 static CLIP: &[u8] = include_bytes!("../../assets/clip.ts");
 
@@ -255,7 +255,7 @@ fn systemd_is_told_of_readiness_and_reloads() {
     socket.set_read_timeout(Some(WAIT)).expect("a time limit");
     let mut message = [0; 256];
     let mut next = || {
-        let bytes = socket.recv(&mut message).expect("a message");
+        let bytes = uninterrupted(|| socket.recv(&mut message)).expect("a message");
         String::from_utf8(message[..bytes].to_vec()).expect("UTF-8")
     };
     let name = path.to_str().expect("UTF-8");

@@ -12,9 +12,9 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::Server;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::rtsp::Player;
+use crate::harness::{Server, uninterrupted};
 use crate::resource_snapshot::{ResourceSnapshot, await_nobody, sessions};
 use crate::serve;
 
@@ -86,12 +86,10 @@ impl Reader {
                 return Some(item);
             }
             let mut buffer = [0; 65_536];
-            match self.stream.read(&mut buffer) {
+            match uninterrupted(|| self.stream.read(&mut buffer)) {
                 Ok(0) => return None,
                 Ok(bytes) => self.bytes.extend(&buffer[..bytes]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                // A process that is stopped and goes on (signal(7)).
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("read: {error}; {} bytes held", self.bytes.len()),
             }
         }

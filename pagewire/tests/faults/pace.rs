@@ -4,7 +4,7 @@
 //!
 //! `timed` asserts the rates.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::answer::{Answer, Line, http};
 use crate::harness::clip::Clip;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, uninterrupted};
 
 /// A quarter of a megabyte a second: ten seconds of it are the burst.
 const CLIP: Clip =
@@ -218,11 +218,7 @@ fn read_while_others_come_and_go(bytes: usize, others_for: Duration, gap_max: Du
         });
         let (mut read, mut piece) = (0, vec![0; 64 << 10]);
         while read < bytes {
-            let bytes = match reader.read(&mut piece) {
-                // A process that is stopped and goes on (signal(7)).
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                read => read.expect("the next bytes in time"),
-            };
+            let bytes = uninterrupted(|| reader.read(&mut piece)).expect("the next bytes in time");
             assert!(bytes > 0, "closed after {read} bytes");
             read += bytes;
         }

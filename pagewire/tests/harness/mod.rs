@@ -20,7 +20,7 @@ pub(crate) mod rtsp;
 pub(crate) mod watchdog;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -43,6 +43,17 @@ pub(crate) fn in_own_session() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "setsid", PROGRAM]);
     command
+}
+
+/// The result of a call that waits with a limit, such as `recv`: a process that was stopped goes on
+/// with EINTR there (signal(7)), and the call is made again.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// A folder to serve, a cache and a log. Outlives the servers that are started in it.

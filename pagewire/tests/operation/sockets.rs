@@ -14,7 +14,7 @@ use super::process::Started;
 use crate::harness::answer::http;
 use crate::harness::rtsp::Control;
 use crate::harness::watchdog;
-use crate::harness::{PROGRAM, Place};
+use crate::harness::{PROGRAM, Place, uninterrupted};
 
 /// A command that runs the program with a descriptor as its third, as systemd does: the shell keeps
 /// its number when it becomes the program.
@@ -100,7 +100,7 @@ fn service_manager_is_told_of_start_life_and_end() {
     let mut server = Started::by(&mut command);
     let mut buffer = [0; 512];
     let mut heard = || {
-        let bytes = manager.recv(&mut buffer).expect("a message in time");
+        let bytes = uninterrupted(|| manager.recv(&mut buffer)).expect("a message in time");
         String::from_utf8(buffer[..bytes].to_vec()).expect("text")
     };
     let ready = heard();

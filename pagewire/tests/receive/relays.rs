@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::assert_file;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::recorder::{BURST, Recorder, Sender, files, free_port, url};
-use crate::harness::{PROGRAM, Place};
+use crate::harness::{PROGRAM, Place, uninterrupted};
 
 #[test]
 fn streams_are_sent_on_as_they_came() {
@@ -39,7 +39,8 @@ fn relay(is_recorded: bool) {
     for (index, burst) in sent.chunks(BURST).enumerate() {
         burst.iter().for_each(|datagram| sender.send_raw(datagram));
         for (number, datagram) in burst.iter().enumerate() {
-            let bytes = target.recv(&mut buffer).expect("a datagram, not in a minute");
+            let bytes =
+                uninterrupted(|| target.recv(&mut buffer)).expect("a datagram, not in a minute");
             assert!(buffer[..bytes] == **datagram, "datagram {}", index * BURST + number);
         }
     }
