@@ -370,6 +370,12 @@ impl Splicer {
         self.slots.as_ref().filter(|slots| slots.is_started).map(Slots::index)
     }
 
+    /// Time at which a slot of the constant rate begins, in ticks, rounded down. None without a
+    /// rate.
+    pub fn slot_time(&self, slot: u64) -> Option<u64> {
+        self.slots.as_ref().map(|slots| slots.time_of(slot).0)
+    }
+
     fn send_tables(&mut self, out: &mut Vec<u8>) {
         let before = out.len();
         self.announce.write(self.now, out);

@@ -27,6 +27,8 @@ pub(super) const RATES: std::ops::RangeInclusive<u64> = 200_000..=200_000_000;
 const OVERHEAD_BITS_PER_SECOND: u64 = 100_000;
 
 const PACKET_BITS: u64 = TS_PACKET_BYTES as u64 * 8;
+/// Ticks of a slot at one bit a second.
+const BIT_TICKS: u64 = PACKET_BITS * TICKS_PER_SECOND;
 /// Bits before the end of a clock reference's base: byte 10 has its last bit.
 const CLOCK_BITS: u64 = 10 * 8;
 
@@ -59,20 +61,23 @@ impl Slots {
 
     /// Goes to the first slot that is not before `time`, and returns the slots left out.
     pub(super) fn seek(&mut self, time: u64) -> u64 {
-        let bit_ticks = u128::from(PACKET_BITS * TICKS_PER_SECOND);
-        let index = (u128::from(time) * u128::from(self.rate)).div_ceil(bit_ticks);
-        let exact = index * bit_ticks;
+        let index = (u128::from(time) * u128::from(self.rate)).div_ceil(u128::from(BIT_TICKS));
         let before = self.index;
         self.index = index as u64;
-        self.ticks = (exact / u128::from(self.rate)) as u64;
-        self.remainder = (exact % u128::from(self.rate)) as u64;
+        (self.ticks, self.remainder) = self.time_of(self.index);
         self.is_started = true;
         self.index.saturating_sub(before)
     }
 
+    /// Time of a slot, and the remainder. Exact for times that count from 1970, too, whose ticks
+    /// have more digits than a floating-point number.
+    pub(super) fn time_of(&self, index: u64) -> (u64, u64) {
+        let (exact, rate) = (u128::from(index) * u128::from(BIT_TICKS), u128::from(self.rate));
+        ((exact / rate) as u64, (exact % rate) as u64)
+    }
+
     /// Goes to the next slot.
     pub(super) fn advance(&mut self) {
-        const BIT_TICKS: u64 = PACKET_BITS * TICKS_PER_SECOND;
         self.index += 1;
         let sum = self.remainder + BIT_TICKS;
 
@@ -108,6 +113,7 @@ mod tests {
             for _ in 0..10_000 {
                 let exact = u128::from(slots.index()) * 1504 * 27_000_000;
                 assert_eq!(u128::from(slots.time()), exact / u128::from(rate));
+                assert_eq!(slots.time_of(slots.index()).0, slots.time());
                 let clock = (exact + 80 * 27_000_000) / u128::from(rate);
                 assert_eq!(u128::from(slots.pcr()), clock);
                 slots.advance();
@@ -119,6 +125,16 @@ mod tests {
             } else {
                 assert_eq!(other.index(), slots.index());
             }
+        }
+    }
+
+    #[test]
+    fn slots_of_today_are_as_far_apart_as_those_of_1970() {
+        let slots = Slots::new(2_500_000);
+        let today = 1_800_000_000 * 2_500_000 / PACKET_BITS;
+        for count in [1, 7, 868, 1_000_003] {
+            let apart = slots.time_of(today + count).0 - slots.time_of(today).0;
+            assert!(apart.abs_diff(slots.time_of(count).0) <= 1, "{count}: {apart}");
         }
     }
 

@@ -219,7 +219,7 @@ impl PlayoutThread {
 
     /// Makes packets ahead and sends those that are due before the next wake.
     fn play(&mut self, now: Instant) {
-        // Both clocks at one moment: `now` may be older than a thread that was kept waiting thinks.
+        // Both clocks are read now: `now` is older where this thread was kept from its core.
         if self.clock.has_stepped(Instant::now(), wall_now()) {
             let name = &self.shared.config.name;
             tracing::warn!("channel.{name}: the wall clock was set; its programme of now begins");

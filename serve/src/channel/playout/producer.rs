@@ -60,8 +60,7 @@ pub(super) struct Producer {
     is_join: bool,
     made: VecDeque<ChannelPacket>,
     added: Vec<u8>,
-    /// Bits a second.
-    constant_rate: Option<u64>,
+    has_constant_rate: bool,
     /// Name of the filler.
     filler: Option<String>,
     /// File that could not be read; not tried again while the plan has it.
@@ -113,7 +112,7 @@ impl Producer {
             is_join: false,
             made: VecDeque::new(),
             added: Vec::new(),
-            constant_rate,
+            has_constant_rate: constant_rate.is_some(),
             filler: config.filler.clone(),
             failed: Weak::new(),
         }
@@ -332,10 +331,8 @@ impl Producer {
         let joins = self.splicer.joins();
         self.is_join |= std::mem::replace(&mut self.joins, joins) != joins;
         for (index, packet) in added.chunks_exact(TS_PACKET_BYTES).enumerate() {
-            let due = match (self.constant_rate, next_slot) {
-                (Some(rate), Some(next)) => slot_begins(next - packets + index as u64, rate),
-                _ => due,
-            };
+            let slot = next_slot.map(|next| next - packets + index as u64);
+            let due = slot.and_then(|slot| self.splicer.slot_time(slot)).unwrap_or(due);
             if self.pending.is_empty() {
                 self.pending_begins = due;
             }
@@ -361,17 +358,10 @@ impl Producer {
     /// Lets a datagram leave that has waited to be full for long.
     fn flush_old(&mut self) {
         let is_old = self.at.saturating_sub(self.pending_begins) > PENDING_TICKS_MAX;
-        if !self.pending.is_empty() && is_old && self.constant_rate.is_none() {
+        if !self.pending.is_empty() && is_old && !self.has_constant_rate {
             self.flush();
         }
     }
-}
-
-/// Time of a slot in ticks, rounded down. Exact: channels count from 1970, and their ticks have
-/// more digits than a floating-point number.
-fn slot_begins(slot: u64, bits_per_second: u64) -> u64 {
-    let bits = u128::from(slot) * (TS_PACKET_BYTES * 8) as u128;
-    (bits * u128::from(TICKS_PER_SECOND) / u128::from(bits_per_second)) as u64
 }
 
 /// Seven packets: the usual payload of RTP and of bare UDP.
@@ -392,18 +382,3 @@ const NOTHING_TICKS: u64 = TICKS_PER_SECOND / 2;
 const PENDING_TICKS_MAX: u64 = TICKS_PER_SECOND / 20;
 /// Most packets made and not taken: a thread that was stopped for long begins anew.
 const MADE_MAX: usize = 100_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_of_today_are_as_far_apart_as_those_of_1970() {
-        let rate = 2_500_000;
-        let today = 1_800_000_000 * rate / (TS_PACKET_BYTES as u64 * 8);
-        for slots in [1, 7, 868, 1_000_003] {
-            let apart = slot_begins(today + slots, rate) - slot_begins(today, rate);
-            assert!(apart.abs_diff(slot_begins(slots, rate)) <= 1, "{slots}: {apart}");
-        }
-    }
-}
