@@ -6,8 +6,8 @@
 #   scripts/test.sh lint          the part of the gate that runs no code of ours
 #   scripts/test.sh test-all      every suite, also after one that failed, and a table
 #
-# STOPS=SEED stops processes of the tests at random while they run (scripts/stops.py); none may
-# fail for it.
+# STOPS=SEED stops processes of the tests at random while they run (scripts/stops.py); no test of
+# the gate may fail for it.
 #
 # ONLY='FILTER' runs the tests of the suite that a filter of cargo-nextest selects, as in
 # ONLY='test(seek)'. All steps of a suite run even when one fails, so one run shows all there is to

@@ -7,35 +7,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::rtcp::RtcpItem;
 
-use super::scripted_server::{
-    SSRC, Script, ScriptedServer, ServerRecord, asset, nobody, skips_for_drops,
-};
-use super::verdict::{MissingPackets, PlayEnd, Verdict};
+use super::scripted_server::{Played, SSRC, Script, ScriptedServer, asset, nobody};
+use super::verdict::{MissingPackets, PlayEnd};
 use super::{Play, PlayProgress, StreamTransport, TransportChoice, play};
 use crate::error::Error;
 
-/// The verdict, what the server saw, and the file.
-type Played = (Verdict, ServerRecord, Vec<u8>);
-
 /// Plays with these options. `None`, with the reason printed, where the kernel dropped datagrams.
 async fn trial(script: Script, options: impl FnOnce(&mut Play)) -> Option<Played> {
-    trial_with_progress(script, options, |_| {}).await
-}
-
-async fn trial_with_progress(
-    script: Script,
-    options: impl FnOnce(&mut Play),
-    progress: impl FnMut(&PlayProgress),
-) -> Option<Played> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.ts");
-    let fake = ScriptedServer::start(script).await;
-    let mut asked = Play::new(&fake.url);
-    asked.output = Some(path.clone());
-    options(&mut asked);
-    let verdict = play(asked, progress).await.unwrap();
-    let is_skipped = skips_for_drops(verdict.kernel_drops.unwrap_or(0));
-    (!is_skipped).then_some((verdict, fake.end().await, std::fs::read(path).unwrap()))
+    ScriptedServer::start(script).await.played(options, |_| {}).await
 }
 
 async fn refused(script: Script) -> Error {
@@ -57,15 +36,9 @@ async fn interim_answers_are_not_taken_for_final_ones() {
 #[tokio::test]
 async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     let mut seen_wall = Duration::ZERO;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.ts");
     let fake = ScriptedServer::start(Script::default()).await;
-    let mut asked = Play::new(&fake.url);
-    asked.output = Some(path.clone());
-    let verdict = play(asked, |progress| seen_wall = progress.wall).await.unwrap();
-    if skips_for_drops(verdict.kernel_drops.unwrap_or(0)) {
-        return;
-    }
+    let played = fake.played(|_| {}, |progress| seen_wall = progress.wall).await;
+    let Some((verdict, record, file)) = played else { return };
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!((verdict.packets, verdict.end.clone(), verdict.bye), (200, PlayEnd::Bye, true));
     assert_eq!((verdict.lost, verdict.lost_at_ends, verdict.duplicates), (0, 0, 0));
@@ -74,9 +47,8 @@ async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     assert!((0.39..0.4).contains(&verdict.media_s), "{}", verdict.media_s);
     assert!(verdict.wall_s > 0.0, "{}", verdict.wall_s);
     assert!(seen_wall > Duration::ZERO);
-    assert!(std::fs::read(path).unwrap() == asset(0..200));
+    assert!(file == asset(0..200));
 
-    let record = fake.end().await;
     assert_eq!(record.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
     assert_eq!(record.ranges, [Some("npt=0.000-".to_owned())]);
     let report = record.rtcp.iter().rev().find_map(|seen| match seen {
@@ -230,15 +202,13 @@ async fn stopped_from_here() {
     let stops = |asked: &mut Play| {
         asked.stop = Some(Box::pin(async move { stop.notified().await }));
     };
-    let Some((verdict, record, file)) = trial_with_progress(script, stops, |now| {
+    let progress = |now: &PlayProgress| {
         if now.packets > 0 {
             has_packets.notify_one();
         }
-    })
-    .await
-    else {
-        return;
     };
+    let fake = ScriptedServer::start(script).await;
+    let Some((verdict, record, file)) = fake.played(stops, progress).await else { return };
     // BYE is the answer to TEARDOWN.
     assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Stopped, true));
     assert!(verdict.is_whole(), "{verdict}");

@@ -19,6 +19,9 @@ use tokio::time::sleep_until;
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 use wire::rtp::Header;
 
+use super::verdict::Verdict;
+use super::{Play, PlayProgress, play};
+
 /// Packets to send, and faults.
 #[derive(Debug, Clone)]
 pub(super) struct Script {
@@ -111,6 +114,9 @@ pub(super) fn nobody() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
+/// The verdict, what the server saw, and the file.
+pub(super) type Played = (Verdict, ServerRecord, Vec<u8>);
+
 /// Requests and RTCP that the server has seen.
 #[derive(Debug, Default)]
 pub(super) struct ServerRecord {
@@ -196,6 +202,23 @@ impl ScriptedServer {
     /// Returns the record, for a task that waits for an entry.
     pub(super) fn record(&self) -> Arc<Mutex<ServerRecord>> {
         self.record.clone()
+    }
+
+    /// Has it played with these options, into a file. `None`, with the reason printed, where the
+    /// kernel dropped datagrams.
+    pub(super) async fn played(
+        self,
+        options: impl FnOnce(&mut Play),
+        progress: impl FnMut(&PlayProgress),
+    ) -> Option<Played> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ts");
+        let mut asked = Play::new(&self.url);
+        asked.output = Some(path.clone());
+        options(&mut asked);
+        let verdict = play(asked, progress).await.unwrap();
+        let is_skipped = skips_for_drops(verdict.kernel_drops.unwrap_or(0));
+        (!is_skipped).then_some((verdict, self.end().await, std::fs::read(path).unwrap()))
     }
 
     /// Waits until the client has left; returns what the server has seen.

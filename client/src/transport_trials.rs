@@ -8,14 +8,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::rtcp::RtcpItem;
 
-use super::scripted_server::{SSRC, Script, ScriptedServer, ServerRecord, asset, skips_for_drops};
-use super::verdict::{PlayEnd, Verdict};
+use super::scripted_server::{Played, SSRC, Script, ScriptedServer, asset};
+use super::verdict::PlayEnd;
 use super::{Play, PlayProgress, StreamTransport, TransportChoice, play};
 
 const INTERLEAVED: [StreamTransport; 2] = [StreamTransport::Tcp, StreamTransport::Http];
-
-/// The verdict, what the server saw, and the file.
-type Played = (Verdict, ServerRecord, Vec<u8>);
 
 /// Plays by one transport. `None`, with the reason printed, where the kernel dropped datagrams.
 async fn trial(
@@ -33,16 +30,11 @@ async fn trial_at(
     options: impl FnOnce(&mut Play),
     progress: impl FnMut(&PlayProgress),
 ) -> Option<Played> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.ts");
-    let fake = ScriptedServer::at(host, script, 1).await;
-    let mut asked = Play::new(&fake.url);
-    asked.output = Some(path.clone());
-    asked.transport = TransportChoice::Only(transport);
-    options(&mut asked);
-    let verdict = play(asked, progress).await.unwrap();
-    let is_skipped = skips_for_drops(verdict.kernel_drops.unwrap_or(0));
-    (!is_skipped).then_some((verdict, fake.end().await, std::fs::read(path).unwrap()))
+    let options = |asked: &mut Play| {
+        asked.transport = TransportChoice::Only(transport);
+        options(asked);
+    };
+    ScriptedServer::at(host, script, 1).await.played(options, progress).await
 }
 
 #[tokio::test]

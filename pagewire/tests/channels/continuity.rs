@@ -24,7 +24,7 @@ const AHEAD: Duration = Duration::from_millis(500);
 pub(crate) struct Files {
     /// Frames of each file, which play in turn.
     pub(crate) frames: [u32; 4],
-    /// How many are played.
+    /// Number of files that are played, in turn.
     pub(crate) played: usize,
 }
 

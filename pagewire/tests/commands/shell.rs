@@ -182,7 +182,7 @@ impl Running {
     }
 }
 
-/// What a test that failed has left.
+/// A program that a failed test has left is killed.
 impl Drop for Running {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {

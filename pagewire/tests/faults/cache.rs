@@ -18,7 +18,7 @@ use crate::await_read;
 use crate::files::{PATHS, as_somebody_else};
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_true};
 use crate::interleaved::Reader;
 
 /// Short: it is played again and again.
@@ -352,13 +352,9 @@ struct RoomForOne {
 /// Waits until the images are let go, a moment after the answer to TEARDOWN: until then they are
 /// locked.
 fn await_unused(place: &Place) {
-    let deadline = Instant::now() + HANGING;
-    for path in listed(&place.cache().join("images")) {
-        while File::open(&path).expect("it is there").try_lock().is_err() {
-            assert!(Instant::now() < deadline, "{} stays locked", path.display());
-            thread::sleep(LOOK_EVERY);
-        }
-    }
+    let is_unused = |path: &PathBuf| File::open(path).expect("it is there").try_lock().is_ok();
+    let images = listed(&place.cache().join("images"));
+    await_true("the images are let go", || images.iter().all(is_unused));
 }
 
 impl RoomForOne {
@@ -398,7 +394,6 @@ fn the_limit_on_wire_images_is_kept() {
 
 /// Against hanging, and no judgement of speed.
 const HANGING: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 mod timed {
     use super::*;

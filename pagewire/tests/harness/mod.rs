@@ -35,6 +35,16 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 
+/// Waits until something holds; `what` says what is awaited.
+#[track_caller]
+pub(crate) fn await_true(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + ANSWER_WAIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {ANSWER_WAIT:?}");
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
 /// The program under test in a session of its own, where a test waits for what has the lowest
 /// priority (a decoder of pictures). That counts against its own session alone (sched(7), "The
 /// autogroup feature"); against all other tests it would get a hundredth of a core. Signals to the
@@ -119,18 +129,13 @@ impl Server {
 
     /// As [`Server::start`], with further options.
     pub(crate) fn with_options(files: &[(&str, &Path)], options: &[&str]) -> Server {
-        Server::by(Command::new(PROGRAM), files, options)
-    }
-
-    /// As [`Server::with_options`]; `command` runs the program.
-    pub(crate) fn by(command: Command, files: &[(&str, &Path)], options: &[&str]) -> Server {
         let place = Place::new();
         for (name, source) in files {
             let target = place.folder().join(name);
             fs::create_dir_all(target.parent().expect("below the folder")).expect("its folder");
             fs::copy(source, target).expect("a file to serve");
         }
-        Server::at(&place, command, options)
+        Server::at(&place, Command::new(PROGRAM), options)
     }
 
     /// Serves a folder that stands already; `command` runs the program, perhaps under limits.

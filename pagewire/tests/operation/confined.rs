@@ -11,11 +11,11 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use super::process::{Process, await_true};
+use super::process::Process;
 use crate::harness::answer::http;
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_true};
 
 /// True where this kernel confines files.
 fn confines(server: &Server) -> bool {

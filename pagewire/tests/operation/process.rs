@@ -5,9 +5,11 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::await_true;
 
 /// A process that is killed when this is dropped.
 pub(crate) struct Process(pub(crate) u32);
@@ -91,15 +93,6 @@ impl Drop for Started {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-#[track_caller]
-pub(crate) fn await_true(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + WAIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: not within {WAIT:?}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

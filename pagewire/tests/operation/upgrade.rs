@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::process::{Process, await_true};
+use super::process::Process;
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::rtsp::{Control, Player};
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_true};
 
 /// The process that has taken over; its number is in the log.
 pub(crate) fn new_process(server: &Server) -> Process {
@@ -185,6 +185,8 @@ fn a_reload_during_an_upgrade_reaches_the_new_process() {
     old.send(Signal::USR2);
     fs::write(&settings, "allow_origin = \"https://b\"\n").expect("room for a file");
     if server.log().contains(SERVES) {
+        // Kills it.
+        drop(new_process(&server));
         eprintln!("skip: busy machine: the upgrade was over before the change");
         return;
     }

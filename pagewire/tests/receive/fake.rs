@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::harness::await_true;
 use crate::harness::clip::PAYLOAD_BYTES;
 use crate::harness::rtsp::cname;
 
@@ -91,15 +92,9 @@ impl Fake {
     /// Canonical names in receiver reports, one for each datagram.
     #[track_caller]
     pub(crate) fn await_cnames(&self, count: usize) -> Vec<String> {
-        let deadline = Instant::now() + HANGING;
-        loop {
-            let names = self.cnames.lock().expect("nobody panics with it").clone();
-            if names.len() >= count {
-                return names;
-            }
-            assert!(Instant::now() < deadline, "{names:?}");
-            thread::sleep(LOOK_EVERY);
-        }
+        let names = || self.cnames.lock().expect("nobody panics with it").clone();
+        await_true("reports have come", || names().len() >= count);
+        names()
     }
 
     /// Number of requests of a method.
@@ -216,9 +211,6 @@ pub(crate) const MP2T: &str = "m=video 0 RTP/AVP 33\r\n";
 /// As cameras describe themselves.
 pub(crate) const JPEG: &str = "m=video 0 RTP/AVP 26\r\n\
     m=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
-/// Against hanging, and no judgement of speed.
-const HANGING: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=title\r\nt=0 0\r\n";
 const SSRC: u32 = 0x0bad_cafe;
 /// They wrap while the stream is played.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::fake::Script;
 use crate::following::{PACKETS_PER_S, Scene};
 use crate::harness::rtsp::Player;
+use crate::senders;
 use crate::servers;
 use crate::titles::{record, stopped_title, title};
 
@@ -52,6 +53,11 @@ fn refusals_end_a_recorder_within_ten_seconds() {
     for (reason, took) in servers::refuse_all() {
         assert!(took < Duration::from_secs(10), "{reason}: {took:?}");
     }
+}
+
+#[test]
+fn a_source_that_comes_back_had_one_outage() {
+    assert_eq!(senders::outages_of_a_source_that_comes_back(), 1);
 }
 
 #[test]

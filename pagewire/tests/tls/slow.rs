@@ -17,12 +17,13 @@ use crate::harness::answer::Line;
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::{TlsServer, assert_restored, noise};
 
-/// A hundred peers that begin a handshake on either port and stop.
+/// Peers that begin a handshake on either port and stop: few enough to be open together before the
+/// first is ended, however slow the machine is.
 #[test]
 fn half_open_handshakes_hold_nobody_up() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(100_000))]);
     let snapshot = ResourceSnapshot::of(&server);
-    let lines = half_open(&server);
+    let lines = half_open(&server, 20);
     for _ in 0..20 {
         assert_served(&server, "/a.bin", 100_000);
     }
@@ -85,20 +86,21 @@ fn connection_that_nobody_reads_ends_with_its_client() {
     server.stop();
 }
 
-/// Twenty connections to either port with the head of a record, of which nothing follows, and ten
-/// that say nothing at all: few enough to be open together however slow the machine is.
-fn half_open(server: &Server) -> Vec<Line> {
+/// So many connections to either port with the head of a record, of which nothing follows, and half
+/// as many that say nothing at all.
+fn half_open(server: &Server, each: u64) -> Vec<Line> {
     let (https, rtsps) = (server.https.expect("it listens"), server.rtsps.expect("it listens"));
     let begin = |address: SocketAddr, start: &[u8]| {
         let mut line = Line::to(address);
         line.send(start);
         line
     };
-    let lines = (0..20)
+    let lines = (0..each)
         .flat_map(|_| [begin(https, &[0x16, 3, 1]), begin(rtsps, &[0x16, 3, 1])])
-        .chain((0..10).map(|_| begin(https, &[])))
+        .chain((0..each / 2).map(|_| begin(https, &[])))
         .collect();
-    server.await_index("all are connected", |i| i["server"]["connections"].as_u64() > Some(50));
+    let all = Some(2 * each + each / 2);
+    server.await_index("all are connected", |i| i["server"]["connections"].as_u64() > all);
     lines
 }
 
@@ -160,7 +162,7 @@ mod timed {
         let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(100_000))]);
         let snapshot = ResourceSnapshot::of(&server);
         let began = Instant::now();
-        let lines = half_open(&server);
+        let lines = half_open(&server, 100);
         for _ in 0..20 {
             let asked = Instant::now();
             assert_served(&server, "/a.bin", 100_000);
@@ -172,7 +174,7 @@ mod timed {
         }
         assert!(began.elapsed() + SLACK > HANDSHAKE, "{:?}", began.elapsed());
         snapshot.assert_restored(&server);
-        assert!(server.index()["server"]["tls_failed"].as_u64() >= Some(40));
+        assert!(server.index()["server"]["tls_failed"].as_u64() >= Some(200));
         server.stop();
     }
 

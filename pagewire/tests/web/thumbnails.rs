@@ -89,7 +89,7 @@ fn cues(list: &str) -> Vec<Cue> {
 #[test]
 fn pictures_of_all_containers_show_what_the_film_shows() {
     let test = "thumbnails";
-    let folder = TempDir::new().expect("a folder");
+    let place = Place::new();
     let open = "-x264-params open-gop=1:bframes=3:scenecut=0";
     let h264 = |more: &'static str| -> Vec<&'static str> {
         ["-c:v", "libx264", "-preset", "veryfast"].into_iter().chain(more.split(' ')).collect()
@@ -105,14 +105,13 @@ fn pictures_of_all_containers_show_what_the_film_shows() {
     ];
     let mut films = Vec::new();
     for (name, options) in &forms {
-        films.extend(colours(test, folder.path(), name, options).map(|path| (*name, path)));
+        films.extend(colours(test, &place.folder(), name, options).map(|_| *name));
     }
     if films.is_empty() {
         return;
     }
-    let files: Vec<(&str, &Path)> = films.iter().map(|(name, path)| (*name, &**path)).collect();
-    let server = Server::by(in_own_session(), &files, &[]);
-    for (name, _) in files {
+    let server = Server::at(&place, in_own_session(), &[]);
+    for name in films {
         server.await_stream(name);
         let poster = get(&server, &format!("/{name}/poster.jpg"));
         assert_eq!(poster.header("Content-Type"), Some("image/jpeg"));

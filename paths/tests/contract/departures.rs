@@ -83,8 +83,10 @@ fn by_a_pair_with_fq() {
         let queue = DepartureQueue::of(to.socket()).unwrap();
         assert_eq!((&*queue.device, queue.discipline), ("left", "fq"));
         to.use_departures(&queue).unwrap();
-        let (first, apart) = (Instant::now(), Duration::from_millis(30));
+        // Far enough ahead that a late machine has sent all by then.
+        let (first, apart) = (Instant::now() + Duration::from_secs(2), Duration::from_millis(30));
         send_spread(&asset, (feed, &mut *path), &mut to, &queue, (first, apart));
+        assert!(Instant::now() < first, "{spec}: sending does not wait");
         for departure in 0..10_u32 {
             let due = first + apart * departure;
             // The last moment before it: what is due later has not come.

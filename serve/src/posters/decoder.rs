@@ -78,7 +78,7 @@ pub(super) struct Decoder<'a> {
     pub(super) is_stopping: &'a AtomicBool,
 }
 
-/// What ffmpeg is to read.
+/// Input of ffmpeg.
 struct Input<'a> {
     head: Vec<u8>,
     /// Returns what comes next, with its header.

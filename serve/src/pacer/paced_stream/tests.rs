@@ -107,25 +107,18 @@ fn resident_stream(source: &Arc<Source>, link: &Arc<Link>) -> PacedStream {
     PacedStream::new(source.clone(), MediaTarget::Datagrams(Box::new(to)), link.clone())
 }
 
-/// Path whose first send call blocks until the test releases it.
-struct BlockedPath {
-    entered: mpsc::Sender<()>,
-    release: mpsc::Receiver<()>,
-    calls: Arc<AtomicU64>,
-}
+/// Path that sends by a closure, which takes whole batches or none.
+struct SendingBy<F>(F);
 
-impl StreamPath for BlockedPath {
+impl<F: FnMut(&Batch<'_>) -> Result<(), SendError> + Send> StreamPath for SendingBy<F> {
     fn send(
         &mut self,
         batch: &Batch<'_>,
         _: &mut Destination,
-        tally: &mut SendStats,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.entered.send(()).unwrap();
-            self.release.recv().unwrap();
-        }
-        tally.packets += u64::from(batch.packets);
+        (self.0)(batch)?;
+        stats.packets += u64::from(batch.packets);
         Ok(batch.packets)
     }
 }
@@ -139,7 +132,15 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let (let_go, release) = mpsc::channel();
     let calls = Arc::<AtomicU64>::default();
     let readers = Readers::start(|_| true).unwrap();
-    let blocked = BlockedPath { entered, release, calls: calls.clone() };
+    let counted = calls.clone();
+    // The first call blocks until it is let go.
+    let blocked = SendingBy(move |_: &Batch<'_>| {
+        if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            entered.send(()).unwrap();
+            release.recv().unwrap();
+        }
+        Ok(())
+    });
     let burst = Duration::from_secs(1);
     let mut tools = tools(Box::new(blocked), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
@@ -172,30 +173,6 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     readers.stop();
 }
 
-/// Path that keeps the session's progress and the number of packets of every batch. Its first call
-/// waits until the test releases it.
-struct ProgressPath {
-    link: Arc<Link>,
-    sent: mpsc::Sender<(Progress, u32)>,
-    release: Option<mpsc::Receiver<()>>,
-}
-
-impl StreamPath for ProgressPath {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        _: &mut Destination,
-        tally: &mut SendStats,
-    ) -> Result<u32, SendError> {
-        if let Some(release) = self.release.take() {
-            release.recv().unwrap();
-        }
-        self.sent.send((self.link.progress(), batch.packets)).unwrap();
-        tally.packets += u64::from(batch.packets);
-        Ok(batch.packets)
-    }
-}
-
 /// Each clock begins at the moment at which that of the play before ends.
 #[test]
 fn queued_plays_follow_without_a_gap() {
@@ -203,11 +180,19 @@ fn queued_plays_follow_without_a_gap() {
     let source = source(&folder, 188, 300);
     let meters = Meters::new(1);
     let readers = Readers::start(|_| true).unwrap();
-    let (path, sent) = mpsc::channel();
-    let (let_go, release) = mpsc::channel();
+    let (call, sent) = mpsc::channel();
+    let (let_go, release) = mpsc::channel::<()>();
     let burst = Duration::from_millis(20);
     let link = Arc::new(Link::default());
-    let path = ProgressPath { link: link.clone(), sent: path, release: Some(release) };
+    // The first call blocks until it is let go.
+    let (progress, mut release) = (link.clone(), Some(release));
+    let path = SendingBy(move |batch: &Batch<'_>| {
+        if let Some(release) = release.take() {
+            release.recv().unwrap();
+        }
+        call.send((progress.progress(), batch.packets)).unwrap();
+        Ok(())
+    });
     let tools = tools(Box::new(path), None, (&meters, &readers), burst);
     let session = PacedSession::Stream(Box::new(resident_stream(&source, &link)));
     let (events, mut ended) = tokio::sync::mpsc::unbounded_channel();
@@ -251,19 +236,11 @@ fn queued_plays_follow_without_a_gap() {
 }
 
 /// Path that keeps the departure and the number of packets of every batch.
-struct RecordingPath(mpsc::Sender<(Option<Departure>, u32)>);
-
-impl StreamPath for RecordingPath {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        _: &mut Destination,
-        tally: &mut SendStats,
-    ) -> Result<u32, SendError> {
-        self.0.send((batch.departure, batch.packets)).unwrap();
-        tally.packets += u64::from(batch.packets);
-        Ok(batch.packets)
-    }
+fn recording_path(calls: mpsc::Sender<(Option<Departure>, u32)>) -> Box<dyn StreamPath> {
+    Box::new(SendingBy(move |batch: &Batch<'_>| {
+        calls.send((batch.departure, batch.packets)).unwrap();
+        Ok(())
+    }))
 }
 
 #[test]
@@ -274,9 +251,8 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
     let readers = Readers::start(|_| true).unwrap();
     let (usual, sent_at_once) = mpsc::channel();
     let (departing, sent) = mpsc::channel();
-    let departing: Box<dyn StreamPath> = Box::new(RecordingPath(departing));
     let burst = Duration::from_millis(100);
-    let usual = Box::new(RecordingPath(usual));
+    let (usual, departing) = (recording_path(usual), recording_path(departing));
     let mut tools = tools(usual, Some(departing), (&meters, &readers), burst);
     for packets in [1, 2, 4] {
         let mut stream = resident_stream(&source, &Arc::new(Link::default()));
@@ -309,25 +285,6 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
     readers.stop();
 }
 
-/// Path that takes every batch of a file that has bytes.
-struct ShrinkingPath;
-
-impl StreamPath for ShrinkingPath {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        _: &mut Destination,
-        tally: &mut SendStats,
-    ) -> Result<u32, SendError> {
-        let paths::BatchForm::Gathered { source, .. } = batch.form else { panic!("no images") };
-        if source.file().metadata().unwrap().len() == 0 {
-            return Err(SendError::Shrunk { at: 0 });
-        }
-        tally.packets += u64::from(batch.packets);
-        Ok(batch.packets)
-    }
-}
-
 /// Returns the first packet of the oldest part.
 fn first_of(scene: &Scene) -> u64 {
     scene.window.holding(0).unwrap().asset.first_packet()
@@ -342,7 +299,15 @@ fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let meters = Meters::new(1);
     let readers = Readers::start(crate::prefetch::fetch).unwrap();
     let burst = Duration::from_millis(20);
-    let mut tools = tools(Box::new(ShrinkingPath), None, (&meters, &readers), burst);
+    // Every batch of a file that has bytes is taken.
+    let path = SendingBy(|batch: &Batch<'_>| {
+        let paths::BatchForm::Gathered { source, .. } = batch.form else { panic!("no images") };
+        match source.file().metadata().unwrap().len() {
+            0 => Err(SendError::Shrunk { at: 0 }),
+            _ => Ok(()),
+        }
+    });
+    let mut tools = tools(Box::new(path), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
     let mut stream = resident_stream(&oldest, &link);
     stream.play_from(oldest.clone(), 0..u64::MAX, (Shift::default(), Speed::ONE));
