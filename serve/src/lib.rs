@@ -41,6 +41,7 @@ mod server_state;
 mod sockets;
 mod swapped;
 mod tls;
+mod turn;
 mod watch;
 mod web;
 mod wire_image;

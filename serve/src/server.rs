@@ -383,12 +383,14 @@ fn is_unique_local(ip: &IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
     use crate::prefetch::Window;
     use crate::rtsp::player::play;
+    use crate::turn::behind_others;
 
     static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
 
@@ -503,5 +505,40 @@ mod tests {
         assert!(threads() < running, "pacers and readers have ended");
         let seen = playing.await.unwrap();
         assert!(seen.bye, "{seen:?}");
+    }
+
+    /// Frames of no channel as fast as they can be sent: between two turns of another task the
+    /// connection takes what one read can hold.
+    #[tokio::test]
+    async fn a_peer_whose_input_never_runs_out_has_a_read_a_turn() {
+        const FRAMES: usize = 200_000;
+        let folder = folder(&[]);
+        let mut config = config(folder.path());
+        config.limits.requests_per_s = u32::MAX;
+        let server = Server::start(config).await.unwrap();
+        let rtsp = server.rtsp();
+        let pouring = std::thread::spawn(move || {
+            let mut peer = std::net::TcpStream::connect(rtsp).unwrap();
+            peer.write_all(&b"$\x09\0\0".repeat(FRAMES)).unwrap();
+            peer
+        });
+        let server = Arc::new(server);
+        let seen = server.clone();
+        // A task like the connection's: the runtime polls the test itself less often.
+        let counting = tokio::spawn(async move {
+            let (mut taken, mut most) = (0, 0);
+            while taken < FRAMES as u64 {
+                behind_others().await;
+                let now = seen.report().frames_unexpected;
+                (most, taken) = (most.max(now - taken), now);
+            }
+            most
+        });
+        let most = tokio::time::timeout(Duration::from_secs(60), counting).await;
+        let most = most.expect("all frames are taken").unwrap();
+        // 2 KiB of frames of 4 bytes, and one whose first bytes came before.
+        assert!(most <= 513, "{most} frames in one turn");
+        drop(pouring.join().unwrap());
+        Arc::into_inner(server).unwrap().stop().await;
     }
 }

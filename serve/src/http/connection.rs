@@ -4,11 +4,9 @@
 //! Sources: RFC 9112 §9.3 (persistence), §9.3.2 (pipelining), §9.6 (closing).
 //! Does not resolve paths ([`crate::http::resource`]).
 
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::SystemTime;
 
 use tokio::net::TcpStream;
@@ -29,6 +27,7 @@ use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
 use crate::tls::{self, TlsUse};
+use crate::turn::behind_others;
 use crate::watch::ViewerGuard;
 
 /// Returns the answer to a client that is refused before its first request.
@@ -245,20 +244,6 @@ async fn transmit_refusal(stream: &mut ClientStream, refusal: Response, server: 
             transmit_text(stream.tcp(), &refusal, server.config.timeouts).await;
         }
     }
-}
-
-/// Puts the task behind the others that are ready. Unlike tokio's `yield_now` it does not wait for
-/// new events, which would cost a system call.
-async fn behind_others() {
-    let mut is_behind = false;
-    poll_fn(|context| match std::mem::replace(&mut is_behind, true) {
-        true => Poll::Ready(()),
-        false => {
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
 }
 
 /// Parts of an answer after which other connections have their turn: each takes some microseconds.

@@ -41,7 +41,7 @@ use crate::error::{Error, Setting};
 use crate::swapped::Swapped;
 
 pub(crate) use copies::CopyPermit;
-pub(crate) use pace::RequestPace;
+pub(crate) use pace::InputPace;
 pub(crate) use rates::{DownloadPermit, RateLimit};
 use session_budget::{SessionBudget, SessionShare};
 
@@ -314,8 +314,14 @@ impl Limiter {
     }
 
     /// Returns the pace for a new connection's requests; `None` for exempt networks.
-    pub(crate) fn pace(&self, peer: IpAddr) -> Option<RequestPace> {
-        self.counted(peer).map(|_| RequestPace::new(self.limits().requests_per_s))
+    pub(crate) fn pace(&self, peer: IpAddr) -> Option<InputPace> {
+        self.counted(peer).map(|_| InputPace::new(self.limits().requests_per_s))
+    }
+
+    /// Returns the pace for what a new RTSP connection sends beside requests. No network is exempt:
+    /// a proxy of many clients has a connection for each.
+    pub(crate) fn pace_beside(&self) -> InputPace {
+        InputPace::beside(self.limits().requests_per_s)
     }
 
     /// Number of open connections.

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pace: delays requests of a connection that come faster than the limit.
+//! pace: delays requests of a connection that come faster than the limit, and what comes beside
+//! requests: interleaved frames, and reads that end none of them.
 //!
 //! A delay is a sufficient answer: nothing is read while a request waits, so TCP flow control stops
 //! the peer's sends. A client that asks too fast is served at the limit and loses nothing.
-//! Costs 48 bytes a connection and one clock reading a request.
+//! Costs 48 bytes a connection and a pace, and one clock reading a request.
 //!
 //! Sources: the generic cell rate algorithm, ITU-T I.371 §A.1 (virtual scheduling).
 //! Does not sleep; the caller does.
 
 use std::time::Duration;
 
-/// Schedule of one connection's requests.
+/// Schedule of one connection's requests, or of its other input.
 #[derive(Debug)]
-pub(crate) struct RequestPace {
+pub(crate) struct InputPace {
     interval: Duration,
     /// Time at which the next request is due at the limit's rate.
     due: Duration,
@@ -20,10 +21,18 @@ pub(crate) struct RequestPace {
     waiting_since: Option<Duration>,
 }
 
-impl RequestPace {
-    pub(crate) fn new(requests_per_s: u32) -> RequestPace {
-        let interval = Duration::from_secs(1) / requests_per_s.max(1);
-        RequestPace { interval, due: Duration::ZERO, waiting_since: None }
+impl InputPace {
+    /// Lets `per_s` requests through a second.
+    pub(crate) fn new(per_s: u32) -> InputPace {
+        let interval = Duration::from_secs(1) / per_s.max(1);
+        InputPace { interval, due: Duration::ZERO, waiting_since: None }
+    }
+
+    /// Lets through what may come beside so many requests a second: twice as much, and
+    /// [`BESIDE_PER_S_MIN`] at least. A player sends a receiver report a stream every few seconds;
+    /// the reports of the fastest permitted interval (RFC 3550 §6.2) of sixteen sessions fit in.
+    pub(crate) fn beside(requests_per_s: u32) -> InputPace {
+        InputPace::new(requests_per_s.saturating_mul(2).max(BESIDE_PER_S_MIN))
     }
 
     /// Returns how long the request read at `now` has to wait.
@@ -47,6 +56,7 @@ impl RequestPace {
 
 /// Burst allowance: two seconds' worth of requests.
 const BURST: Duration = Duration::from_secs(2);
+const BESIDE_PER_S_MIN: u32 = 400;
 /// No player sends at the limit for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -56,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_served_at_the_limit_and_then_given_up() {
-        let mut pace = RequestPace::new(100);
+        let mut pace = InputPace::new(100);
         let mut now = Duration::from_secs(7);
         let at_once = (0..1000).take_while(|_| pace.request(now).is_zero()).count();
         assert_eq!(at_once, 201, "two seconds' worth, and the one that is due");
@@ -71,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_steady_client_never_waits_and_a_burst_is_forgiven() {
-        let mut pace = RequestPace::new(100);
+        let mut pace = InputPace::new(100);
         let mut now = Duration::ZERO;
         for _ in 0..10_000 {
             assert_eq!(pace.request(now), Duration::ZERO);

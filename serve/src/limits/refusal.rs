@@ -41,10 +41,12 @@ pub(crate) enum Refused {
     RatePerUser,
     /// One client more would make others late.
     Load,
+    /// Interleaved frames and other input beside requests came faster than the limit for too long.
+    Input,
 }
 
 impl Refused {
-    const ALL: [Refused; 14] = [
+    const ALL: [Refused; 15] = [
         Refused::ConnectionsPerAddress,
         Refused::Connections,
         Refused::SessionsPerConnection,
@@ -59,6 +61,7 @@ impl Refused {
         Refused::Rate,
         Refused::RatePerUser,
         Refused::Load,
+        Refused::Input,
     ];
 
     /// Returns the kind's name in the index.
@@ -78,6 +81,7 @@ impl Refused {
             Refused::Rate => "rate",
             Refused::RatePerUser => "rate_per_user",
             Refused::Load => "load",
+            Refused::Input => "input",
         }
     }
 
@@ -107,6 +111,7 @@ impl Refused {
             Refused::Rate => "the server sends as much as it may; try again later",
             Refused::RatePerUser => "the sessions of your user have the rate that they may",
             Refused::Load => "one client more would make others late; try again later",
+            Refused::Input => "too many frames or bytes beside requests a second, for too long",
         }
     }
 
@@ -127,6 +132,7 @@ impl Refused {
             Refused::Rate => "rate",
             Refused::RatePerUser => "rate_per_user",
             Refused::Load => "admit_load, burst",
+            Refused::Input => "requests_per_s",
         }
     }
 

@@ -6,7 +6,9 @@
 //! PLAY a position in the plan. A client that connects by HTTP ([`tunnels`]) has two connections
 //! that serve as one. Requests of a connection are carried out one after the other, so answers keep
 //! their order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as
-//! text, and requests faster than the limit are delayed.
+//! text, and requests faster than the limit are delayed. So are frames and reads beside requests
+//! (RTCP, frames of no channel, blank lines, requests in crumbs); and whatever a peer sends, a
+//! turn of its connection is a request or a read of [`READ_BYTES`] at most.
 //!
 //! Sources: RFC 2326.
 //! A PLAY with a range while playing is queued behind pieces that the client plays one after the
@@ -55,7 +57,7 @@ use crate::library::NoAsset;
 use crate::library::asset::LibraryAsset;
 use crate::library::formats;
 use crate::library::served_folder::Denied;
-use crate::limits::{Refused, RequestPace};
+use crate::limits::{InputPace, Refused};
 use crate::listener::{close_shared, write};
 use crate::meter::Meters;
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
@@ -65,6 +67,7 @@ use crate::rtsp::starting::Starting;
 use crate::rtsp::stream_session::{RtpStream, StreamSession};
 use crate::rtsp::tunnels::{OTHER_HALF_WAIT, read_head, without_partner};
 use crate::server_state::ServerState;
+use crate::turn::behind_others;
 
 /// Returns the answer to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
@@ -235,17 +238,25 @@ impl RtspConnection {
         let mut received = Vec::with_capacity(READ_BYTES);
         let mut requests = 0_u64;
         let mut pace = self.server.limits.pace(self.peer.ip());
+        let mut beside = self.server.limits.pace_beside();
+        // True when the last read has ended no request so far.
+        let mut is_beside = false;
+        // Time of the last request, or RTCP of a session.
+        let mut heard_at = self.server.now();
         loop {
             let malformed = match reader.next() {
                 Ok(Some(Received::Interleaved(frame))) => {
-                    self.take_frame(&frame);
+                    if self.take_frame(&frame) {
+                        heard_at = self.server.now();
+                    }
+                    if !self.keep_pace(Some(&mut beside), Refused::Input).await {
+                        return;
+                    }
                     continue;
                 }
                 Ok(Some(Received::Message(request))) => {
-                    requests += 1;
-                    if !self.keep_pace(pace.as_mut()).await {
-                        let refusal = connection_refusal(Refused::Requests);
-                        self.output.write(&refusal, timeouts.write).await;
+                    (requests, is_beside) = (requests + 1, false);
+                    if !self.keep_pace(pace.as_mut(), Refused::Requests).await {
                         return;
                     }
                     let response = self.carry_out(&request).await.header("Server", "pagewire");
@@ -256,21 +267,28 @@ impl RtspConnection {
                     if !told || request.close {
                         return;
                     }
+                    heard_at = self.server.now();
+                    behind_others().await;
                     continue;
                 }
                 Ok(None) => {
+                    if is_beside && !self.keep_pace(Some(&mut beside), Refused::Input).await {
+                        return;
+                    }
                     let now = self.server.now();
-                    let wait = match reader.expires_at(now) {
-                        Some(expiry) => expiry.saturating_sub(now),
-                        None if requests == 0 => timeouts.first_request,
+                    let idle = match requests {
+                        0 => timeouts.first_request,
                         // New clients find the successor, and so does this one if it comes again.
-                        None if self.is_let_go() => timeouts.idle_rtsp.min(LET_GO_AFTER),
-                        None => timeouts.idle_rtsp,
+                        _ if self.is_let_go() => timeouts.idle_rtsp.min(LET_GO_AFTER),
+                        _ => timeouts.idle_rtsp,
                     };
+                    let expiry = reader.expires_at(now).unwrap_or(heard_at + idle);
                     received.clear();
-                    match input.read(&mut received, wait).await {
+                    match input.read(&mut received, expiry.saturating_sub(now)).await {
                         Ok(()) => {
                             reader.feed(&received);
+                            is_beside = true;
+                            behind_others().await;
                             continue;
                         }
                         Err(NoInput::Closed) => return,
@@ -293,8 +311,9 @@ impl RtspConnection {
         self.server.drain.is_begun() && self.sessions.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes RTCP of a client from its channel. Frames of other channels are counted and dropped.
-    fn take_frame(&self, frame: &InterleavedFrame) {
+    /// Takes RTCP of a client from its channel; false for frames of other channels, which are
+    /// counted and dropped.
+    fn take_frame(&self, frame: &InterleavedFrame) -> bool {
         let session = self.channels.lock().unwrap().get(&frame.channel).and_then(Weak::upgrade);
         let is_rtcp = |stream: &Arc<RtpStream>| match &stream.transport {
             SessionTransport::Interleaved { channels, .. } => channels.rtcp == frame.channel,
@@ -304,14 +323,19 @@ impl RtspConnection {
         match session {
             Some(session) if rtcp(&session) => {
                 control::take_rtcp(&self.server, &session, &frame.data);
+                true
             }
             // A client sends no media; the channel of an ended session may still carry a report.
-            _ => Meters::count(&self.server.meters.frames_unexpected),
+            _ => {
+                Meters::count(&self.server.meters.frames_unexpected);
+                false
+            }
         }
     }
 
-    /// Waits until the next request may be carried out; false when the connection is a flood.
-    async fn keep_pace(&self, pace: Option<&mut RequestPace>) -> bool {
+    /// Waits until the next request, frame or read may be taken; false when the connection is a
+    /// flood, which has been told so.
+    async fn keep_pace(&self, pace: Option<&mut InputPace>, refused: Refused) -> bool {
         let Some(pace) = pace else { return true };
         let now = self.server.now();
         let wait = pace.request(now);
@@ -319,7 +343,10 @@ impl RtspConnection {
             return true;
         }
         if pace.is_flood(now) {
-            self.server.limits.refusals.note(Refused::Requests, self.peer.ip());
+            self.server.limits.refusals.note(refused, self.peer.ip());
+            self.output
+                .write(&connection_refusal(refused), self.server.config.timeouts.write)
+                .await;
             return false;
         }
         sleep(wait).await;

@@ -228,8 +228,8 @@ impl Framer {
     /// Offset of the message (or interleaved frame) that is being taken.
     pub(super) fn message_offset(&self) -> u64 {
         match self.state {
-            FramerState::Head | FramerState::Body { .. } => self.message.offset,
-            _ => self.byte_offset(),
+            FramerState::Between | FramerState::Faulty(_) => self.byte_offset(),
+            _ => self.message.offset,
         }
     }
 
@@ -251,6 +251,7 @@ impl Framer {
         match rest {
             [] => Ok(false),
             &[b'$', channel, high, low, ..] => {
+                self.message.offset = self.byte_offset();
                 self.taken += INTERLEAVED_HEADER_BYTES;
                 self.searched = self.taken;
                 let left = usize::from(u16::from_be_bytes([high, low]));

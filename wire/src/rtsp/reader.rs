@@ -4,8 +4,9 @@
 //! Feed what was received, then take requests and interleaved frames until there are none:
 //! pipelined requests (RFC 2326 §9.1) come out in order. Limits on memory are in the layer below
 //! (`frame`). The limit on time is here, as a question the caller asks after each round: a request
-//! that was begun has to be complete [`REQUEST_TIME_MAX`] later, however slowly it drips. How long
-//! a connection may say nothing at all is the caller's business; `is_empty` tells the two apart.
+//! or an interleaved frame that was begun has to be complete [`REQUEST_TIME_MAX`] later, however
+//! slowly it drips. How long a connection may say nothing at all is the caller's business;
+//! `is_empty` tells the two apart.
 //!
 //! A request that is well framed but wrong in itself is still a [`Request`] and the connection goes
 //! on; [`Malformed`] means that what follows cannot be trusted: send [`Malformed::response`] and
@@ -19,7 +20,7 @@ use super::response::{Echo, Response};
 use super::status::Status;
 use crate::error::{Fault, Malformed};
 
-/// Longest time from a request's first byte to its last.
+/// Longest time from the first byte of a request or of an interleaved frame to its last.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Turns the bytes of one connection into requests.
@@ -97,8 +98,8 @@ impl RequestReader {
         self.framer.held_bytes()
     }
 
-    /// Deadline of the incomplete request; none when no request has begun. Call it after each round
-    /// of `next`: the time runs from the first call for that request.
+    /// Deadline of the incomplete request or frame; none when none has begun. Call it after each
+    /// round of `next`: the time runs from the first call for that request or frame.
     pub fn expires_at(&mut self, now: Duration) -> Option<Duration> {
         if self.is_empty() {
             self.begun = None;
@@ -113,7 +114,7 @@ impl RequestReader {
         Some(begun.saturating_add(REQUEST_TIME_MAX))
     }
 
-    /// The error for a request that was not complete when `expires_at` came.
+    /// The error for a request or frame that was not complete when `expires_at` came.
     pub fn overdue(&self) -> Malformed {
         Malformed::new(self.byte_offset(), Fault::Overdue)
     }
@@ -163,6 +164,25 @@ mod tests {
         reader.feed(b"O");
         assert_eq!(reader.next(), Ok(None));
         assert_eq!(reader.expires_at(second * 100), Some(second * 100 + REQUEST_TIME_MAX));
+    }
+
+    #[test]
+    fn a_dripping_frame_expires_whether_it_is_stored_or_skipped() {
+        let second = Duration::from_secs(1);
+        for data_bytes in [100_u16, 60_000] {
+            let mut reader = RequestReader::new(Limits::default());
+            // A whole frame before it: the time is that of the second.
+            reader.feed(b"$\x01\0\0");
+            assert!(reader.next().unwrap().is_some());
+            let header = crate::rtsp::interleaved_header(1, data_bytes);
+            for (tick, byte) in (2..).zip(header.iter().chain(&[0; 50])) {
+                reader.feed(std::slice::from_ref(byte));
+                assert_eq!(reader.next(), Ok(None));
+                let due = Some(second * 2 + REQUEST_TIME_MAX);
+                assert_eq!(reader.expires_at(second * tick), due, "{data_bytes} bytes");
+            }
+            assert!(reader.overdue().response().starts_with(b"RTSP/1.0 408 "));
+        }
     }
 
     #[test]
