@@ -34,6 +34,7 @@ mod mapping;
 mod mutations;
 mod plans;
 mod plants;
+mod poured;
 mod promises;
 mod publisher;
 mod random;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::harness::Server;
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::Clip;
-use crate::harness::rtsp::Control;
+use crate::harness::rtsp::{Control, LOCALHOST, PortPair, session_of};
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::serve;
 
@@ -308,6 +308,37 @@ fn no_name_leads_out_of_the_folder() {
         assert!(!index.contains(name), "{name} is listed: {index}");
     }
     snapshot.assert_restored(&server);
+}
+
+/// Players seek to whatever place their bar shows: each place of the range that DESCRIBE announces
+/// is played, also the part of it behind the last picture, and what lies behind is refused.
+#[test]
+fn each_place_of_the_announced_range_is_played() {
+    let server = serve(&[("film.ts", include_bytes!("../../assets/clip.ts"))], &[]);
+    server.await_stream("film.ts");
+    for (asset, stream) in [("film.ts", "film.ts/stream"), ("film.ts?es", "film.ts/track0")] {
+        let mut control = Control::to(server.rtsp);
+        let described = control.ask("DESCRIBE", asset, &[]).text();
+        let range = described.lines().find_map(|line| line.strip_prefix("a=range:npt=0-"));
+        let end: f64 = range.and_then(|end| end.parse().ok()).expect("it has an end");
+        let ports = PortPair::on(LOCALHOST);
+        let answer = control.ask("SETUP", stream, &[&ports.transport()]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let session = format!("Session: {}", session_of(&answer));
+        let places = (0..20).map(|part| end * f64::from(part) / 20.0);
+        for at in places.chain([end - 0.25, end - 0.1, end - 0.001]) {
+            let range = format!("Range: npt={at:.3}-");
+            let played = control.ask("PLAY", "film.ts", &[&session, &range]);
+            assert_eq!(played.status, 200, "{asset} to {end}, {range}: {played:?}");
+        }
+        let beyond = format!("Range: npt={:.3}-", end + 0.001);
+        let refused = control.ask("PLAY", "film.ts", &[&session, &beyond]);
+        assert_eq!(refused.status, 457, "{asset} to {end}, {beyond}: {refused:?}");
+        // A sign of life of some clients, who take an error for the end of the session.
+        assert_eq!(control.ask("SET_PARAMETER", "film.ts", &[&session]).status, 200);
+        assert_eq!(control.ask("TEARDOWN", "film.ts", &[&session]).status, 200);
+    }
+    server.stop();
 }
 
 /// Against hanging, and no judgement of speed.

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use wire::http::{Part, Request, Response};
 
+use crate::http::long_turns::LongTurns;
 use crate::http::open_files::OpenFiles;
 use crate::http::resource::Client;
 use crate::http::transmit::text;
@@ -39,8 +40,9 @@ pub(crate) async fn assets(
     let client = Client {
         peer,
         local: server.http,
-        // The index opens none.
+        // The index opens none, and sends nothing.
         files: Arc::new(OpenFiles::new(0, 0)),
+        turns: LongTurns::new(),
         received: 0,
         is_tls: false,
         pace: Arc::default(),

@@ -90,9 +90,10 @@ fn client(
     // An answer's last segment must not wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().unwrap_or(server.config.http);
-    let (files, pace) = (place.files().clone(), Arc::<ConnectionPace>::default());
+    let (files, turns) = (place.files().clone(), place.turns().clone());
+    let pace = Arc::<ConnectionPace>::default();
     let viewer = server.watch.viewers.connected(peer, is_tls, Some(stream.as_fd()));
-    Client { peer, local, files, received: 0, is_tls, pace, viewer, known: None }
+    Client { peer, local, files, turns, received: 0, is_tls, pace, viewer, known: None }
 }
 
 async fn serve_http1(mut stream: ClientStream, mut client: Client, server: &Arc<ServerState>) {
@@ -165,7 +166,7 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
                         Meters::count(&server.meters.requests_malformed);
                         let what = "the request was not whole in time";
                         let late = refusal(408, what, SystemTime::now());
-                        transmit_refusal(stream, late, server).await;
+                        transmit_refusal(stream, late, (server, client)).await;
                         return true;
                     }
                 }
@@ -174,7 +175,7 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
                 Meters::count(&server.meters.requests_malformed);
                 tracing::debug!("http {}: {malformed}", client.peer);
                 let answer = malformed.response(SystemTime::now());
-                transmit_refusal(stream, answer, server).await;
+                transmit_refusal(stream, answer, (server, client)).await;
                 return true;
             }
         }
@@ -208,16 +209,19 @@ async fn serve_request(
     let mut pace = pace.watched_by(&client.viewer);
     let sent = match stream {
         ClientStream::Plain(stream) => {
-            let target = PlainTarget { stream, downloads: &server.downloads, is_encrypted: false };
+            let (downloads, turns) = (&server.downloads, &client.turns);
+            let target = PlainTarget { stream, downloads, turns, is_encrypted: false };
             transmit(&target, request, response, content, &mut pace, server).await
         }
         ClientStream::Tls(stream) => {
-            transmit_encrypted(stream, response, content, &mut pace, server).await
+            let turns = &client.turns;
+            transmit_encrypted(stream, response, content, &mut pace, (server, turns)).await
         }
         ClientStream::KernelTls(stream) => {
             keep_alive &= stream.may_send(&mut response);
             let (stream, downloads) = (stream.tcp(), &server.kernel_tls_downloads);
-            let target = PlainTarget { stream, downloads, is_encrypted: true };
+            let target =
+                PlainTarget { stream, downloads, turns: &client.turns, is_encrypted: true };
             transmit(&target, request, response, content, &mut pace, server).await
         }
     };
@@ -231,14 +235,19 @@ async fn serve_request(
 }
 
 /// Sends an answer to a request that could not be read.
-async fn transmit_refusal(stream: &mut ClientStream, refusal: Response, server: &ServerState) {
+async fn transmit_refusal(
+    stream: &mut ClientStream,
+    refusal: Response,
+    (server, client): (&ServerState, &Client),
+) {
     match stream {
         ClientStream::Plain(stream) => {
             transmit_text(stream, &refusal, server.config.timeouts).await;
         }
         ClientStream::Tls(stream) => {
             let mut pace = DownloadPace::default();
-            transmit_encrypted(stream, refusal, Content::Text, &mut pace, server).await;
+            let turns = &client.turns;
+            transmit_encrypted(stream, refusal, Content::Text, &mut pace, (server, turns)).await;
         }
         ClientStream::KernelTls(stream) => {
             transmit_text(stream.tcp(), &refusal, server.config.timeouts).await;

@@ -34,6 +34,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
+use crate::http::long_turns::LongTurns;
 use crate::http::open_files::OpenFiles;
 
 /// The threads of HTTP. Dropping them ends their tasks without waiting for disks.
@@ -48,6 +49,8 @@ pub(crate) struct EventLoop {
     connections: AtomicUsize,
     /// Open files of this loop's connections.
     pub(crate) files: Arc<OpenFiles>,
+    /// Turns of this loop's long answers.
+    turns: Arc<LongTurns>,
 }
 
 /// Place of a connection on a loop; dropping it gives the place back.
@@ -72,13 +75,15 @@ impl EventLoops {
                 .map_err(failed)?;
             let files = Arc::new(files(count));
             let handle = runtime.handle().clone();
-            let event_loop = EventLoop { handle, connections: AtomicUsize::new(0), files };
+            let turns = LongTurns::new();
+            let event_loop = EventLoop { handle, connections: AtomicUsize::new(0), files, turns };
             let event_loop = Arc::new(event_loop);
             let (stop, stopped) = oneshot::channel::<()>();
-            let watched = event_loop.files.clone();
+            let (watched, turns) = (event_loop.files.clone(), event_loop.turns.clone());
             let run = move || {
                 runtime.block_on(async move {
                     tokio::spawn(watched.watch());
+                    tokio::spawn(turns.run());
                     let _ = stopped.await;
                 });
                 runtime.shutdown_background();
@@ -124,6 +129,11 @@ impl LoopPlace {
     /// Returns where the connection's task is to run.
     pub(crate) fn handle(&self) -> &Handle {
         &self.0.handle
+    }
+
+    /// Returns the turns of the loop's long answers.
+    pub(crate) fn turns(&self) -> &Arc<LongTurns> {
+        &self.0.turns
     }
 
     /// Returns the open files of the loop.

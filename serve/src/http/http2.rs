@@ -26,13 +26,14 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use paths::SendStats;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use wire::http::{Part, Request, RequestDetails, Response, http2_request};
 
 use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
 use crate::http::frame_budget::{Budget, Budgeted};
+use crate::http::long_turns::LongTurns;
 use crate::http::resource::{Client, Content, answer_unless};
 use crate::http::watched::{AnsweredRequest, note_file};
 use crate::http::write_deadline::RATE_MIN;
@@ -207,7 +208,7 @@ async fn serve_stream(
     let mut pace = pace;
     match respond.send_response(head, body.left() == 0) {
         Ok(send) if body.left() > 0 => {
-            send_body(send, body, &mut pace, server, &room.pieces).await;
+            send_body(send, body, &mut pace, server, (&room.pieces, &client.turns)).await;
         }
         Ok(_) => {}
         Err(error) => tracing::debug!("http2 {}: {error}", client.peer),
@@ -294,7 +295,7 @@ async fn send_body(
     mut body: BodyReader,
     pace: &mut DownloadPace<'_>,
     server: &ServerState,
-    pieces: &Arc<Semaphore>,
+    (pieces, turns): (&Arc<Semaphore>, &LongTurns),
 ) {
     let mut stats = SendStats::default();
     let wait = server.config.timeouts.write;
@@ -351,7 +352,7 @@ async fn send_body(
         in_turn += filled;
         if in_turn >= TURN_BYTES {
             in_turn = 0;
-            yield_now().await;
+            turns.next().await;
         }
     }
     stats.copied_bytes = 3 * stats.bytes;

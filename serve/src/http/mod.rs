@@ -31,6 +31,7 @@ mod frame_budget;
 mod http2;
 pub(crate) mod index;
 pub(crate) mod joined_files;
+pub(crate) mod long_turns;
 pub(crate) mod open_files;
 mod pace_buckets;
 pub(crate) mod page;

@@ -22,6 +22,7 @@ use crate::http::download_pace::ConnectionPace;
 use crate::http::film_keys::{self, NamedKey};
 use crate::http::index::Body;
 use crate::http::joined_files::JoinedFiles;
+use crate::http::long_turns::LongTurns;
 use crate::http::open_files::{NotOpened, OpenFile, OpenFiles};
 use crate::http::page;
 use crate::http::pictures;
@@ -45,6 +46,8 @@ pub(crate) struct Client {
     pub(super) local: SocketAddr,
     /// Open files of the connection's loop.
     pub(super) files: Arc<OpenFiles>,
+    /// Turns of the long answers of that loop.
+    pub(super) turns: Arc<LongTurns>,
     /// Tick of the last receipt of bytes.
     pub(super) received: u64,
     pub(super) is_tls: bool,

@@ -4,8 +4,8 @@
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
 //! with `MSG_MORE`, so that it leaves with the first bytes of the file, which goes from page cache
 //! to socket by the download path ([`paths`]), in steps of at most a [`PART_BYTES`] more than
-//! [`STEP_BYTES_MAX`]; after each step the other connections of the loop have their turn. Before
-//! each step the server checks part by part that it is in memory; if its first part is not, a
+//! [`STEP_BYTES_MAX`]. The first, of [`FIRST_BYTES_MAX`], is made at once, so that short answers wait
+//! for none of the long ones, and the others by turns ([`LongTurns`]). Before each step the server checks part by part that it is in memory; if its first part is not, a
 //! thread that may block fetches that. Many small ranges are corked (`TCP_CORK`).
 //!
 //! Costs, with `sendfile`: no copy, one system call a step that the socket takes whole, and two a
@@ -25,7 +25,7 @@ use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendFlags, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::task::{spawn_blocking, yield_now};
+use tokio::task::spawn_blocking;
 use wire::http::{Part, Request, Response, error};
 
 use crate::config::Timeouts;
@@ -34,6 +34,7 @@ use crate::http::download_pace::DownloadPace;
 use crate::http::download_paths::Downloads;
 use crate::http::index::Body;
 use crate::http::joined_files::JoinedFiles;
+use crate::http::long_turns::LongTurns;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
@@ -44,6 +45,8 @@ pub(super) struct PlainTarget<'a> {
     pub(super) stream: &'a TcpStream,
     /// Paths for files.
     pub(super) downloads: &'a Downloads,
+    /// Turns of long answers.
+    pub(super) turns: &'a LongTurns,
     /// True where the kernel encrypts. It holds bytes that more are to follow (`MSG_MORE`) until
     /// they do, where TCP alone sends them after 200 ms, so a head would wait for a disk or a pace.
     pub(super) is_encrypted: bool,
@@ -230,6 +233,8 @@ async fn transmit_file(
         file,
         media,
         path,
+        turns: target.turns,
+        is_first: true,
         allowance: Allowance::new(server.config.timeouts.write),
         stats: SendStats::default(),
         in_memory: 0..0,
@@ -241,7 +246,7 @@ async fn transmit_file(
     {
         if turn_bytes >= PART_BYTES {
             turn_bytes = 0;
-            yield_now().await;
+            target.turns.next().await;
         }
         turn_bytes += part.bytes() + CALL_BYTES;
         is_whole = match part {
@@ -298,6 +303,9 @@ struct RangeSending<'a> {
     file: &'a Arc<OpenFile>,
     media: &'a MappedFile,
     path: &'a mut dyn DownloadPath,
+    turns: &'a LongTurns,
+    /// True until the first step of the answer.
+    is_first: bool,
     allowance: Allowance,
     stats: SendStats,
     /// Bytes of the file that were found in memory by the last look.
@@ -330,9 +338,6 @@ impl<'a> RangeSending<'a> {
             if !self.in_memory.contains(&at) {
                 // To the next border of a part, so that clients share what is known of it.
                 let border = (at / PART_BYTES + 1) * PART_BYTES;
-                if at != range.start {
-                    yield_now().await;
-                }
                 let mut until = border.min(end);
                 if fetch((self.file, media), at..until).await {
                     pace.stalled();
@@ -348,8 +353,12 @@ impl<'a> RangeSending<'a> {
                 self.in_memory = at..until;
             }
             let until = self.in_memory.end.min(end);
-            let (bytes, waited) = pace.turn(until - at, Some(stream.as_fd())).await;
+            let (mut bytes, waited) = pace.turn(until - at, Some(stream.as_fd())).await;
             self.allowance.pause(waited);
+            match std::mem::replace(&mut self.is_first, false) {
+                true => bytes = bytes.min(FIRST_BYTES_MAX),
+                false => self.turns.next().await,
+            }
             let step = stream.try_io(Interest::WRITABLE, || {
                 let stats = &mut self.stats;
                 self.path.send(media, at, bytes, stream.as_fd(), stats).map_err(as_io)
@@ -447,6 +456,8 @@ fn as_io(error: SendError) -> std::io::Error {
 
 /// Bytes that a call may take, those to the next border of a part aside.
 const STEP_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of an answer's first step.
+const FIRST_BYTES_MAX: u64 = 256 << 10;
 /// Longest answer whose body is copied behind its head: one buffer costs 5 % less than two at a
 /// kilobyte.
 const JOINED_BYTES_MAX: u64 = 4 << 10;

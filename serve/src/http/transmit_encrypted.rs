@@ -20,12 +20,12 @@ use std::task::Poll;
 use paths::SendStats;
 use tokio::io::AsyncWrite;
 use tokio::task::coop::unconstrained;
-use tokio::task::yield_now;
 use wire::http::Response;
 
 use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
 use crate::http::event_loops::{SCRATCH_BYTES, with_scratch};
+use crate::http::long_turns::LongTurns;
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
@@ -37,7 +37,7 @@ pub(super) async fn transmit_encrypted(
     response: Response,
     content: Content,
     pace: &mut DownloadPace<'_>,
-    server: &ServerState,
+    (server, turns): (&ServerState, &LongTurns),
 ) -> bool {
     let mut allowance = Allowance::new(server.config.timeouts.write);
     let mut stats = SendStats::default();
@@ -73,7 +73,7 @@ pub(super) async fn transmit_encrypted(
         }
         if in_turn >= TURN_BYTES && body.left() > 0 {
             in_turn = 0;
-            yield_now().await;
+            turns.next().await;
         }
     }
     stats.copied_bytes = 3 * stats.bytes;

@@ -385,7 +385,7 @@ impl RtspConnection {
                 control::end(&self.server, &session, "teardown");
                 Response::in_session(request, &session.id)
             }),
-            Command::GetParameter => self.keep_alive(request).map(|()| match &request.session {
+            Command::KeepAlive => self.keep_alive(request).map(|()| match &request.session {
                 Some(session) => Response::in_session(request, session),
                 None => Response::new(Status::Ok, request),
             }),

@@ -63,8 +63,12 @@ impl RtspConnection {
         };
         // Checked first: a refused request must not stop a running play.
         let wanted = play.range.map(|range| {
-            let known = (play.unit != RangeUnit::Clock).then(|| resolve(source, range)).flatten();
-            known.ok_or_else(|| Response::new(Status::InvalidRange, request))
+            let announced = match &session.content {
+                SessionContent::Tracks(whole) => named_end_ticks(&whole.asset.presentation),
+                SessionContent::Stream(_) => 0,
+            };
+            let known = (play.unit != RangeUnit::Clock).then(|| resolve(source, range, announced));
+            known.flatten().ok_or_else(|| Response::new(Status::InvalidRange, request))
         });
         let wanted = wanted.transpose()?;
         let before = {
@@ -303,9 +307,10 @@ pub(super) fn other_ticks(presentation: &Presentation, entry: Entry) -> u64 {
     }
 }
 
-/// Finds a range in the presentation. Returns `None` for one beyond the end or one that ends before
-/// it begins.
-fn resolve(source: &TrackSource, range: NptRange) -> Option<WantedTracks> {
+/// Finds a range in the presentation. Returns `None` for one that ends before it begins or begins
+/// beyond the end, the announced one where that is later: what lies between is the end of the
+/// media, and a player seeks to whatever place its bar shows.
+fn resolve(source: &TrackSource, range: NptRange, announced_ticks: u64) -> Option<WantedTracks> {
     let presentation = &source.asset.presentation;
     let timeline = source.asset.timeline();
     let file_end = timeline.file_end_ticks();
@@ -333,9 +338,10 @@ fn resolve(source: &TrackSource, range: NptRange) -> Option<WantedTracks> {
             Some(presentation.entry(timeline.ticks(start)))
         }
         Some(start) => {
-            if end.is_some_and(|end| end <= start) || start >= file_end {
+            if end.is_some_and(|end| end <= start) || start >= file_end.max(announced_ticks) {
                 return None;
             }
+            let start = start.min(file_end);
             // Clients that count from the first sample that they got (ffmpeg) ask for times that
             // lie so much earlier, in milliseconds cut off.
             let counted_from_first = match presentation.priming_ticks() {

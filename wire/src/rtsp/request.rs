@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | no CSeq, or one that is no number | 400 | §12.17 |
 //! | Require or Proxy-Require | 551 and Unsupported | §12.32, §12.27; no feature is defined |
-//! | RECORD, ANNOUNCE, REDIRECT, SET_PARAMETER | 405 and Allow | §11.3.1; nothing to set here |
+//! | RECORD, ANNOUNCE, REDIRECT | 405 and Allow | §11.3.1 |
 //! | any other method | 501 | §10 |
 //! | DESCRIBE that accepts no application/sdp | 406 | §12.1 |
 //! | SETUP without Transport; without a readable one | 400; 461 | §12.39 |
@@ -16,14 +16,14 @@
 //! | PLAY with a Range that cannot be | 400, 457, 501 | see `range` |
 //! | PLAY with a Scale or Speed that is no number; Speed 0 | 400 | §12.34, §12.35 |
 //! | PAUSE with Range | 456 | §11.3.7; a pause point in the future (§10.6) is not kept |
-//! | GET_PARAMETER with parameters | 451 | §10.8, §11.3.2; there are none |
+//! | GET_PARAMETER and SET_PARAMETER with parameters | 451 | §10.8, §10.9; there are none |
 //!
 //! A Scale or Speed that is not offered is no error: §12.34 has the server answer with the value it
 //! chose (`Response::play`), and a client that sends Speed (GStreamer at other rates) reads it
 //! back.
 //!
-//! GET_PARAMETER with a blank body is the sign of life of §10.8. A SET_PARAMETER as a sign of life
-//! is refused, and the session lives on all the same: any request heard in it counts.
+//! GET_PARAMETER with a blank body is the sign of life of §10.8, and SET_PARAMETER, which sets nothing
+//! then, is one of some clients.
 
 use percent_encoding::percent_decode_str;
 use rtsp_types::{HeaderName, Method, headers};
@@ -86,8 +86,8 @@ pub enum Command {
     Pause,
     /// End the session. `Request::session` is there.
     Teardown,
-    /// A sign of life.
-    GetParameter,
+    /// A sign of life: GET_PARAMETER or SET_PARAMETER without parameters.
+    KeepAlive,
 }
 
 /// Parameters of PLAY.
@@ -235,11 +235,11 @@ impl RequestParser<'_> {
             Method::Play => self.in_session().and_then(|()| self.play()),
             Method::Pause => self.in_session().and_then(|()| self.pause()),
             Method::Teardown => self.in_session().map(|()| Command::Teardown),
-            Method::GetParameter if self.has_parameters => {
+            Method::GetParameter | Method::SetParameter if self.has_parameters => {
                 Err(self.refuse(Status::ParameterNotUnderstood))
             }
-            Method::GetParameter => Ok(Command::GetParameter),
-            Method::Announce | Method::Record | Method::Redirect | Method::SetParameter => {
+            Method::GetParameter | Method::SetParameter => Ok(Command::KeepAlive),
+            Method::Announce | Method::Record | Method::Redirect => {
                 Err(self.refuse(Status::MethodNotAllowed).header("Allow", METHODS))
             }
             _ => Err(self.refuse(Status::NotImplemented).header("Public", METHODS)),

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! long_turns: the share that long answers have of their event loop, beside all that is new.
+//!
+//! A step of a download fills a socket, which takes up to milliseconds. If each were made as soon
+//! as its socket has room, whoever connects would wait for those of all downloads: to be accepted,
+//! to be read, to be answered. So a loop makes [`STEPS_A_ROUND`] of them between two looks at
+//! events; the others wait in the order in which they came.
+//!
+//! Costs two atomic operations a step. Where more steps wait than a round has, each round costs a
+//! look at events (`epoll_wait`) and each of its steps a wake.
+//!
+//! Does not bound a step ([`crate::http::transmit`] does).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::yield_now;
+
+/// Turns of one event loop.
+pub(crate) struct LongTurns {
+    /// Steps that are left of this round.
+    steps: Semaphore,
+    waiting: AtomicUsize,
+    is_wanted: Notify,
+}
+
+/// One that waits for a step; dropping it leaves the line.
+struct Waiting<'a>(&'a LongTurns);
+
+impl LongTurns {
+    pub(crate) fn new() -> Arc<LongTurns> {
+        let (waiting, is_wanted) = Default::default();
+        Arc::new(LongTurns { steps: Semaphore::new(STEPS_A_ROUND), waiting, is_wanted })
+    }
+
+    /// Waits until the next step of a long answer may be made.
+    pub(crate) async fn next(&self) {
+        if let Ok(step) = self.steps.try_acquire() {
+            return step.forget();
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(self);
+        self.is_wanted.notify_one();
+        if let Ok(step) = self.steps.acquire().await {
+            step.forget();
+        }
+    }
+
+    /// Begins a round whenever one is wanted and new events have been looked at.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            self.is_wanted.notified().await;
+            while self.waiting.load(Ordering::Relaxed) > 0 {
+                yield_now().await;
+                self.steps.add_permits(STEPS_A_ROUND - self.steps.available_permits());
+            }
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Two would do for new connections; more than four make their waiting longer and steps no cheaper.
+const STEPS_A_ROUND: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many downloads as there may be, all of which could go on: something new waits for a round
+    /// of them at a time, and each goes on as often as any other.
+    #[tokio::test]
+    async fn something_new_waits_for_a_round_of_steps() {
+        const DOWNLOADS: usize = 500;
+        let turns = LongTurns::new();
+        let keeping = tokio::spawn(turns.clone().run());
+        let made: Arc<Vec<AtomicUsize>> = Arc::new((0..DOWNLOADS).map(|_| 0.into()).collect());
+        let downloads: Vec<_> = (0..DOWNLOADS)
+            .map(|number| {
+                let (turns, made) = (turns.clone(), made.clone());
+                tokio::spawn(async move {
+                    loop {
+                        turns.next().await;
+                        made[number].fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let seen = made.clone();
+        let new = tokio::spawn(async move {
+            let all = || seen.iter().map(|made| made.load(Ordering::Relaxed)).sum::<usize>();
+            let mut most = 0;
+            for _ in 0..1000 {
+                let before = all();
+                // Behind the next look at events, as a socket that has become readable.
+                yield_now().await;
+                most = most.max(all() - before);
+            }
+            most
+        });
+        let most = new.await.unwrap();
+        assert!(most <= 2 * STEPS_A_ROUND, "{most} steps of downloads before the new one's turn");
+        let counts = || made.iter().map(|made| made.load(Ordering::Relaxed));
+        let (least, most) = (counts().min().unwrap(), counts().max().unwrap());
+        assert!(least > 0 && most - least <= STEPS_A_ROUND, "{least} to {most} steps each");
+        downloads.iter().for_each(|download| download.abort());
+        keeping.abort();
+    }
+
+    /// A download that is cancelled while it waits leaves its step to the next.
+    #[tokio::test]
+    async fn cancelled_downloads_take_no_step_along() {
+        let turns = LongTurns::new();
+        let keeping = tokio::spawn(turns.clone().run());
+        for _ in 0..100 {
+            let waits = (0..2 * STEPS_A_ROUND).map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.next().await })
+            });
+            let waits: Vec<_> = waits.collect();
+            yield_now().await;
+            waits.iter().step_by(2).for_each(|wait| wait.abort());
+            for wait in waits {
+                let _ = wait.await;
+            }
+        }
+        assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
+        assert!(turns.steps.available_permits() <= STEPS_A_ROUND);
+        for _ in 0..3 * STEPS_A_ROUND {
+            turns.next().await;
+        }
+        keeping.abort();
+    }
+}
