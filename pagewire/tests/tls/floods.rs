@@ -2,7 +2,7 @@
 //! Floods of HTTP/2: whatever a client sends without end, the server's memory stays bounded and
 //! others are served.
 //!
-//! Frames are written as bytes, so that they can be wrong; nothing is read.
+//! Frames are written as bytes, so that they can be wrong; answers are read where they are counted.
 //!
 //! Sources: RFC 9113 §4.1 (frames), §10.5 (floods); CVE-2023-44487 (resets), CVE-2024-27316
 //! (CONTINUATION), CVE-2019-9512 (PING), CVE-2019-9515 (SETTINGS), CVE-2019-9518 (empty frames).
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::client::{Client, connect, runtime};
@@ -87,6 +87,62 @@ fn flood_of_priorities_is_bounded() {
     assert_bounded(&PRIORITIES, BRIEF);
 }
 
+/// 100 streams of a file, and settings that close and open the windows of all of them in turn: 30
+/// bytes a pair once held up other clients for seconds.
+#[test]
+fn settings_touch_no_more_streams_than_are_warranted() {
+    assert_calmed(|step| {
+        let window = if step % 2 == 0 { 0 } else { i32::MAX as u32 };
+        frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat())
+    });
+}
+
+/// Each looks at every stream (RFC 9113 §6.8).
+#[test]
+fn goaway_touches_no_more_streams_than_are_warranted() {
+    assert_calmed(|_| frame(GOAWAY, 0, 0, &[0; 8]));
+}
+
+/// Sends frames behind 100 requests; asserts that the connection is ended for it after at most
+/// [`TOUCHES_MAX`], and with the reason.
+#[track_caller]
+fn assert_calmed(step: fn(u32) -> Vec<u8>) {
+    let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(1_000_000))]);
+    let https = server.https.expect("it listens");
+    let (acknowledged, reason) = runtime().block_on(async {
+        let mut stream = connect(https, "localhost", b"h2", None).await;
+        let requests = (0..100).flat_map(|number| {
+            // RFC 7541 §6.2.2: the path is spelled out.
+            let fields = [&[0x82, 0x87, 0x04, 6][..], b"/a.bin", &[0x01, 1, b'h']].concat();
+            frame(HEADERS, END_STREAM | END_HEADERS, 2 * number + 1, &fields)
+        });
+        let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        sent.extend(frame(SETTINGS, 0, 0, &[]));
+        sent.extend(requests.chain((0..TOUCHES_MAX).flat_map(step)));
+        // Answered at once, where the frames before it were.
+        sent.extend(frame(PING, 0, 0, &[7; 8]));
+        stream.write_all(&sent).await.expect("the connection is new");
+        let (mut acknowledged, mut head) = (0, [0; 9]);
+        loop {
+            let read = timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await;
+            read.expect("an end").expect("GOAWAY before the end");
+            let [high, middle, low, kind, flags, ..] = head;
+            let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+            stream.read_exact(&mut payload).await.expect("all of a frame");
+            match kind {
+                SETTINGS if flags & ACK != 0 => acknowledged += 1,
+                PING => panic!("{acknowledged} acknowledged, and the connection goes on"),
+                GOAWAY => break (acknowledged, payload[7]),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(reason, ENHANCE_YOUR_CALM, "{acknowledged} acknowledged");
+    assert!(acknowledged < TOUCHES_MAX, "{acknowledged} acknowledged");
+    assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
+    server.stop();
+}
+
 /// Floods a server for so long, and asserts that its memory stays bounded and that new clients are
 /// served; returns the longest time that one of them waited.
 #[track_caller]
@@ -159,9 +215,17 @@ const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// RFC 9113 §7.
+const ENHANCE_YOUR_CALM: u8 = 0xb;
+/// More frames that touch each of 100 streams than a client has reason to send.
+const TOUCHES_MAX: u32 = 100;
+/// Against hanging.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Steps that are written at once.
 const PIECE_STEPS: u32 = 64;
 const BRIEF: Duration = Duration::from_millis(700);

@@ -8,7 +8,8 @@
 //! made when the connection's [`TEXT_BYTES_MAX`] have room for them. So a connection holds 256 KiB
 //! and that at most, or one longer text, however many streams it has. A stream that takes nothing
 //! in time is reset; a connection without streams is closed as an idle one of HTTP/1 is.
-//! [`crate::http::frame_budget`] bounds frames that ask for nothing.
+//! [`crate::http::frame_budget`] bounds frames that ask for nothing and those that touch all
+//! streams; a client that sends more is told so (`ENHANCE_YOUR_CALM`).
 //!
 //! Costs, beside those of TLS, a frame header of 9 bytes and a task switch a piece.
 //!
@@ -19,6 +20,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -70,9 +72,12 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
         // tasks have ended: these are counted here. Requests faster than the limit are accepted
         // later, as those of HTTP/1 are read later.
         let is_open = streams.len() < STREAMS_MAX as usize && accept_at <= Instant::now();
-        let accepted = poll_fn(|context| match is_open {
-            true => connection.poll_accept(context),
-            false => connection.poll_closed(context).map(|closed| closed.err().map(Err)),
+        let accepted = poll_fn(|context| {
+            let polled = match is_open {
+                true => connection.poll_accept(context),
+                false => connection.poll_closed(context).map(|closed| closed.err().map(Err)),
+            };
+            if polled.is_pending() && budget.is_exhausted() { Poll::Ready(None) } else { polled }
         });
         tokio::select! {
             accepted = accepted => match accepted {
@@ -95,6 +100,7 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
                     }
                     return;
                 }
+                None if budget.is_exhausted() => break,
                 None => return,
             },
             Some(ended) = streams.join_next() => {
@@ -114,8 +120,14 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
             () = sleep_until(idle_until), if streams.is_empty() => break,
         }
     }
-    // A request that is on its way is told that it was not served (GOAWAY).
-    connection.graceful_shutdown();
+    if budget.is_exhausted() {
+        tracing::debug!("http2 {}: more frames than its requests warrant", client.peer);
+        Meters::count(&server.meters.requests_malformed);
+        connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+    } else {
+        // A request that is on its way is told that it was not served (GOAWAY).
+        connection.graceful_shutdown();
+    }
     let _ = timeout(LINGER, poll_fn(|context| connection.poll_closed(context))).await;
 }
 
@@ -376,7 +388,7 @@ async fn capacity(send: &mut SendStream<Bytes>, until: Instant) -> Option<usize>
 }
 
 /// Streams of a connection, as many as RFC 9113 §6.5.2 advises at least.
-const STREAMS_MAX: u32 = 100;
+pub(super) const STREAMS_MAX: u32 = 100;
 /// As much of a head as HTTP/1 takes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// As much content of a request as HTTP/1 reads.

@@ -416,19 +416,6 @@ impl Library {
         next.is_some_and(|(name, _)| name.starts_with(folder))
     }
 
-    /// Lists the names directly in this folder, whose name ends with `/`, that are or may be media
-    /// to be played, at most `limit`.
-    pub(crate) fn playable_in(&self, folder: &str, limit: usize) -> Vec<String> {
-        let entries = self.entries.read().unwrap();
-        let below = entries.range(folder.to_owned()..);
-        let below = below.take_while(|(name, _)| name.starts_with(folder));
-        let here = below.filter(|(name, entry)| {
-            let is_media = !matches!(entry.state, State::Download);
-            is_media && !entry.is_live && !name[folder.len()..].contains('/')
-        });
-        here.take(limit).map(|(name, _)| name.clone()).collect()
-    }
-
     /// Lists the scans in progress with the bytes each has read.
     pub(crate) fn scans(&self) -> Vec<(Arc<Scan>, u64)> {
         let scans = self.scans.list().into_iter();
