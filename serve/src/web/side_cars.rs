@@ -119,9 +119,10 @@ impl SideCar {
             return Err(NoAsset::CHANGING);
         }
         let mut content = Vec::with_capacity(*bytes as usize);
-        let read = file.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut content);
-        read.map_err(|error| NoAsset::Unreadable(format!("{name}: {error}")))?;
-        if !is_listed(content.len() as u64, Some(*modified)) {
+        let read = (&file).take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut content);
+        let after = read.and_then(|_| file.metadata());
+        let after = after.map_err(|error| NoAsset::Unreadable(format!("{name}: {error}")))?;
+        if !is_listed(content.len() as u64, after.modified().ok()) {
             return Err(NoAsset::CHANGING);
         }
         Ok(parse(&content, self.format).map_err(|fault| fault.to_string()))

@@ -338,7 +338,7 @@ async fn read(name: &str, file: File, metadata: Metadata) -> Result<OpenFile, No
     let name = name.to_owned();
     let read = move || {
         let (body, metadata) = body_from_disk(&file)?;
-        Ok(OpenFile::new(&name, file, &metadata, Some(body)))
+        Ok(OpenFile::new(&name, file, &metadata, body))
     };
     let read = spawn_blocking(read).await;
     let read = read.map_err(|panic| NotOpened::Failed(panic.to_string()))?;

@@ -218,21 +218,38 @@ fn is_in_memory_file_system(file: &File) -> bool {
     fstatfs(file).is_ok_and(|found| matches!(found.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
-/// Reads a body from the disk with its metadata, which are those before the read: a file that is
-/// written meanwhile has its new content under its old tag, never the other way round.
-pub(super) fn body_from_disk(mut file: &File) -> std::io::Result<(Box<[u8]>, Metadata)> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let before = file.metadata()?;
+/// Reads a body of up to [`HELD_BYTES_MAX`] from the disk with its metadata, which are the same
+/// before and after the read, and has their length. No body of a file that has become longer, or
+/// that changes all the time: it is sent from its descriptor.
+pub(super) fn body_from_disk(file: &File) -> std::io::Result<(Option<Box<[u8]>>, Metadata)> {
+    body_by(file, |bytes| {
         let mut body = Vec::new();
-        file.seek(SeekFrom::Start(0))?;
-        file.take(HELD_BYTES_MAX).read_to_end(&mut body)?;
-        let is_same = FileVersion::of(&before) == FileVersion::of(&file.metadata()?);
-        if is_same || tries == TRIES_MAX {
-            return Ok((body.into(), before));
+        // One byte more: a file that has grown has another length.
+        (&mut &*file).seek(SeekFrom::Start(0))?;
+        file.take(bytes + 1).read_to_end(&mut body)?;
+        Ok(body)
+    })
+}
+
+/// The same; `read` reads this many bytes and one more, if they are there.
+fn body_by(
+    file: &File,
+    mut read: impl FnMut(u64) -> std::io::Result<Vec<u8>>,
+) -> std::io::Result<(Option<Box<[u8]>>, Metadata)> {
+    let mut before = file.metadata()?;
+    for _ in 0..TRIES_MAX {
+        if before.len() > HELD_BYTES_MAX {
+            break;
         }
+        let body = read(before.len())?;
+        let after = file.metadata()?;
+        let is_same = FileVersion::of(&before) == FileVersion::of(&after);
+        if is_same && body.len() as u64 == before.len() {
+            return Ok((Some(body.into()), before));
+        }
+        before = after;
     }
+    Ok((None, before))
 }
 
 /// Types of file systems (statfs(2)).
@@ -246,3 +263,64 @@ pub(crate) const PART_BYTES: u64 = 1 << 20;
 const FRESH_S: u32 = 2;
 /// A tebibyte; of a longer file nothing is remembered.
 const PARTS_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// A file of `bytes`, which is changed before each of its reads; returns the length of its body
+    /// and of its metadata.
+    fn body_of(bytes: u64, mut change: impl FnMut(&File, u32)) -> (Option<u64>, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, vec![7; bytes as usize]).unwrap();
+        let (file, writer) = (File::open(&path).unwrap(), File::options().write(true).open(&path));
+        let (writer, mut reads) = (writer.unwrap(), 0);
+        let (body, metadata) = body_by(&file, |bytes| {
+            change(&writer, reads);
+            reads += 1;
+            let mut body = vec![0; bytes as usize + 1];
+            let read = file.read_at(&mut body, 0)?;
+            body.truncate(read);
+            Ok(body)
+        })
+        .unwrap();
+        (body.map(|body| body.len() as u64), metadata.len())
+    }
+
+    #[test]
+    fn a_body_is_never_a_part_of_its_file() {
+        let grow = |to: u64| {
+            move |file: &File, reads: u32| {
+                if reads == 0 {
+                    file.set_len(to).unwrap();
+                }
+            }
+        };
+        let most = HELD_BYTES_MAX;
+        assert_eq!(body_of(100, |_, _| {}), (Some(100), 100));
+        assert_eq!(body_of(100, grow(200)), (Some(200), 200), "it is read anew");
+        assert_eq!(body_of(100, grow(50)), (Some(50), 50));
+        assert_eq!(body_of(100, grow(most)), (Some(most), most));
+        assert_eq!(body_of(100, grow(most + 1)), (None, most + 1), "sent from its descriptor");
+        assert_eq!(body_of(most, grow(3 * most)), (None, 3 * most));
+        let always = |file: &File, reads: u32| file.set_len(200 + u64::from(reads)).unwrap();
+        assert_eq!(body_of(100, always), (None, 200 + u64::from(TRIES_MAX) - 1));
+    }
+
+    #[test]
+    fn body_from_the_disk_is_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        for bytes in [0, 1, HELD_BYTES_MAX, HELD_BYTES_MAX + 1] {
+            fs::write(&path, vec![7; bytes as usize]).unwrap();
+            let (body, metadata) = body_from_disk(&File::open(&path).unwrap()).unwrap();
+            assert_eq!(metadata.len(), bytes);
+            let expected = (bytes <= HELD_BYTES_MAX).then(|| vec![7; bytes as usize]);
+            assert!(body.as_deref() == expected.as_deref(), "{bytes} bytes");
+        }
+    }
+}
