@@ -20,6 +20,7 @@ use crate::channel::playout::Channels;
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::error::Error;
+use crate::http::channel_lists::ChannelLists;
 use crate::http::download_paths::Downloads;
 use crate::http::event_loops::EventLoops;
 use crate::http::film_keys::{FilmKeys, KeySource};
@@ -159,6 +160,7 @@ impl Server {
             pacers,
             images,
             index,
+            channel_lists: ChannelLists::default(),
             web,
             posters,
             downloads: Downloads::new(chosen.download),

@@ -12,6 +12,7 @@ use crate::admission::Admission;
 use crate::channel::playout::Channels;
 use crate::drain::Drain;
 use crate::handover::OldSessions;
+use crate::http::channel_lists::ChannelLists;
 use crate::http::download_paths::Downloads;
 use crate::http::film_keys::{FilmKeys, KeySource};
 use crate::http::index::Index;
@@ -51,6 +52,7 @@ pub(crate) struct ServerState {
     pub(crate) pacers: Pacers,
     pub(crate) images: WireImages,
     pub(crate) index: Index,
+    pub(crate) channel_lists: ChannelLists,
     pub(crate) web: WebAssets,
     pub(crate) posters: Posters,
     pub(crate) downloads: Downloads,

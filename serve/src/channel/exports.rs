@@ -10,8 +10,8 @@
 //! times with nothing to play are gaps in it. A programme that runs at the beginning of the guide
 //! keeps its real start. Times are local to the channel's zone with the offset of that moment.
 //!
-//! Cost and bounds: at most [`GUIDE_PROGRAMMES_MAX`] programmes in a guide, divided among its
-//! channels; about 200 bytes each.
+//! Cost and bounds: at most [`GUIDE_PROGRAMMES_MAX`] programmes in a guide and [`GUIDE_BYTES_MAX`]
+//! of them, both divided among its channels; about 200 bytes each.
 //!
 //! Sources: RFC 8216 §4.1 and §4.3.2.1 (M3U, EXTINF); the attributes `tvg-id`, `tvg-name` and
 //! `url-tvg` are those of common players (Kodi, TiviMate); `SOURCE@GROUP` is VLC's spelling for
@@ -47,6 +47,9 @@ pub enum M3uLinks {
 
 /// Most programmes of a guide.
 pub const GUIDE_PROGRAMMES_MAX: usize = 20_000;
+
+/// Most bytes of the programmes of a guide: those of long titles are fewer.
+const GUIDE_BYTES_MAX: usize = 4 << 20;
 
 /// Longest guide.
 pub const GUIDE_TIME_MAX: Duration = Duration::from_secs(14 * 86_400);
@@ -119,8 +122,11 @@ pub fn xmltv(
                 write_channel(writer, channel)?;
             }
             for (channel, timeline) in channels {
-                let programmes = guide_of(timeline, from, until).take(each);
-                for programme in programmes {
+                let bytes_end = writer.get_ref().len() + GUIDE_BYTES_MAX / channels.len();
+                for programme in guide_of(timeline, from, until).take(each) {
+                    if writer.get_ref().len() >= bytes_end {
+                        break;
+                    }
                     write_programme(writer, channel, timeline.time_zone(), &programme)?;
                 }
             }

@@ -201,10 +201,10 @@ async fn serve_request(
     let answered = answer_unless(stream.hung_up(), request, client, server).await;
     let Some((mut response, content)) = answered else { return Answered::InPart };
     let mut keep_alive = response.keep_alive;
-    let is_long = response.parts.len() > LONG_PARTS;
     let answered = AnsweredRequest::new(client, (request, "HTTP/1.1"), response.status, server);
     note_file(client, request, &response);
     let bytes_total = response.bytes_total() - response.head.len() as u64;
+    let is_long = response.parts.len() > LONG_PARTS || bytes_total > LONG_BYTES;
     let pace = client.pace.begin(client.peer.ip(), (request, &response, &content), server);
     let mut pace = pace.watched_by(&client.viewer);
     let sent = match stream {
@@ -257,5 +257,7 @@ async fn transmit_refusal(
 
 /// Parts of an answer after which other connections have their turn: each takes some microseconds.
 const LONG_PARTS: usize = 8;
+/// Bytes of an answer after which it is so: pipelined requests for long ones fill the socket.
+const LONG_BYTES: u64 = 256 << 10;
 /// Pipelined requests that are answered before other connections have a turn.
 const IN_A_ROW_MAX: u32 = 16;

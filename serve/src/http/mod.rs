@@ -12,6 +12,12 @@
 //! Over TLS ([`crate::tls`]) a connection speaks HTTP/1 ([`transmit_encrypted`]) or HTTP/2
 //! ([`http2`]); bodies are read and encrypted piece by piece ([`body_reader`]).
 //!
+//! Work of a request beyond its own bytes and those of its answer, with its bound: 100 ranges of one
+//! field (`wire`), entity tags of a list as many as a head of 16 KiB has, rows of the index
+//! made on another thread for 5 % of a core ([`index`]), lists of channels made once a change
+//! ([`channel_lists`]), 4096 names for a folder of renditions or the subtitles beside a film, 16
+//! pipelined requests a turn ([`connection`]), and frames of HTTP/2 ([`frame_budget`]).
+//!
 //! epoll, not io_uring: see [`event_loops`].
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
@@ -21,6 +27,7 @@
 pub(crate) mod administered;
 mod body_reader;
 mod channel_exports;
+pub(crate) mod channel_lists;
 mod client_stream;
 mod connection;
 pub(crate) mod download_pace;

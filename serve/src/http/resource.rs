@@ -13,11 +13,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use access::{AccessVerdict, ListingClass, RequestCredentials, carried};
+use access::{AccessVerdict, RequestCredentials, carried};
 use wire::http::{Method, Part, Request, Response, answer_method, error, respond, unstored};
 
 use crate::admission::{Asked, Subject};
-use crate::http::channel_exports::ChannelExport;
+use crate::http::channel_exports::{ChannelExport, description};
 use crate::http::download_pace::ConnectionPace;
 use crate::http::film_keys::{self, NamedKey};
 use crate::http::index::Body;
@@ -150,13 +150,18 @@ async fn resource(
     let asked = client.asked(request);
     // Every spelling of the top-level path names the served folder.
     let is_index = path == "/index.json" || components(path).next().is_none();
-    if named_key.is_none() && (is_index || export.is_some_and(ChannelExport::is_list)) {
+    let list = match export {
+        Some(ChannelExport::List(list)) => Some(list),
+        _ => None,
+    };
+    if named_key.is_none() && (is_index || list.is_some()) {
         let class = match server.admission.listing(&asked).await {
             Ok(class) => class,
             Err(verdict) => return (refusal(request, verdict, now), Content::Text),
         };
-        if let Some(export) = export {
-            return exported(export, class.as_deref(), request, (client, server), now);
+        if let Some(list) = list {
+            let asked = (list, class);
+            return server.channel_lists.answer(asked, request, (client, server), now).await;
         }
         if path != "/index.json" && page::is_wanted(request) {
             return (page::page(request, false, now), Content::Text);
@@ -180,8 +185,12 @@ async fn resource(
         AccessVerdict::Admitted(grant) => client.viewer.admit(grant.user.as_deref()),
         verdict => return (refusal(request, verdict, now), Content::Text),
     }
-    if let Some(export) = export {
-        return exported(export, None, request, (client, server), now);
+    if let Some(ChannelExport::Description(name)) = export {
+        let answer = match description(name, server, client) {
+            Ok(text) => unstored(request, 200, "application/sdp", text, now),
+            Err(missing) => error(request, 404, &missing, now),
+        };
+        return (answer, Content::Text);
     }
     if let Some(named) = named_key {
         return (key(named, (request, client), server, now).await, Content::Text);
@@ -219,21 +228,6 @@ fn is_new_viewer(request: &Request, name: &str) -> bool {
 fn is_folder(path: &str, server: &ServerState) -> bool {
     let folder: Vec<&str> = components(path).collect();
     path.ends_with('/') || server.library.has_below(&(folder.join("/") + "/"))
-}
-
-/// Returns the answer with a document about channels, of those that the client may see.
-fn exported(
-    export: ChannelExport<'_>,
-    class: Option<&ListingClass>,
-    request: &Request,
-    (client, server): (&Client, &Arc<ServerState>),
-    now: SystemTime,
-) -> (Response, Content) {
-    let answer = match export.answer(server, client, class) {
-        Ok((kind, text)) => unstored(request, 200, kind, text, now),
-        Err(missing) => error(request, 404, &missing, now),
-    };
-    (answer, Content::Text)
 }
 
 /// Returns the channel of this server that an address is below.

@@ -201,6 +201,7 @@ pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram:
 
 fn look(server: &Arc<ServerState>) {
     server.index.drop_idle();
+    server.channel_lists.drop_idle();
     let now = server.now();
     for session in server.sessions.all() {
         let mut control = session.control.lock().unwrap();

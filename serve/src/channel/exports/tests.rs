@@ -191,6 +191,10 @@ fn guides_are_bounded() {
     let guide = String::from_utf8(guide).unwrap();
     assert_eq!(titles(&guide).len(), GUIDE_PROGRAMMES_MAX);
     assert!(guide.len() < 4 << 20, "{} bytes", guide.len());
+    let titled = Lineup { entries: vec![entry(&"&".repeat(250), 60)], ..Lineup::default() };
+    let titled = Timeline::new(&config, &titled);
+    let guide = xmltv(&vec![(&config, &titled); 100], at("2026-03-02T00:00:00Z"), hours(24));
+    assert!(guide.len() < 5 << 20, "{} bytes of long titles", guide.len());
     let instants = Lineup {
         entries: vec![TimelineEntry {
             name: "a.ts".into(),

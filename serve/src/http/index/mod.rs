@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use access::ListingClass;
+use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
@@ -131,21 +132,21 @@ impl Totals {
 pub(crate) struct Body(Held);
 
 enum Held {
-    /// A file of the page ([`crate::http::page`]).
-    Static(&'static [u8]),
+    /// A file of the page ([`crate::http::page`]), a list of channels.
+    Whole(Bytes),
     Plain(Slice),
     Packed(Arc<Packed>),
 }
 
 impl Body {
-    pub(crate) fn of_static(bytes: &'static [u8]) -> Body {
-        Body(Held::Static(bytes))
+    pub(crate) fn of(bytes: Bytes) -> Body {
+        Body(Held::Whole(bytes))
     }
 
     /// Returns the bytes to send, in order.
     pub(crate) fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + Send + '_> {
         match &self.0 {
-            Held::Static(bytes) => Box::new(std::iter::once(*bytes)),
+            Held::Whole(bytes) => Box::new(std::iter::once(&bytes[..])),
             Held::Plain(slice) => Box::new(slice.pieces()),
             Held::Packed(packed) => Box::new(std::iter::once(&packed.bytes[..])),
         }
@@ -241,7 +242,7 @@ impl Index {
             held = Held::Packed(packed);
         }
         let held_bytes = match &held {
-            Held::Static(bytes) => bytes.len() as u64,
+            Held::Whole(bytes) => bytes.len() as u64,
             Held::Plain(slice) => slice.bytes(),
             Held::Packed(packed) => packed.bytes.len() as u64,
         };

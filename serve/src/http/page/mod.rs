@@ -18,6 +18,7 @@
 
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use wire::http::{Entity, Listing, Part, Request, Response, content_type, listing, respond_whole};
 
 use crate::http::index::Body;
@@ -77,7 +78,7 @@ pub(crate) fn asset_answer(
         held_bytes: bytes.len() as u64,
         after: Vec::new(),
     };
-    (listing(request, answer, now), Body::of_static(bytes))
+    (listing(request, answer, now), Body::of(Bytes::from_static(bytes)))
 }
 
 /// True where a client is to see the page in place of the table.
