@@ -8,7 +8,7 @@
 //! Sources: RFC 9110.
 //! Does not retry.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
@@ -54,6 +54,7 @@ pub(crate) fn agent(limit: Duration) -> Agent {
 /// # Errors
 /// A text that tells why there is no answer.
 pub(crate) fn get(agent: &Agent, url: &str) -> Result<Fetched, String> {
+    check_clock(url, SystemTime::now())?;
     let answer = agent.get(url).call().map_err(|error| error.to_string())?;
     fetched(answer)
 }
@@ -63,6 +64,7 @@ pub(crate) fn get(agent: &Agent, url: &str) -> Result<Fetched, String> {
 /// # Errors
 /// A text that tells why there is no answer.
 pub(crate) fn post_json(agent: &Agent, url: &str, json: &str) -> Result<Fetched, String> {
+    check_clock(url, SystemTime::now())?;
     let request = agent.post(url).header("Content-Type", "application/json");
     fetched(request.send(json).map_err(|error| error.to_string())?)
 }
@@ -73,6 +75,14 @@ fn fetched(mut answer: ureq::http::Response<ureq::Body>) -> Result<Fetched, Stri
     let status = answer.status().as_u16();
     let body = answer.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
     Ok(Fetched { status, cache_control, body: body.map_err(|error| error.to_string())? })
+}
+
+/// Checks that TLS can be spoken at this time: before 1970 `rustls-pki-types` panics.
+fn check_clock(url: &str, now: SystemTime) -> Result<(), String> {
+    match url.starts_with("https://") && now < UNIX_EPOCH {
+        true => Err("this host's clock is before 1970; set it".to_owned()),
+        false => Ok(()),
+    }
 }
 
 /// Checks an address of an option.
@@ -106,6 +116,14 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_tls_is_spoken_while_the_clock_is_before_1970() {
+        let (before, after) = (UNIX_EPOCH - Duration::from_secs(1), UNIX_EPOCH);
+        assert!(check_clock("https://example.org", before).unwrap_err().contains("set it"));
+        assert_eq!(check_clock("https://example.org", after), Ok(()));
+        assert_eq!(check_clock("http://example.org", before), Ok(()));
+    }
 
     #[test]
     fn shown_addresses_have_no_secret() {

@@ -12,6 +12,7 @@
 //! Does not limit connections ([`crate::limits`] does) or serve them.
 
 use std::io::{self, ErrorKind};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustls::HandshakeKind;
@@ -23,8 +24,8 @@ use super::record_socket::{ClientTls, RecordSocket};
 use super::terms::{TlsTerms, TlsUse};
 use super::{TlsCounters, plain_request};
 
-/// Reason why a handshake did not complete. Each is the peer's or the network's doing, so none is
-/// logged above `debug`.
+/// Reason why a handshake did not complete. Each but `WithoutTime` is the peer's or the network's
+/// doing, so none is logged above `debug`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeFailure {
     /// The peer did not complete the handshake in time.
@@ -48,6 +49,9 @@ pub(crate) enum HandshakeFailure {
     /// The connection failed.
     #[error("handshake: {0}")]
     Connection(io::Error),
+    /// This host's clock was set back; logged once, until it is right again.
+    #[error("handshake: this host's clock is before 1970; set it")]
+    WithoutTime,
 }
 
 /// Completes the handshake of a client within `wait`; counts the result.
@@ -92,6 +96,15 @@ async fn shake(
             return Err(HandshakeFailure::PlainRequest);
         }
         other => return Err(HandshakeFailure::NotTls(other)),
+    }
+    // rustls would panic.
+    let is_without_time = terms.clock.current_time().is_none();
+    let was_without_time = terms.is_without_time.swap(is_without_time, Ordering::Relaxed);
+    if is_without_time {
+        if !was_without_time {
+            tracing::warn!("tls: this host's clock is before 1970: no handshakes; set the clock");
+        }
+        return Err(HandshakeFailure::WithoutTime);
     }
     let is_by_record = usage == TlsUse::Https && terms.kernel.is_some();
     let stream = RecordSocket::new(stream, is_by_record);

@@ -6,9 +6,10 @@
 //! TLS 1.3 and 1.2 are spoken; older versions, renegotiation and 0-RTT data are refused. 0-RTT data
 //! can be replayed (RFC 8446 §8), and a download gains one round trip from it.
 //!
-//! Files: `certificates` (PEM files), `self_signed`, `validity` (dates), `terms` (what a handshake
-//! needs), `reload` (changed files), `handshake`, `record_socket` (reads of a handshake), `kernel`
-//! (connections that the kernel encrypts), `plain_request` (clients without TLS), `counters`.
+//! Files: `certificates` (PEM files), `self_signed`, `validity` (dates), `clock` (a host's before
+//! 1970), `terms` (what a handshake needs), `reload` (changed files), `handshake`, `record_socket`
+//! (reads of a handshake), `kernel` (connections that the kernel encrypts), `plain_request` (clients
+//! without TLS), `counters`.
 //!
 //! Sources: RFC 8446 (TLS 1.3), RFC 5246 (TLS 1.2), RFC 7301 (ALPN), RFC 6066 §3 (SNI).
 //! Does not move media: its server does.
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use crate::error::Error;
 
 mod certificates;
+mod clock;
 mod counters;
 mod handshake;
 mod kernel;

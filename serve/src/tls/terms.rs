@@ -17,6 +17,7 @@
 //! Does not read files ([`super::certificates`]) or look for changed ones ([`super::reload`]).
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -26,8 +27,10 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 
+use super::clock::{TimedTickets, WallClock};
 use super::kernel::KernelTls;
 use super::record_socket::ClientTls;
 use super::reload::Reloader;
@@ -67,6 +70,9 @@ pub(crate) struct TlsTerms {
     /// Encryption by the kernel, where the host has it and the configuration lets it.
     pub(super) kernel: Option<KernelTls>,
     pub(crate) counters: Arc<TlsCounters>,
+    pub(super) clock: Arc<dyn TimeProvider>,
+    /// True while there is no time, which was logged.
+    pub(super) is_without_time: AtomicBool,
     slot: Arc<CertificateSlot>,
     /// Source of the certificate in use.
     source: Mutex<TlsSource>,
@@ -88,21 +94,54 @@ impl TlsTerms {
     /// can.
     ///
     /// # Errors
-    /// [`Error::Setting`]: the files cannot be used; [`Error::Host`]: no random numbers, no thread.
+    /// [`Error::Setting`]: the files cannot be used; [`Error::Host`]: no random numbers, no thread,
+    /// a clock before 1970.
     pub(crate) fn start(
         source: &TlsSource,
         cache: Option<&Path>,
         kernel_tls: bool,
         counters: Arc<TlsCounters>,
     ) -> Result<TlsTerms, Error> {
+        TlsTerms::start_by(Arc::new(WallClock), source, cache, kernel_tls, counters)
+    }
+
+    /// The same by this clock.
+    pub(super) fn start_by(
+        clock: Arc<dyn TimeProvider>,
+        source: &TlsSource,
+        cache: Option<&Path>,
+        kernel_tls: bool,
+        counters: Arc<TlsCounters>,
+    ) -> Result<TlsTerms, Error> {
+        if clock.current_time().is_none() {
+            return Err(Error::Host {
+                call: "clock_gettime",
+                object: "CLOCK_REALTIME".to_owned(),
+                source: std::io::Error::other(
+                    "a time before 1970, at which TLS has no tickets; set this host's clock",
+                ),
+            });
+        }
         let reloader = Reloader::load(source, cache, counters.clone(), SystemTime::now())?;
         let slot = reloader.slot();
-        let https = server_config(TlsUse::Https, slot.clone())?;
-        let rtsps = server_config(TlsUse::Rtsps, slot.clone())?;
+        let https = server_config(TlsUse::Https, slot.clone(), &clock)?;
+        let rtsps = server_config(TlsUse::Rtsps, slot.clone(), &clock)?;
         let reloaders = reloader.start()?;
         let kernel = if kernel_tls { KernelTls::probe() } else { None };
         let (source, cache) = (Mutex::new(source.clone()), cache.map(Path::to_owned));
-        Ok(TlsTerms { https, rtsps, kernel, counters, slot, source, cache, reloaders })
+        let is_without_time = AtomicBool::new(false);
+        Ok(TlsTerms {
+            https,
+            rtsps,
+            kernel,
+            counters,
+            clock,
+            is_without_time,
+            slot,
+            source,
+            cache,
+            reloaders,
+        })
     }
 
     /// Loads the certificate of another source; `None` where it is the one in use, whose changed
@@ -151,18 +190,21 @@ impl TlsTerms {
 pub(super) fn server_config(
     usage: TlsUse,
     slot: Arc<CertificateSlot>,
+    clock: &Arc<dyn TimeProvider>,
 ) -> Result<Arc<ServerConfig>, Error> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+    let provider = Arc::new(default_provider());
+    let mut config = ServerConfig::builder_with_details(provider, clock.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .expect("the provider has suites of both versions")
         .with_no_client_auth()
         .with_cert_resolver(slot);
     config.alpn_protocols = usage.protocols().iter().map(|name| name.to_vec()).collect();
-    config.ticketer = Ticketer::new().map_err(|error| Error::Host {
+    let tickets = Ticketer::new().map_err(|error| Error::Host {
         call: "getrandom",
         object: "keys of TLS tickets".to_owned(),
         source: std::io::Error::other(error),
     })?;
+    config.ticketer = Arc::new(TimedTickets { tickets, clock: clock.clone() });
     // For clients of TLS 1.2 without tickets; the oldest session is forgotten.
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     // The kernel can encrypt a connection (kernel TLS) if it gets the keys after the handshake.

@@ -23,7 +23,7 @@ use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtp::Header;
 
 use super::announcer::Announcer;
-use super::channel_clock::ChannelClock;
+use super::channel_clock::{ChannelClock, WallClockChange};
 use super::outlet::{Burst, Outlet};
 use super::overfull::OverfullWatch;
 use super::peer_watch::{ChannelIdentity, LISTEN, PeerWatch, SILENCE};
@@ -90,7 +90,7 @@ impl PlayoutThread {
         let group = config.targets.iter().position(SendTarget::is_any_source_group);
         let identity = ChannelIdentity { ssrc, transport_stream_id };
         let peer = watch_peer(config, group.map(|at| &config.targets[at]), identity)?;
-        let (now, wall) = (Instant::now(), wall_now());
+        let (now, wall) = (Instant::now(), wall_now().unwrap_or_default());
         let clock = ChannelClock::new(now, wall);
         Ok(PlayoutThread {
             window,
@@ -220,10 +220,19 @@ impl PlayoutThread {
     /// Makes packets ahead and sends those that are due before the next wake.
     fn play(&mut self, now: Instant) {
         // Both clocks are read now: `now` is older where this thread was kept from its core.
-        if self.clock.has_stepped(Instant::now(), wall_now()) {
-            let name = &self.shared.config.name;
-            tracing::warn!("channel.{name}: the wall clock was set; its programme of now begins");
-            self.producer.cut();
+        let name = &self.shared.config.name;
+        match self.clock.compare(Instant::now(), wall_now()) {
+            Some(WallClockChange::Set) => {
+                tracing::warn!(
+                    "channel.{name}: the wall clock was set; its programme of now begins"
+                );
+                self.producer.cut();
+            }
+            Some(WallClockChange::Lost) => tracing::warn!(
+                "channel.{name}: the wall clock is before 1970; the programme goes on by the \
+                 clock that it had; set the clock"
+            ),
+            None => {}
         }
         let plan = self.shared.plan();
         if plan.version != self.plan_version {
@@ -360,8 +369,9 @@ fn blank() -> io::Result<MappedFile> {
     MappedFile::open(file, "blank").map_err(io::Error::other)
 }
 
-fn wall_now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+/// Returns the time since 1970; `None` before.
+fn wall_now() -> Option<Duration> {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok()
 }
 
 /// Time that packets are made ahead: longer than a disk takes to find one.

@@ -6,11 +6,13 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ProducesTickets;
+use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
@@ -20,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_rustls::TlsConnector;
 
+use super::super::clock::{TimedTickets, WallClock};
 use super::super::{HandshakeFailure, TlsCounters, TlsSource, TlsTerms, TlsUse, accept};
 use super::{Files, Pair, pair};
 
@@ -33,8 +36,12 @@ struct Greeter {
 
 impl Greeter {
     async fn start(source: &TlsSource, usage: TlsUse, wait: Duration) -> Greeter {
-        let counters = Arc::<TlsCounters>::default();
-        let terms = Arc::new(TlsTerms::start(source, None, false, counters.clone()).unwrap());
+        let terms = TlsTerms::start(source, None, false, Arc::default()).unwrap();
+        Greeter::by(terms, usage, wait).await
+    }
+
+    async fn by(terms: TlsTerms, usage: TlsUse, wait: Duration) -> Greeter {
+        let (counters, terms) = (terms.counters.clone(), Arc::new(terms));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (told, failures) = unbounded_channel();
@@ -142,6 +149,82 @@ async fn both_versions_are_spoken_and_sessions_resumed() {
         assert_eq!((second.version, second.kind), (spoken, HandshakeKind::Resumed));
     }
     assert_eq!(greeter.counts(), [4, 2, 0]);
+}
+
+/// A clock that is this host's, or before 1970.
+#[derive(Debug, Default)]
+struct SetClock {
+    is_before_1970: AtomicBool,
+}
+
+impl TimeProvider for SetClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let is_right = !self.is_before_1970.load(Ordering::Relaxed);
+        is_right.then(|| WallClock.current_time()).flatten()
+    }
+}
+
+#[tokio::test]
+async fn handshakes_are_refused_by_name_while_the_clock_is_before_1970() {
+    let (made, clock) = (pair(), Arc::<SetClock>::default());
+    let files = Files::of(&made);
+    let set_back = |is_before_1970| clock.is_before_1970.store(is_before_1970, Ordering::Relaxed);
+    let start = || {
+        let counters = Arc::<TlsCounters>::default();
+        TlsTerms::start_by(clock.clone(), &files.source(), None, false, counters)
+    };
+    set_back(true);
+    let refused = start().err().expect("no server at such a time").to_string();
+    let expected = "clock_gettime CLOCK_REALTIME: a time before 1970, at which TLS has no tickets; \
+                    set this host's clock";
+    assert_eq!(refused, expected);
+    set_back(false);
+    let mut greeter = Greeter::by(start().unwrap(), TlsUse::Https, WAIT).await;
+    for version in [&TLS13, &TLS12] {
+        let client = client(&made, &[version], &[]);
+        greeted(greeter.address, &client).await.unwrap();
+        set_back(true);
+        greeted(greeter.address, &client).await.unwrap_err();
+        let failure = greeter.failure().await;
+        assert!(matches!(failure, HandshakeFailure::WithoutTime), "{failure}");
+        set_back(false);
+        greeted(greeter.address, &client).await.unwrap();
+    }
+    assert_eq!(greeter.counts()[2], 2, "failed handshakes");
+}
+
+/// Keys of tickets, which must not be asked.
+#[derive(Debug)]
+struct Unasked;
+
+impl ProducesTickets for Unasked {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        7
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        panic!("the clock is before 1970")
+    }
+
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        panic!("the clock is before 1970")
+    }
+}
+
+#[test]
+fn tickets_are_neither_made_nor_read_while_the_clock_is_before_1970() {
+    let clock = Arc::new(SetClock { is_before_1970: true.into() });
+    let tickets = TimedTickets { tickets: Arc::new(Unasked), clock };
+    assert_eq!((tickets.encrypt(b"a"), tickets.decrypt(b"a")), (None, None));
+    assert!(tickets.enabled() && tickets.lifetime() == 7);
+    let tickets = Ticketer::new().unwrap();
+    let tickets = TimedTickets { tickets, clock: Arc::<SetClock>::default() };
+    let made = tickets.encrypt(b"a").unwrap();
+    assert_eq!(tickets.decrypt(&made).as_deref(), Some(&b"a"[..]));
 }
 
 #[tokio::test]
