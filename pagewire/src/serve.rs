@@ -120,9 +120,11 @@ pub(crate) struct Options {
     /// File of tokens, one a line; a client must show one of them to get a key.
     #[arg(long, value_name = "FILE")]
     key_token_file: Option<PathBuf>,
-    /// Lets players in web pages of this origin in, such as https://example.org, or * for all.
+    /// Lets players in web pages of this origin in, such as https://example.org (may be given
+    /// several times), * for all, or none [default: all, where no credentials are asked for: they
+    /// read media, and neither the index nor lists of channels].
     #[arg(long, value_name = "ORIGIN")]
-    allow_origin: Option<String>,
+    allow_origin: Vec<String>,
     #[command(flatten)]
     access: access::AccessOptions,
     #[command(flatten)]
@@ -199,7 +201,7 @@ impl Options {
         config.segment_cipher = self.hls_cipher;
         let tokens = self.key_token_file.map(|path| KeyTokens::read("--key-token-file", &path));
         config.key_tokens = tokens.transpose()?;
-        config.allow_origin = self.allow_origin;
+        config.allow_origins = self.allow_origin;
         config.limits = self.limits.limits();
         self.watching.apply(&mut config);
         Ok(config)

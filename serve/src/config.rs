@@ -16,6 +16,7 @@ use crate::admission::KeyTokens;
 use crate::channel::{ChannelConfig, check_channels};
 use crate::error::{Error, Setting};
 use crate::handover::Predecessor;
+use crate::http::cors::NO_ORIGIN;
 use crate::http::film_keys::KeySource;
 use crate::limits::ClientLimits;
 use crate::path_choice::{self, PathCost};
@@ -74,8 +75,9 @@ pub struct Config {
     pub key_tokens: Option<KeyTokens>,
     /// Rules and credentials: who may do what; everybody everything by default.
     pub access: AccessConfig,
-    /// Origin whose pages may play the served files, or `*` for all (the Fetch standard's CORS).
-    pub allow_origin: Option<String>,
+    /// Origins whose pages may read answers (the Fetch standard's CORS), or one of `*` for all and
+    /// `none`. Without any, all pages may read media of a server that asks for no credentials.
+    pub allow_origins: Vec<String>,
     /// Listening address of metrics and the administrator's API; port 0 picks one.
     pub admin: Option<SocketAddr>,
     /// Host names by which browsers may open that address, beside IP addresses and localhost.
@@ -163,7 +165,7 @@ impl Config {
             segment_cipher: None,
             key_tokens: None,
             access: AccessConfig::default(),
-            allow_origin: None,
+            allow_origins: Vec::new(),
             admin: None,
             admin_hosts: Vec::new(),
             access_log: None,
@@ -234,13 +236,17 @@ impl Config {
             let first = faults.into_iter().next().expect("a fault at least");
             return Err(Error::Channel(Box::new(first)));
         }
-        match &self.allow_origin {
-            Some(origin) if !is_origin(origin) => Err(Error::Setting {
-                setting: Setting::AllowOrigin,
-                found: origin.clone(),
-                cure: "write * or an origin such as https://example.org".to_owned(),
-            }),
-            _ => Ok(()),
+        let refused = |found: String, cure: &str| {
+            Err(Error::Setting { setting: Setting::AllowOrigins, found, cure: cure.to_owned() })
+        };
+        let is_for_all = |origin: &&String| ["*", NO_ORIGIN].contains(&origin.as_str());
+        let origins = &self.allow_origins;
+        if let Some(other) = origins.iter().find(|origin| !is_origin(origin)) {
+            return refused(other.clone(), "write * or an origin such as https://example.org");
+        }
+        match origins.iter().find(is_for_all).filter(|_| origins.len() > 1) {
+            Some(all) => refused(format!("{all} beside others"), "write it alone, or leave it out"),
+            None => Ok(()),
         }
     }
 
@@ -329,7 +335,8 @@ impl Config {
 fn is_origin(text: &str) -> bool {
     let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
-    text == "*" || authority.is_some_and(|a| !a.is_empty() && a.bytes().all(is_letter))
+    ["*", NO_ORIGIN].contains(&text)
+        || authority.is_some_and(|a| !a.is_empty() && a.bytes().all(is_letter))
 }
 
 /// Longest burst; a longer one would overflow receivers' default socket buffers at common rates.

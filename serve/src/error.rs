@@ -62,8 +62,8 @@ pub enum Setting {
     KeyTokens,
     /// [`crate::Config::segment_cipher`].
     SegmentCipher,
-    /// [`crate::Config::allow_origin`].
-    AllowOrigin,
+    /// [`crate::Config::allow_origins`].
+    AllowOrigins,
     /// [`crate::Config::channels`].
     Channels,
     /// [`crate::ClientLimits::http_pace`].
@@ -103,7 +103,7 @@ impl std::fmt::Display for Setting {
             Setting::Keys => "keys of sealed films",
             Setting::KeyTokens => "tokens for keys",
             Setting::SegmentCipher => "cipher of segments",
-            Setting::AllowOrigin => "allowed origin",
+            Setting::AllowOrigins => "allowed origin",
             Setting::HttpPace => "pace of downloads",
             Setting::HttpRatePerConnection => "rate of a connection's downloads",
             Setting::HttpRatePerAddress => "rate of an address's downloads",

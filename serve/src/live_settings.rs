@@ -30,7 +30,7 @@ pub(crate) struct FixedSettings {
 pub(crate) struct LiveSettings {
     /// Of sessions that begin from now on: others were told theirs in the answer to SETUP.
     pub(crate) session_timeout: Duration,
-    pub(crate) allow_origin: Option<String>,
+    pub(crate) allow_origins: Vec<String>,
     pub(crate) channels: Vec<ChannelConfig>,
 }
 
@@ -50,7 +50,7 @@ impl LiveSettings {
     pub(crate) fn of(config: &Config) -> LiveSettings {
         LiveSettings {
             session_timeout: config.session_timeout,
-            allow_origin: config.allow_origin.clone(),
+            allow_origins: config.allow_origins.clone(),
             channels: config.channels.clone(),
         }
     }

@@ -24,7 +24,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Pacers => "--pacers",
         Setting::Keys => "--keys",
         Setting::KeyTokens => "--key-token-file",
-        Setting::AllowOrigin => "--allow-origin",
+        Setting::AllowOrigins => "--allow-origin",
         Setting::Channels => "--config",
         Setting::HttpPace => "--http-pace",
         Setting::HttpRatePerConnection => "--http-rate-per-connection",

@@ -164,8 +164,23 @@ fn a_faulty_file_changes_nothing_and_is_logged_with_its_line() {
     }
     let named = server.server.log().matches("burst, pacers changed and need a restart").count();
     assert_eq!(named, 2, "{}", server.server.log());
+    let media = |server: &Configured, asking: &str| {
+        let mut line = Line::to(server.server.http);
+        line.send(format!(
+            "GET /clip.ts HTTP/1.1\r\nHost: test\r\nOrigin: {asking}\r\nConnection: close\r\n\r\n"
+        ));
+        let answer = line.answer().expect("an answer");
+        answer.header("Access-Control-Allow-Origin").map(str::to_owned)
+    };
+    server.reload("allow_origin = [\"https://b\", \"https://c\"]\n");
+    for (asking, expected) in [("https://c", Some("https://c")), ("https://d", None)] {
+        assert_eq!(media(&server, asking).as_deref(), expected);
+    }
+    server.reload("allow_origin = \"none\"\n");
+    assert_eq!(media(&server, "https://c"), None);
     server.reload("");
     assert_eq!(origin(&server), None, "the default is back");
+    assert_eq!(media(&server, "https://c").as_deref(), Some("*"));
 }
 
 /// Without `admin` and users in the file, the next start would open no such listener; this server

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::answer::http;
+use crate::harness::answer::{Answer, Line, http};
 use crate::harness::rtsp::Control;
 use crate::harness::{PROGRAM, Place, Server};
 
@@ -69,7 +69,38 @@ fn channels_are_described_linked_and_refused_with_the_reason() {
         assert_eq!(http(server.http, "GET", path).status, 200, "{path}");
     }
     assert!(!page.contains("{{"), "{page}");
+    for path in ["/channels.m3u", "/channels-rtsp.m3u", "/channels.xml", "/channels.json"] {
+        assert_kept(&server, path);
+    }
     server.stop();
+}
+
+/// Asserts that a client that has a list is told so, and that a compressed form has a tag of its
+/// own. A list may change between two requests, but not each time.
+#[track_caller]
+fn assert_kept(server: &Server, path: &str) {
+    let ask = |fields: &str| {
+        let mut line = Line::to(server.http);
+        line.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{fields}\r\n"
+        ));
+        line.answer().expect("an answer")
+    };
+    let deadline = Instant::now() + WAIT;
+    loop {
+        let [plain, gzip] = ["", "Accept-Encoding: gzip\r\n"].map(&ask);
+        let tag = |answer: &Answer| answer.header("ETag").expect("a tag").to_owned();
+        let kept = ask(&format!("If-None-Match: {}\r\n", tag(&plain)));
+        assert!(tag(&plain).starts_with('"'), "a strong one: {}", plain.head);
+        if kept.status == 304 {
+            let is_packed = gzip.header("Content-Encoding") == Some("gzip");
+            assert_eq!(is_packed, plain.body.len() >= 2048, "{path}: {}", gzip.head);
+            assert!(!is_packed || tag(&gzip) != tag(&plain), "{path}: {}", gzip.head);
+            return;
+        }
+        assert_eq!(kept.status, 200, "{path}: {}", kept.head);
+        assert!(Instant::now() < deadline, "{path} changes all the time");
+    }
 }
 
 #[test]

@@ -12,11 +12,11 @@
 //! Over TLS ([`crate::tls`]) a connection speaks HTTP/1 ([`transmit_encrypted`]) or HTTP/2
 //! ([`http2`]); bodies are read and encrypted piece by piece ([`body_reader`]).
 //!
-//! Work of a request beyond its own bytes and those of its answer, with its bound: 100 ranges of one
-//! field (`wire`), entity tags of a list as many as a head of 16 KiB has, rows of the index
-//! made on another thread for 5 % of a core ([`index`]), lists of channels made once a change
-//! ([`channel_lists`]), 4096 names for a folder of renditions or the subtitles beside a film, 16
-//! pipelined requests a turn ([`connection`]), and frames of HTTP/2 ([`frame_budget`]).
+//! Work of a request beyond its own bytes and those of its answer is bounded: 100 ranges of a field
+//! ([`wire`]), as many entity tags as a head of 16 KiB has, rows of the index for 5 % of a core, on
+//! another thread ([`index`]), lists of channels once a change ([`channel_lists`]), 4096 names for
+//! a folder of renditions or the subtitles beside a film, 16 pipelined requests a turn
+//! ([`connection`]), and frames of HTTP/2 ([`frame_budget`]).
 //!
 //! epoll, not io_uring: see [`event_loops`].
 //!
@@ -30,6 +30,7 @@ mod channel_exports;
 pub(crate) mod channel_lists;
 mod client_stream;
 mod connection;
+pub(crate) mod cors;
 pub(crate) mod download_pace;
 pub(crate) mod download_paths;
 pub(crate) mod event_loops;

@@ -5,7 +5,7 @@
 //! ordinary files, except that its keys ([`crate::http::film_keys`]) may not be cached and its
 //! playlists are revalidated each time: a film sealed again keeps its address.
 //!
-//! Sources: RFC 9110, RFC 8216 (HLS), the Fetch standard §3.2 (CORS).
+//! Sources: RFC 9110, RFC 8216 (HLS).
 //! Does not send ([`crate::http::transmit`]).
 
 use std::borrow::Cow;
@@ -18,6 +18,7 @@ use wire::http::{Method, Part, Request, Response, answer_method, error, respond,
 
 use crate::admission::{Asked, Subject};
 use crate::http::channel_exports::{ChannelExport, description};
+use crate::http::cors::with_origin;
 use crate::http::download_pace::ConnectionPace;
 use crate::http::film_keys::{self, NamedKey};
 use crate::http::index::Body;
@@ -102,7 +103,7 @@ async fn answer(
             resource(plain.as_ref().unwrap_or(request), client, server, now).await
         }
     };
-    (with_origin(request, response, server), content)
+    (with_origin(request, response, &content, server), content)
 }
 
 /// The same, or `None` where the answer had to wait and the client left before it came.
@@ -554,20 +555,6 @@ async fn renditions(
         }
     }
     films
-}
-
-/// Adds the CORS headers that let a page of another server read the answer.
-fn with_origin(request: &Request, response: Response, server: &ServerState) -> Response {
-    let live = server.live.current();
-    let Some(origin) = &live.allow_origin else { return response };
-    let response = response.with_field("Access-Control-Allow-Origin", origin);
-    if request.method == Method::Options {
-        return response
-            .with_field("Access-Control-Allow-Methods", "GET, HEAD, POST")
-            .with_field("Access-Control-Allow-Headers", "Authorization, Content-Type, Range")
-            .with_field("Access-Control-Max-Age", "86400");
-    }
-    response.with_field("Access-Control-Expose-Headers", "Content-Range, ETag")
 }
 
 /// Icon: a triangle, as on a play button.

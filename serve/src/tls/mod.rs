@@ -8,8 +8,8 @@
 //!
 //! Files: `certificates` (PEM files), `self_signed`, `validity` (dates), `clock` (a host's before
 //! 1970), `terms` (what a handshake needs), `reload` (changed files), `handshake`, `record_socket`
-//! (reads of a handshake), `kernel` (connections that the kernel encrypts), `plain_request` (clients
-//! without TLS), `counters`.
+//! (reads of a handshake), `kernel` (connections that the kernel encrypts), `plain_request` (for
+//! clients without TLS), `counters`.
 //!
 //! Sources: RFC 8446 (TLS 1.3), RFC 5246 (TLS 1.2), RFC 7301 (ALPN), RFC 6066 §3 (SNI).
 //! Does not move media: its server does.

@@ -39,6 +39,9 @@ pub struct Request {
     pub conditions: Conditions,
     /// Credentials of the client.
     pub credentials: Option<Credentials>,
+    /// Origin of the page that asks, as a browser writes it (RFC 6454 §7); the last one, if there
+    /// are several.
+    pub origin: Option<String>,
     /// The client reads content that is coded with gzip (RFC 9110 §12.5.3).
     pub accepts_gzip: bool,
     /// Further fields and content, where the reader keeps them.
@@ -205,6 +208,7 @@ struct HeadFields {
     gzip: Option<bool>,
     any_coding: Option<bool>,
     details: Option<Box<RequestDetails>>,
+    origin: Option<String>,
     html: bool,
     picture: bool,
 }
@@ -235,6 +239,7 @@ impl HeadFields {
             keep_alive,
             conditions: self.conditions,
             credentials: self.credentials,
+            origin: self.origin,
             accepts_gzip: self.gzip.or(self.any_coding).unwrap_or(false),
             details: self.details,
             accepts_html: self.html,
@@ -268,6 +273,8 @@ impl HeadFields {
                 None => self.credentials = Some(Credentials::new(value)),
                 Some(earlier) => earlier.spoil(),
             }
+        } else if is("origin") {
+            self.origin = str::from_utf8(value).ok().map(str::to_owned);
         } else if is("accept-encoding") {
             elements(value).for_each(|element| self.note_coding(element));
         } else if is("accept") {
