@@ -4,9 +4,10 @@
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
 //! with `MSG_MORE`, so that it leaves with the first bytes of the file, which goes from page cache
 //! to socket by the download path ([`paths`]), in steps of at most a [`PART_BYTES`] more than
-//! [`STEP_BYTES_MAX`]. The first, of [`FIRST_BYTES_MAX`], is made at once, so that short answers wait
-//! for none of the long ones, and the others by turns ([`LongTurns`]). Before each step the server checks part by part that it is in memory; if its first part is not, a
-//! thread that may block fetches that. Many small ranges are corked (`TCP_CORK`).
+//! [`STEP_BYTES_MAX`]. The first, of [`FIRST_BYTES_MAX`], is made at once, so that short answers
+//! wait for no long ones; the others are made by turns ([`LongTurns`]). Before each step the server
+//! checks part by part that it is in memory; if its first part is not, a thread that may block
+//! fetches that. Many small ranges are corked (`TCP_CORK`).
 //!
 //! Costs, with `sendfile`: no copy, one system call a step that the socket takes whole, and two a
 //! part where the check was not made a moment ago.

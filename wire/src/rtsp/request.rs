@@ -22,8 +22,8 @@
 //! chose (`Response::play`), and a client that sends Speed (GStreamer at other rates) reads it
 //! back.
 //!
-//! GET_PARAMETER with a blank body is the sign of life of §10.8, and SET_PARAMETER, which sets nothing
-//! then, is one of some clients.
+//! GET_PARAMETER with a blank body is the sign of life of §10.8; a SET_PARAMETER that sets nothing
+//! is one of some clients.
 
 use percent_encoding::percent_decode_str;
 use rtsp_types::{HeaderName, Method, headers};
