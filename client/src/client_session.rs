@@ -208,7 +208,7 @@ impl ClientSession {
         self.timeout = set_up.timeout;
         let from = SocketAddr::new(control.remote.to_canonical(), control.server.port());
         let (sink, frames) = FrameQueue::new(from);
-        let (rtcp, _) = control.read_frames(channels, sink, ReadPace::Prompt);
+        let rtcp = control.read_frames(channels, sink, ReadPace::Prompt);
         let (rtp_from, rtcp_from) = (Some(from), Some(from));
         let ssrc = set_up.ssrc;
         let granted = GrantedSetup { host: from.ip(), ssrc, rtp: rtp_from, rtcp: rtcp_from };
@@ -278,6 +278,12 @@ impl ClientSession {
 
     /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
     pub async fn tear_down(mut self) {
+        let (frames, stray_bytes) =
+            (self.control.unasked.frames().0, self.control.unasked.stray_bytes());
+        if frames + stray_bytes > 0 {
+            let counts = &self.control.unasked;
+            tracing::warn!("{}: beside the media it sent {counts}", self.control.peer());
+        }
         let leave_session = self.control.ask("TEARDOWN", |client| client.teardown());
         let _ = timeout(LEAVE_WAIT, leave_session).await;
     }

@@ -4,12 +4,18 @@
 //!
 //! Frames are borrowed from the bytes that were read; only a frame that two reads share is
 //! gathered, in one buffer of 64 KiB at most. Replies are rare: their bytes go to the reader of
-//! replies one by one, so that it never takes a frame behind them. A reader of whole chunks would
+//! replies line by line, so that it never takes a frame behind them. A reader of whole chunks would
 //! copy each frame twice and allocate once for each.
 //!
-//! Sources: RFC 2326 §10.12.
+//! Some cameras send bytes that belong to nothing between two frames. They are skipped up to the
+//! next reply, or the next frame that can be one: of a channel that SETUP has named, and with the
+//! first byte of RTP and RTCP. Before SETUP nothing is skipped: the other end may speak another
+//! protocol.
+//!
+//! Sources: RFC 2326 §10, §10.12; RFC 2068 §4.1 (blank lines); RFC 3550 §5.1, §6.4.1.
 //! Does not interpret frames or match replies to requests.
 
+use wire::rtp::{PLAIN_FIRST_BYTE, VERSION_MASK};
 use wire::rtsp::client::{Reply, ReplyReader};
 use wire::rtsp::{INTERLEAVED_HEADER_BYTES, Malformed, Received};
 
@@ -22,75 +28,178 @@ pub(crate) enum StreamPart<'a> {
         data: &'a [u8],
     },
     Reply(Reply),
+    /// So many bytes of a message: a reply that follows when it is whole, or a request of the
+    /// server, which nobody answers.
+    Message(usize),
+    /// So many bytes that belong to nothing.
+    Strays(usize),
 }
 
 /// State between two reads.
 #[derive(Debug)]
 pub(crate) struct StreamDemultiplexer {
     replies: ReplyReader,
-    /// Header and data of a frame that has not arrived whole.
+    /// Channels that SETUP has named.
+    pub(crate) channels: Vec<u8>,
+    /// Begin of a frame that has not arrived whole, or of a part that cannot be told yet.
     partial: Vec<u8>,
+    /// The last bytes belong to nothing.
+    is_astray: bool,
+}
+
+/// What bytes begin with.
+#[derive(Debug, PartialEq, Eq)]
+enum Beginning {
+    Frame,
+    Message,
+    Nothing,
+    /// More bytes are needed.
+    Untold,
 }
 
 impl StreamDemultiplexer {
-    /// Goes on where the reader of replies is.
+    /// Begins with a connection.
     pub(crate) fn new(replies: ReplyReader) -> StreamDemultiplexer {
-        StreamDemultiplexer { replies, partial: Vec::new() }
+        let (channels, partial) = (Vec::new(), Vec::new());
+        StreamDemultiplexer { replies, channels, partial, is_astray: false }
     }
 
-    /// Hands up the parts that these bytes complete, in their order.
+    /// Hands up the parts that these bytes complete, in their order, until `take` fails.
     ///
     /// # Errors
-    /// Bytes that are neither a frame nor a reply; the connection is of no more use.
-    pub(crate) fn feed(
+    /// Bytes that are neither a frame nor a reply, or the error of `take`; the connection is of no
+    /// more use.
+    pub(crate) fn feed<E: From<Malformed>>(
         &mut self,
         mut bytes: &[u8],
-        mut take: impl FnMut(StreamPart<'_>),
-    ) -> Result<(), Malformed> {
+        mut take: impl FnMut(StreamPart<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         while let Some(&first) = bytes.first() {
-            if !self.partial.is_empty() {
-                bytes = self.complete(bytes, &mut take);
-            } else if first != b'$' || !self.replies.is_empty() {
-                self.replies.feed(&bytes[..1]);
-                bytes = &bytes[1..];
-                self.take_replies(&mut take)?;
-            } else if let Some((channel, data)) = whole_frame(bytes) {
-                bytes = &bytes[INTERLEAVED_HEADER_BYTES + data.len()..];
-                take(StreamPart::Frame { channel, data });
+            if !self.replies.is_empty() {
+                bytes = self.message(bytes, &mut take)?;
+            } else if !self.partial.is_empty() {
+                bytes = self.complete(bytes, &mut take)?;
+            } else if matches!(first, b'\r' | b'\n') {
+                let blank = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+                take(StreamPart::Message(blank))?;
+                bytes = &bytes[blank..];
             } else {
-                bytes = self.complete(bytes, &mut take);
+                bytes = self.part(bytes, &mut take)?;
             }
         }
         Ok(())
     }
 
-    /// Adds to the partial frame; returns the bytes behind it.
-    fn complete<'b>(&mut self, bytes: &'b [u8], take: &mut impl FnMut(StreamPart<'_>)) -> &'b [u8] {
-        let frame_bytes = match self.partial[..] {
-            [_, _, high, low, ..] => {
-                INTERLEAVED_HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]))
+    /// Takes a part from the front; returns the bytes behind it.
+    fn part<'b, E: From<Malformed>>(
+        &mut self,
+        bytes: &'b [u8],
+        take: &mut impl FnMut(StreamPart<'_>) -> Result<(), E>,
+    ) -> Result<&'b [u8], E> {
+        match self.beginning(bytes) {
+            Beginning::Message => return self.message(bytes, take),
+            Beginning::Nothing => {
+                self.is_astray = true;
+                let next = bytes[1..].iter().position(|byte| matches!(byte, b'$' | b'R'));
+                let strays = next.map_or(bytes.len(), |at| 1 + at);
+                take(StreamPart::Strays(strays))?;
+                return Ok(&bytes[strays..]);
             }
-            _ => INTERLEAVED_HEADER_BYTES,
-        };
-        let (more, rest) = bytes.split_at((frame_bytes - self.partial.len()).min(bytes.len()));
-        self.partial.extend_from_slice(more);
-        if let Some((channel, data)) = whole_frame(&self.partial) {
-            take(StreamPart::Frame { channel, data });
-            self.partial.clear();
+            Beginning::Frame | Beginning::Untold => {}
         }
-        rest
+        let Some((channel, data)) = whole_frame(bytes) else {
+            self.partial.extend_from_slice(bytes);
+            return Ok(&[]);
+        };
+        self.is_astray = false;
+        take(StreamPart::Frame { channel, data })?;
+        Ok(&bytes[INTERLEAVED_HEADER_BYTES + data.len()..])
     }
 
-    fn take_replies(&mut self, take: &mut impl FnMut(StreamPart<'_>)) -> Result<(), Malformed> {
+    /// Adds to the partial frame, or to what cannot be told; returns the bytes behind it.
+    fn complete<'b, E: From<Malformed>>(
+        &mut self,
+        bytes: &'b [u8],
+        take: &mut impl FnMut(StreamPart<'_>) -> Result<(), E>,
+    ) -> Result<&'b [u8], E> {
+        let more = match self.partial[..] {
+            [b'$', _, high, low, ..] if self.beginning(&self.partial) == Beginning::Frame => {
+                let data_bytes = usize::from(u16::from_be_bytes([high, low]));
+                INTERLEAVED_HEADER_BYTES + data_bytes - self.partial.len()
+            }
+            // At most as many as a message begins with.
+            _ => 1,
+        };
+        let (more, rest) = bytes.split_at(more.min(bytes.len()));
+        self.partial.extend_from_slice(more);
+        let is_partial = match self.beginning(&self.partial) {
+            Beginning::Frame => whole_frame(&self.partial).is_none(),
+            found => found == Beginning::Untold,
+        };
+        if is_partial {
+            return Ok(rest);
+        }
+        let mut partial = std::mem::take(&mut self.partial);
+        let mut left = &partial[..];
+        while !left.is_empty() {
+            left = match self.replies.is_empty() {
+                true => self.part(left, take)?,
+                false => self.message(left, take)?,
+            };
+        }
+        if self.partial.is_empty() {
+            // Its memory is used again.
+            partial.clear();
+            self.partial = partial;
+        }
+        Ok(rest)
+    }
+
+    /// Feeds the reader of replies; returns the bytes that it does not want.
+    fn message<'b, E: From<Malformed>>(
+        &mut self,
+        bytes: &'b [u8],
+        take: &mut impl FnMut(StreamPart<'_>) -> Result<(), E>,
+    ) -> Result<&'b [u8], E> {
+        let (share, rest) = bytes.split_at(self.replies.share(bytes));
+        take(StreamPart::Message(share.len()))?;
+        self.replies.feed(share);
         while let Some(received) = self.replies.next()? {
-            match received {
-                Received::Message(reply) => take(StreamPart::Reply(reply)),
-                Received::Interleaved(frame) => {
-                    take(StreamPart::Frame { channel: frame.channel, data: &frame.data });
+            if let Received::Message(reply) = received {
+                take(StreamPart::Reply(reply))?;
+            }
+        }
+        self.is_astray &= !self.replies.is_empty();
+        Ok(rest)
+    }
+
+    fn beginning(&self, bytes: &[u8]) -> Beginning {
+        let is_set_up = !self.channels.is_empty();
+        match bytes {
+            &[b'$', channel, high, low, ref data @ ..] => {
+                let is_named = self.channels.contains(&channel);
+                let is_media = data.first().map(|first| first & VERSION_MASK == PLAIN_FIRST_BYTE);
+                match (u16::from_be_bytes([high, low]), is_media) {
+                    _ if !self.is_astray && (is_named || !is_set_up) => Beginning::Frame,
+                    (0, _) if !self.is_astray => Beginning::Frame,
+                    _ if self.is_astray && !is_named => Beginning::Nothing,
+                    (0..DATA_BYTES_MIN, _) | (_, Some(false)) => Beginning::Nothing,
+                    (_, None) => Beginning::Untold,
+                    (_, Some(true)) => Beginning::Frame,
+                }
+            }
+            [b'$', ..] => Beginning::Untold,
+            _ if !is_set_up => Beginning::Message,
+            _ => {
+                let known = if self.is_astray { &MESSAGES[..1] } else { &MESSAGES[..] };
+                let is_it = |name: &&&[u8]| name.starts_with(bytes) || bytes.starts_with(name);
+                match known.iter().find(is_it) {
+                    Some(name) if bytes.len() < name.len() => Beginning::Untold,
+                    Some(_) => Beginning::Message,
+                    None => Beginning::Nothing,
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -101,30 +210,59 @@ fn whole_frame(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((channel, data))
 }
 
+/// Beginnings of messages: a reply first (RFC 2326 §7.1), and the requests that a server may send
+/// (§10).
+const MESSAGES: [&[u8]; 9] = [
+    b"RTSP/1.0 ",
+    b"OPTIONS ",
+    b"ANNOUNCE ",
+    b"REDIRECT ",
+    b"GET_PARAMETER ",
+    b"SET_PARAMETER ",
+    b"TEARDOWN ",
+    b"PAUSE ",
+    b"PLAY ",
+];
+/// The shortest RTCP packet, of a header and an SSRC.
+const DATA_BYTES_MIN: u16 = 8;
+
 #[cfg(test)]
 mod tests {
     use wire::rtsp::{Limits, interleaved_header};
 
     use super::*;
+    use crate::frame_reader::NoReply;
 
     fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
         [&interleaved_header(channel, data.len() as u16)[..], data].concat()
     }
 
+    /// Parts of these chunks, once SETUP has named channels.
     fn parts(chunks: impl Iterator<Item = Vec<u8>>) -> Vec<String> {
         let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
+        demultiplexer.channels = vec![0, 1];
         let mut seen = Vec::new();
+        let mut strays = 0;
         for chunk in chunks {
-            demultiplexer
-                .feed(&chunk, |part| {
-                    seen.push(match part {
-                        StreamPart::Frame { channel, data } => format!("{channel}:{data:?}"),
-                        StreamPart::Reply(reply) => {
-                            format!("{:?} {:?}", reply.cseq(), String::from_utf8_lossy(&reply.body))
-                        }
-                    });
-                })
-                .unwrap();
+            let fed = demultiplexer.feed(&chunk, |part| {
+                if let StreamPart::Strays(bytes) = part {
+                    strays += bytes;
+                    return Ok(());
+                }
+                if strays > 0 && !matches!(part, StreamPart::Message(_)) {
+                    seen.push(format!("{} strays", std::mem::take(&mut strays)));
+                }
+                match part {
+                    StreamPart::Frame { channel, data } => seen.push(format!("{channel}:{data:?}")),
+                    StreamPart::Reply(reply) => {
+                        let body = String::from_utf8_lossy(&reply.body);
+                        seen.push(format!("{:?} {body:?}", reply.cseq()));
+                    }
+                    StreamPart::Message(_) | StreamPart::Strays(_) => {}
+                }
+                Ok::<_, Malformed>(())
+            });
+            fed.unwrap();
         }
         seen
     }
@@ -132,23 +270,39 @@ mod tests {
     #[test]
     fn parts_are_the_same_however_the_bytes_are_cut() {
         let reply = b"RTSP/1.0 200 OK\r\nCSeq: 4\r\nContent-Length: 5\r\n\r\n$\0\0\x01x";
+        let request = b"SET_PARAMETER * RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 2\r\n\r\n$\0";
         let plain = b"RTSP/1.0 200 OK\r\nCSeq: 5\r\n\r\n";
+        let media = |fill| [&[0x80][..], &[fill; 19]].concat();
         let bytes = [
             frame(0, &[7; 20]),
             frame(1, &[]),
             reply.to_vec(),
-            frame(9, b"RTSP/1.0 "),
+            request.to_vec(),
+            frame(9, &media(b'R')),
             plain.to_vec(),
             frame(0, &[b'$'; 9]),
+            // Nothing of this begins a part: not a known channel, no length, not RTP.
+            b"\0\x9b\x41\xe0garbage RTSP/1.1$\0\0\0$\x09\0\x14\x80$\0\0\x14\x41$R".to_vec(),
+            frame(0, &media(3)),
+            b"PLAYER".to_vec(),
+            plain.to_vec(),
+            frame(9, b"SETUP has not named it"),
+            frame(1, &media(4)),
         ]
         .concat();
         let expected = [
             format!("0:{:?}", [7; 20]),
             "1:[]".to_owned(),
             "Some(4) \"$\\0\\0\\u{1}x\"".to_owned(),
-            format!("9:{:?}", b"RTSP/1.0 "),
+            format!("9:{:?}", media(b'R')),
             "Some(5) \"\"".to_owned(),
             format!("0:{:?}", [b'$'; 9]),
+            "36 strays".to_owned(),
+            format!("0:{:?}", media(3)),
+            "6 strays".to_owned(),
+            "Some(5) \"\"".to_owned(),
+            "26 strays".to_owned(),
+            format!("1:{:?}", media(4)),
         ];
         for size in 1..=bytes.len() {
             let found = parts(bytes.chunks(size).map(<[u8]>::to_vec));
@@ -161,9 +315,14 @@ mod tests {
         let data = vec![1; usize::from(u16::MAX)];
         let bytes = frame(0, &data).repeat(3);
         let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
+        demultiplexer.channels = vec![0];
         let mut frames = 0;
         for chunk in bytes.chunks(1000) {
-            demultiplexer.feed(chunk, |_| frames += 1).unwrap();
+            let count = |part: StreamPart<'_>| {
+                frames += u32::from(matches!(part, StreamPart::Frame { .. }));
+                Ok::<_, Malformed>(())
+            };
+            demultiplexer.feed(chunk, count).unwrap();
             assert!(demultiplexer.partial.len() <= INTERLEAVED_HEADER_BYTES + data.len());
         }
         assert_eq!(frames, 3);
@@ -172,6 +331,19 @@ mod tests {
     #[test]
     fn bytes_of_another_protocol_are_a_fault() {
         let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
-        assert!(demultiplexer.feed(b"\x16\x03\x01", |_| panic!("a part")).is_err());
+        let fed = demultiplexer.feed(b"\x16\x03\x01", |_| Ok::<_, Malformed>(()));
+        assert!(fed.is_err());
+    }
+
+    /// A reader that is told to stop reads nothing more.
+    #[test]
+    fn an_error_of_the_taker_ends_the_feed() {
+        let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
+        let mut taken = 0;
+        let fed = demultiplexer.feed(&frame(0, &[]).repeat(50), |_| {
+            taken += 1;
+            if taken == 9 { Err(NoReply::Lost(String::new())) } else { Ok(()) }
+        });
+        assert_eq!((fed.is_err(), taken), (true, 9));
     }
 }

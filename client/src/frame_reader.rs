@@ -7,6 +7,9 @@
 //! one system call and one copy for up to 256 KiB, and no memory between reads but a partial frame:
 //! all tasks of a thread share its buffer.
 //!
+//! A turn of the task is one read: where more is there, others have their turn first. A server
+//! that sends more than media is left (`unasked_input`).
+//!
 //! The time of a packet is that of the read that completed it; the scheduling delay of the task is
 //! in it, unlike the kernel's times of datagrams.
 //!
@@ -14,23 +17,28 @@
 //! Does not write.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use wire::rtp::HEADER_BYTES;
 use wire::rtsp::client::Reply;
 use wire::rtsp::{ChannelPair, Malformed};
 
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::read_pace::ReadPace;
+use super::unasked_input::UnaskedInput;
 
 /// Consumer of the RTP packets of a connection.
 pub(crate) trait PacketSink: Send + 'static {
@@ -44,7 +52,7 @@ pub(crate) trait PacketSink: Send + 'static {
 /// Reason why no more replies arrive.
 #[derive(Debug, Clone)]
 pub(crate) enum NoReply {
-    /// The connection ended.
+    /// The connection ended, or was given up.
     Lost(String),
     /// The received bytes are no reply.
     Malformed(Malformed),
@@ -56,23 +64,9 @@ impl NoReply {
     }
 }
 
-/// Frames on channels that SETUP has not named.
-#[derive(Debug, Default)]
-pub(crate) struct UnexpectedFrames {
-    frames: AtomicU64,
-    last: AtomicU32,
-}
-
-impl UnexpectedFrames {
-    /// Their number, and the channel of the last.
-    pub(crate) fn seen(&self) -> (u64, Option<u8>) {
-        let frames = self.frames.load(Ordering::Relaxed);
-        (frames, (frames > 0).then(|| self.last.load(Ordering::Relaxed) as u8))
-    }
-
-    fn note(&self, channel: u8) {
-        self.last.store(channel.into(), Ordering::Relaxed);
-        self.frames.fetch_add(1, Ordering::Relaxed);
+impl From<Malformed> for NoReply {
+    fn from(malformed: Malformed) -> NoReply {
+        NoReply::Malformed(malformed)
     }
 }
 
@@ -90,7 +84,7 @@ pub(crate) struct FrameReader<S> {
     /// One a stream.
     pub(crate) routes: Vec<FrameRoute<S>>,
     pub(crate) replies: mpsc::Sender<Reply>,
-    pub(crate) unexpected: Arc<UnexpectedFrames>,
+    pub(crate) unasked: UnaskedInput,
     pub(crate) pace: ReadPace,
 }
 
@@ -111,64 +105,102 @@ impl<S: PacketSink> FrameReader<S> {
         }
         loop {
             let bytes_max = self.pace.allowed(READ_BYTES).await;
-            if !is_gathered && let Err(error) = self.stream.readable().await {
-                return NoReply::broke(&error);
-            }
-            let read = BUFFER.with_borrow_mut(|buffer| {
-                buffer.resize(READ_BYTES, 0);
-                match self.receive(&mut buffer[..bytes_max], is_gathered) {
-                    Ok(0) => Err(NoReply::Lost(CLOSED.to_owned())),
-                    Ok(bytes) => {
-                        self.take(&buffer[..bytes]).map_err(NoReply::Malformed).map(|()| bytes)
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-                    Err(error) => Err(NoReply::broke(&error)),
-                }
-            });
+            let read = match is_gathered {
+                true => self.receive(),
+                false => poll_fn(|context| self.poll_receive(context, bytes_max)).await,
+            };
             for route in &mut self.routes {
                 while !route.sink.flush() {
                     sleep(FULL_WAIT).await;
                 }
             }
             match read {
-                // More may be there.
-                Ok(READ_BYTES) if is_gathered => tokio::task::yield_now().await,
-                Ok(bytes) => self.pace.pause(bytes).await,
+                Ok(bytes) => {
+                    // More may be there. After less the socket is not ready before the runtime
+                    // has looked at it again, which is after the others' turn.
+                    if bytes == bytes_max {
+                        tokio::task::yield_now().await;
+                    }
+                    if bytes < bytes_max || !is_gathered {
+                        self.pace.pause(bytes).await;
+                    }
+                }
                 Err(reason) => return reason,
             }
         }
     }
 
-    /// Reads what is there. A reader that looks by a timer does not wait for the runtime to note
-    /// readiness, which the socket's wake-up mark holds back.
-    fn receive(&self, buffer: &mut [u8], is_gathered: bool) -> io::Result<usize> {
-        if !is_gathered {
-            return self.stream.try_read(buffer);
-        }
-        let socket: &tokio::net::TcpStream = self.stream.as_ref();
-        let (_, bytes) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
-        Ok(bytes)
+    /// Waits for bytes, and takes those of one read; returns their number.
+    fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes_max: usize,
+    ) -> Poll<Result<usize, NoReply>> {
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(READ_BYTES, 0);
+            let mut space = ReadBuf::new(&mut buffer[..bytes_max]);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut space));
+            Poll::Ready(self.take(read.map(|()| space.filled())))
+        })
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        let at = Instant::now();
-        let FrameReader { demultiplexer, routes, replies, unexpected, .. } = self;
-        demultiplexer.feed(bytes, |part| match part {
-            StreamPart::Frame { channel, data } => {
-                let is_its = |route: &&mut FrameRoute<S>| {
-                    let ChannelPair { rtp, rtcp } = route.channels;
-                    channel == rtp || channel == rtcp
-                };
-                match routes.iter_mut().find(is_its) {
-                    Some(route) if channel == route.channels.rtp => route.sink.take(data, at),
-                    // A reporter that is behind misses a report, and the next makes up for it.
-                    Some(route) => drop(route.rtcp.try_send(data.to_vec())),
-                    None => unexpected.note(channel),
-                }
+    /// Takes what is there. A reader that looks by a timer does not wait for the runtime to note
+    /// readiness, which the socket's wake-up mark holds back.
+    fn receive(&mut self) -> Result<usize, NoReply> {
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(READ_BYTES, 0);
+            let socket: &tokio::net::TcpStream = self.stream.as_ref();
+            match rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+                Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
+                Err(errno) => self.take(Err(errno.into())),
+                Ok((_, bytes)) => self.take(Ok(&buffer[..bytes])),
             }
-            // More replies than requests: those beyond the queue are nobody's.
-            StreamPart::Reply(reply) => drop(replies.try_send(reply)),
         })
+    }
+
+    fn take(&mut self, read: io::Result<&[u8]>) -> Result<usize, NoReply> {
+        let bytes = read.map_err(|error| NoReply::broke(&error))?;
+        if bytes.is_empty() {
+            return Err(NoReply::Lost(CLOSED.to_owned()));
+        }
+        let at = Instant::now();
+        let FrameReader { demultiplexer, routes, replies, unasked, .. } = self;
+        unasked.advance(at);
+        demultiplexer.feed(bytes, |part| {
+            let taken = match part {
+                StreamPart::Frame { channel, data } => {
+                    let is_its = |route: &&mut FrameRoute<S>| {
+                        let ChannelPair { rtp, rtcp } = route.channels;
+                        channel == rtp || channel == rtcp
+                    };
+                    match routes.iter_mut().find(is_its) {
+                        Some(route) if channel == route.channels.rtp => {
+                            route.sink.take(data, at);
+                            if data.len() > HEADER_BYTES {
+                                unasked.note_packet();
+                                return Ok(());
+                            }
+                            unasked.note_bare(data.len())
+                        }
+                        // A reporter that is behind misses a report, and the next makes up for it.
+                        Some(route) => {
+                            let _ = route.rtcp.try_send(data.to_vec());
+                            unasked.note_bare(data.len())
+                        }
+                        None => unasked.note_frame(channel, data.len()),
+                    }
+                }
+                // More replies than requests: those beyond the queue are nobody's.
+                StreamPart::Reply(reply) => {
+                    let _ = replies.try_send(reply);
+                    Ok(())
+                }
+                StreamPart::Message(bytes) => unasked.note_message(bytes),
+                StreamPart::Strays(bytes) => unasked.note_strays(bytes),
+            };
+            taken.map_err(|_| NoReply::Lost(unasked.reason()))
+        })?;
+        Ok(bytes.len())
     }
 }
 
@@ -266,6 +298,11 @@ const FULL_WAIT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+    use wire::rtsp::Limits;
+    use wire::rtsp::client::ReplyReader;
+
     use super::*;
 
     #[test]
@@ -288,5 +325,73 @@ mod tests {
         }
         let expected: Vec<_> = (0..sent).map(|n| n.to_be_bytes().to_vec()).collect();
         assert_eq!(found, expected);
+    }
+
+    /// Notes the most bytes of packets between two turns of another task.
+    struct TurnSink {
+        turn: Arc<AtomicU64>,
+        seen: u64,
+        bytes: usize,
+        most: Arc<AtomicUsize>,
+    }
+
+    impl PacketSink for TurnSink {
+        fn take(&mut self, packet: &[u8], _: Instant) {
+            let turn = self.turn.load(Ordering::Relaxed);
+            if std::mem::replace(&mut self.seen, turn) != turn {
+                self.bytes = 0;
+            }
+            self.bytes += packet.len();
+            self.most.fetch_max(self.bytes, Ordering::Relaxed);
+        }
+
+        fn flush(&mut self) -> bool {
+            true
+        }
+    }
+
+    /// A server that always has more must not keep other sessions from their turns.
+    #[test]
+    fn a_turn_is_one_read_however_much_is_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (turn, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (sink_turn, sink_most) = (turn.clone(), most.clone());
+        let reason = runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let writing = std::thread::spawn(move || {
+                let (mut server, _) = listener.accept().unwrap();
+                let frames = [&[b'$', 0, 0x04, 0x00, 0x80][..], &[0; 1023]].concat().repeat(64);
+                for _ in 0..1000 {
+                    io::Write::write_all(&mut server, &frames).unwrap();
+                }
+            });
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let sink = TurnSink { turn: sink_turn, seen: 0, bytes: 0, most: sink_most };
+            let (rtcp, _reports) = mpsc::channel(1);
+            let channels = ChannelPair { rtp: 0, rtcp: 1 };
+            let (replies, _waiting) = mpsc::channel(1);
+            let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
+            demultiplexer.channels = vec![0, 1];
+            let reader = FrameReader {
+                stream: stream.into_split().0,
+                demultiplexer,
+                routes: vec![FrameRoute { channels, sink, rtcp }],
+                replies,
+                unasked: UnaskedInput::new(),
+                pace: ReadPace::Prompt,
+            };
+            let ended = Arc::new(OnceLock::new());
+            let reading = tokio::spawn(reader.run(ended.clone()));
+            while !reading.is_finished() {
+                turn.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+            writing.join().unwrap();
+            ended.get().cloned().unwrap()
+        });
+        assert!(matches!(reason, NoReply::Lost(found) if found == CLOSED));
+        let most = most.load(Ordering::Relaxed);
+        assert!(most > 0 && most <= READ_BYTES, "{most} bytes in a turn");
     }
 }

@@ -58,6 +58,7 @@ mod track_receiver;
 mod track_stream;
 mod transport;
 mod tunnel;
+mod unasked_input;
 mod unit_clock;
 mod verdict;
 

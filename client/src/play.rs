@@ -11,7 +11,6 @@
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use media::mux::{MediaWriter, WriterKind};
@@ -179,7 +178,6 @@ async fn prepare(
     }
     let mut streams = Vec::with_capacity(setups.len());
     let mut first_reply = None;
-    let mut unexpected_frames = Arc::default();
     for (stream, set_up) in chosen.into_iter().zip(setups) {
         let ChosenStream { url, offer, depayloader } = stream;
         let sink = sinks.next().filter(|_| track_file.is_some());
@@ -196,7 +194,6 @@ async fn prepare(
         let sender = AnnouncedSender { host: Some(set_up.host), ssrc, payload_type, clock_rate_hz };
         let receiving = ReceiveThread::start(set_up.input, sender, format)?;
         let reporter = RtcpReporter::new(set_up.rtcp, receiving.shared());
-        unexpected_frames = set_up.unexpected_frames;
         first_reply.get_or_insert(set_up.reply);
         streams.push(StreamTasks {
             receiving,
@@ -209,7 +206,7 @@ async fn prepare(
         });
     }
     let reply = first_reply.expect("a description has a stream");
-    let equipment = ReceiverTasks { streams, transport, unexpected_frames, track_file };
+    let equipment = ReceiverTasks { streams, transport, track_file };
     Ok((PlaySession::new(options, control, &reply, duration), equipment))
 }
 

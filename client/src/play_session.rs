@@ -12,7 +12,6 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,6 @@ use wire::rtp::Reception;
 use wire::rtsp::client::{SetupReply, StreamStart};
 use wire::rtsp::{NptRange, NptStart};
 
-use super::frame_reader::UnexpectedFrames;
 use super::play::{Play, PlayProgress, Stop};
 use super::play_verdict::EndedStream;
 use super::receive_thread::{Command, ReceiveThread, StreamStats};
@@ -36,7 +34,6 @@ use crate::error::Error;
 pub(super) struct ReceiverTasks {
     pub(super) streams: Vec<StreamTasks>,
     pub(super) transport: StreamTransport,
-    pub(super) unexpected_frames: Arc<UnexpectedFrames>,
     pub(super) track_file: Option<TrackFile>,
 }
 
@@ -119,7 +116,7 @@ impl PlaySession {
         stop: &mut Stop,
         progress: &mut impl FnMut(&PlayProgress),
     ) -> Result<Verdict, Error> {
-        let ReceiverTasks { streams, transport, unexpected_frames, track_file } = equipment;
+        let ReceiverTasks { streams, transport, track_file } = equipment;
         let end = tokio::select! {
             end = self.run(range, &streams, track_file.as_ref(), stop, progress) => end,
             never = exchange(&streams) => match never {},
@@ -157,11 +154,12 @@ impl PlaySession {
                 reports_sent,
             });
         }
-        let (unexpected_frames, unexpected_channel) = unexpected_frames.seen();
+        let (unexpected_frames, unexpected_channel) = self.control.unasked.frames();
         Ok(Verdict {
             transport,
             unexpected_frames,
             unexpected_channel,
+            stray_bytes: self.control.unasked.stray_bytes(),
             ..self.verdict(end, &streams, file)
         })
     }

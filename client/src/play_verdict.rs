@@ -133,6 +133,7 @@ impl Verdict {
             malformed: 0,
             unexpected_frames: 0,
             unexpected_channel: None,
+            stray_bytes: 0,
             bad_payload_size: 0,
             while_paused: 0,
             kernel_drops: None,

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
+use tokio::task::coop::consume_budget;
 use wire::rtcp::{self, RtcpItem};
 use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
@@ -61,6 +62,8 @@ impl RtcpLink {
             RtcpLink::Channel(channel) => (channel.receive().await, None),
             RtcpLink::Udp(UdpRtcp { socket, host, .. }) => {
                 loop {
+                    // Neither call gives up the turn of the task where datagrams are poured.
+                    consume_budget().await;
                     // No memory while nothing arrives: a load has thousands of these. The next
                     // read removes an ICMP message that was left behind.
                     let _ = socket.readable().await;
@@ -261,4 +264,34 @@ mod tests {
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
         assert_eq!(to("10.0.0.2", "10.0.0.1"), None);
     }
+
+    /// A sender that pours reports must not keep other sessions from their turns.
+    #[tokio::test]
+    async fn reports_that_wait_are_not_all_read_in_one_turn() {
+        let [own, sender] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        for _ in 0..REPORTS {
+            sender.send_to(&[0; 8], own.local_addr().unwrap()).unwrap();
+        }
+        let link = RtcpLink::udp(own, None, None).unwrap();
+        let received = Arc::new(AtomicU64::new(0));
+        let count = received.clone();
+        let listening = tokio::spawn(async move {
+            loop {
+                link.receive().await;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let (mut before, mut most) = (0, 0);
+        while before < REPORTS {
+            tokio::task::yield_now().await;
+            let now = received.load(Ordering::Relaxed);
+            most = most.max(now - before);
+            before = now;
+        }
+        listening.abort();
+        assert!(most < REPORTS, "{most} in a turn");
+    }
+
+    /// As many as wait in a socket of the usual size.
+    const REPORTS: u64 = 200;
 }

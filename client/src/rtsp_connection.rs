@@ -11,10 +11,11 @@
 //! Does not follow redirections (3xx are refusals), authenticate, or send a second request before
 //! the answer.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
@@ -27,11 +28,12 @@ use wire::rtsp::{ChannelPair, Fault, Limits};
 
 use super::channel_rtcp::ChannelRtcp;
 use super::control_writer::{ControlWriter, SharedWriter};
-use super::demultiplexer::StreamDemultiplexer;
-use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink, UnexpectedFrames};
+use super::demultiplexer::{StreamDemultiplexer, StreamPart};
+use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink};
 use super::media_names::names_of;
 use super::read_pace::ReadPace;
 use super::transport::StreamTransport;
+use super::unasked_input::{UnaskedCounts, UnaskedInput};
 use super::{one_line, rtsp_client, tunnel, without_userinfo};
 use crate::error::Error;
 
@@ -44,6 +46,8 @@ pub(super) struct RtspConnection {
     pub(super) remote: IpAddr,
     pub(super) server: SocketAddr,
     peer: String,
+    /// Input that belongs to nothing, so far.
+    pub(super) unasked: Arc<UnaskedCounts>,
 }
 
 /// Incoming side of a connection.
@@ -59,8 +63,31 @@ enum Inbound {
 /// Incoming side of a connection without media.
 struct DirectReader {
     stream: OwnedReadHalf,
-    reader: ReplyReader,
+    demultiplexer: StreamDemultiplexer,
+    /// Replies that nobody has waited for yet.
+    replies: VecDeque<Reply>,
+    unasked: UnaskedInput,
     buffer: Vec<u8>,
+}
+
+impl DirectReader {
+    /// Takes bytes of the connection; frames among them are nobody's.
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), NoReply> {
+        let DirectReader { demultiplexer, replies, unasked, .. } = self;
+        unasked.advance(Instant::now());
+        demultiplexer.feed(bytes, |part| {
+            let taken = match part {
+                StreamPart::Reply(reply) => {
+                    replies.push_back(reply);
+                    Ok(())
+                }
+                StreamPart::Frame { channel, data } => unasked.note_frame(channel, data.len()),
+                StreamPart::Message(bytes) => unasked.note_message(bytes),
+                StreamPart::Strays(bytes) => unasked.note_strays(bytes),
+            };
+            taken.map_err(|_| NoReply::Lost(unasked.reason()))
+        })
+    }
 }
 
 /// The task that reads a connection; it ends when this is dropped.
@@ -117,7 +144,7 @@ impl RtspConnection {
         let writer = ControlWriter::tunnel(opened.post.into_split().1, get);
         let mut connection = RtspConnection::new(client, ends, reading, writer);
         if let Inbound::Direct(direct) = &mut connection.inbound {
-            direct.reader.feed(&opened.rest);
+            direct.feed(&opened.rest).map_err(|no_reply| connection.no_reply("GET", no_reply))?;
         }
         Ok(connection)
     }
@@ -129,15 +156,21 @@ impl RtspConnection {
         writer: SharedWriter,
     ) -> RtspConnection {
         let peer = format!("rtsp {}", authority(client.host(), client.port()));
-        let reader = ReplyReader::new(Limits::default());
-        let direct = DirectReader { stream, reader, buffer: vec![0; READ_BYTES] };
+        let direct = DirectReader {
+            stream,
+            demultiplexer: StreamDemultiplexer::new(ReplyReader::new(Limits::default())),
+            replies: VecDeque::new(),
+            unasked: UnaskedInput::new(),
+            buffer: vec![0; READ_BYTES],
+        };
+        let unasked = direct.unasked.counts.clone();
         let inbound = Inbound::Direct(Box::new(direct));
         let remote = server.ip();
-        RtspConnection { client, inbound, writer, local, remote, server, peer }
+        RtspConnection { client, inbound, writer, local, remote, server, peer, unasked }
     }
 
     /// Has a task read the connection from now on, which hands the RTP packets of a channel to the
-    /// sink. Returns the RTCP channel, and the count of frames on other channels.
+    /// sink. Returns the RTCP channel.
     ///
     /// # Panics
     /// A task reads the connection already.
@@ -146,9 +179,8 @@ impl RtspConnection {
         channels: ChannelPair,
         sink: impl PacketSink,
         pace: ReadPace,
-    ) -> (ChannelRtcp, Arc<UnexpectedFrames>) {
-        let (mut rtcp, unexpected) = self.read_streams(vec![(channels, sink)], pace);
-        (rtcp.remove(0), unexpected)
+    ) -> ChannelRtcp {
+        self.read_streams(vec![(channels, sink)], pace).remove(0)
     }
 
     /// Does the same for several streams; returns the RTCP channel of each.
@@ -159,29 +191,25 @@ impl RtspConnection {
         &mut self,
         streams: Vec<(ChannelPair, S)>,
         pace: ReadPace,
-    ) -> (Vec<ChannelRtcp>, Arc<UnexpectedFrames>) {
+    ) -> Vec<ChannelRtcp> {
         let Inbound::Direct(direct) = std::mem::replace(&mut self.inbound, Inbound::Ended) else {
             panic!("a task reads the connection already");
         };
+        let DirectReader { stream, mut demultiplexer, unasked, .. } = *direct;
+        let named = streams.iter().flat_map(|(channels, _)| [channels.rtp, channels.rtcp]);
+        demultiplexer.channels = named.collect();
         let (to_replies, replies) = mpsc::channel(REPLIES_MAX);
         let route = |(channels, sink): (ChannelPair, S)| {
             let (rtcp, channel) = ChannelRtcp::new(channels.rtcp, self.writer.clone());
             (FrameRoute { channels, sink, rtcp }, channel)
         };
         let (routes, channels) = streams.into_iter().map(route).unzip();
-        let unexpected = Arc::new(UnexpectedFrames::default());
-        let reader = FrameReader {
-            stream: direct.stream,
-            demultiplexer: StreamDemultiplexer::new(direct.reader),
-            routes,
-            replies: to_replies,
-            unexpected: unexpected.clone(),
-            pace,
-        };
+        let reader =
+            FrameReader { stream, demultiplexer, routes, replies: to_replies, unasked, pace };
         let ended = Arc::new(OnceLock::new());
         let task = tokio::spawn(reader.run(ended.clone()));
         self.inbound = Inbound::Task(ReaderTask { replies, ended, task });
-        (channels, unexpected)
+        channels
     }
 
     /// Asks for the description of a presentation.
@@ -206,17 +234,9 @@ impl RtspConnection {
         request: impl FnOnce(&mut Client) -> Vec<u8>,
     ) -> Result<Reply, Error> {
         let request = request(&mut self.client);
-        let reply = match timeout(ANSWER_WAIT, self.exchange(&request)).await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(NoReply::Malformed(found))) => return Err(self.fault(what, found)),
-            Ok(Err(NoReply::Lost(found))) if found == CLOSED => {
-                return Err(self.lost(what, format!("{CLOSED} instead of answering")));
-            }
-            Ok(Err(NoReply::Lost(found))) => return Err(self.lost(what, found)),
-            Err(_) => {
-                return Err(self.lost(what, format!("no answer in {} s", ANSWER_WAIT.as_secs())));
-            }
-        };
+        let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
+        let reply = timeout(ANSWER_WAIT, self.exchange(&request)).await.unwrap_or_else(late);
+        let reply = reply.map_err(|no_reply| self.no_reply(what, no_reply))?;
         match reply.status() {
             200 => Ok(reply),
             status => {
@@ -226,8 +246,19 @@ impl RtspConnection {
         }
     }
 
-    fn lost(&self, what: &str, found: impl std::fmt::Display) -> Error {
+    /// Makes the error for an answer that does not come.
+    fn no_reply(&self, what: &str, no_reply: NoReply) -> Error {
+        let found = match no_reply {
+            NoReply::Malformed(found) => return self.fault(what, found),
+            NoReply::Lost(found) if found == CLOSED => format!("{CLOSED} instead of answering"),
+            NoReply::Lost(found) => found,
+        };
         Error::Lost { peer: self.peer.clone(), found: format!("{what}: {found}") }
+    }
+
+    /// Name of the server, for messages.
+    pub(super) fn peer(&self) -> &str {
+        &self.peer
     }
 
     /// Makes the error for a faulty answer.
@@ -240,7 +271,8 @@ impl RtspConnection {
         Error::NoPacket { peer: self.peer.clone(), found: format!("PLAY was granted: {found}") }
     }
 
-    /// Waits until the server closes the connection; returns the reason. Drops unasked messages.
+    /// Waits until the server closes the connection; returns the reason. Drops unasked messages,
+    /// of which the readers bound the number.
     pub(super) async fn closed(&mut self) -> String {
         loop {
             match self.reply().await {
@@ -271,14 +303,20 @@ impl RtspConnection {
     async fn reply(&mut self) -> Result<Reply, NoReply> {
         match &mut self.inbound {
             Inbound::Direct(direct) => loop {
-                let DirectReader { stream, reader, buffer } = &mut **direct;
-                if let Some(reply) = reader.next_reply().map_err(NoReply::Malformed)? {
+                if let Some(reply) = direct.replies.pop_front() {
                     return Ok(reply);
                 }
-                match stream.read(buffer).await.map_err(|error| NoReply::broke(&error))? {
-                    0 => return Err(NoReply::Lost(CLOSED.to_owned())),
-                    bytes => reader.feed(&buffer[..bytes]),
+                let DirectReader { stream, buffer, .. } = &mut **direct;
+                let read = stream.read(buffer).await;
+                let bytes = read.map_err(|error| NoReply::broke(&error))?;
+                if bytes == 0 {
+                    return Err(NoReply::Lost(CLOSED.to_owned()));
                 }
+                // Taken out: no bytes are copied.
+                let buffer = std::mem::take(&mut direct.buffer);
+                let fed = direct.feed(&buffer[..bytes]);
+                direct.buffer = buffer;
+                fed?;
             },
             Inbound::Task(task) => match task.replies.recv().await {
                 Some(reply) => Ok(reply),

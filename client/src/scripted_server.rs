@@ -56,8 +56,8 @@ pub(super) struct Script {
     pub(super) refuses_udp: bool,
     /// SETUP of interleaved channels is answered with these.
     pub(super) channels: Option<(u8, u8)>,
-    /// A frame that is sent before the first packet, on a channel of its own.
-    pub(super) stray_frame: Option<u8>,
+    /// Bytes that are written on the connection, as they are, before packets of these numbers.
+    pub(super) between: Vec<(u16, Vec<u8>)>,
     /// Nothing is sent over UDP.
     pub(super) blocks_udp: bool,
     /// The answer to SETUP of multicast names the sender.
@@ -87,7 +87,7 @@ impl Default for Script {
             session_timeout_s: 60,
             refuses_udp: false,
             channels: None,
-            stray_frame: None,
+            between: Vec::new(),
             blocks_udp: false,
             names_source: false,
             duration_s: None,
@@ -470,10 +470,10 @@ impl Conversation {
             self.is_closed = true;
             return;
         }
+        for (_, bytes) in self.script.between.iter().filter(|(before, _)| *before == n) {
+            self.out.extend_from_slice(bytes);
+        }
         if n == 0 {
-            if let Some(channel) = self.script.stray_frame {
-                self.frame(channel, b"stray");
-            }
             for datagram in std::mem::take(&mut self.script.noise) {
                 self.send_rtp(&datagram);
             }
@@ -539,10 +539,14 @@ impl Conversation {
     }
 
     fn frame(&mut self, channel: u8, data: &[u8]) {
-        let [high, low] = (data.len() as u16).to_be_bytes();
-        self.out.extend_from_slice(&[b'$', channel, high, low]);
-        self.out.extend_from_slice(data);
+        self.out.extend(frame(channel, data));
     }
+}
+
+/// An interleaved frame.
+pub(super) fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
+    let [high, low] = (data.len() as u16).to_be_bytes();
+    [&[b'$', channel, high, low], data].concat()
 }
 
 /// Moves whole groups of four characters, decoded; padding may stand in the middle.

@@ -5,12 +5,11 @@
 //! Does not send PLAY.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use wire::rtsp::client::SetupReply;
 use wire::rtsp::{ChannelPair, TransportOffer};
 
-use super::frame_reader::{FrameQueue, UnexpectedFrames};
+use super::frame_reader::FrameQueue;
 use super::multicast;
 use super::read_pace::ReadPace;
 use super::receive_thread::PacketInput;
@@ -29,8 +28,6 @@ pub(super) struct StreamSetup {
     pub(super) rtcp: RtcpLink,
     /// Place where packets are expected, for messages.
     pub(super) place: String,
-    /// Count of frames on channels that SETUP has not named.
-    pub(super) unexpected_frames: Arc<UnexpectedFrames>,
     /// Receive buffer that the kernel granted for RTP; zero where TCP chooses it.
     pub(super) buffer_bytes: usize,
 }
@@ -65,7 +62,6 @@ async fn udp(control: &mut RtspConnection, url: &str) -> Result<StreamSetup, Err
         input: PacketInput::Socket(rtp),
         rtcp: RtcpLink::udp(rtcp, Some(host), to)?,
         place: format!("to UDP port {}", ports.rtp),
-        unexpected_frames: Arc::default(),
         buffer_bytes,
     })
 }
@@ -83,7 +79,7 @@ async fn interleaved(
         queues.push(queue);
         granted.push((reply, channels));
     }
-    let (rtcp, unexpected_frames) = control.read_streams(sinks, ReadPace::Prompt);
+    let rtcp = control.read_streams(sinks, ReadPace::Prompt);
     let streams = granted.into_iter().zip(queues).zip(rtcp);
     Ok(streams
         .map(|(((reply, channels), queue), rtcp)| StreamSetup {
@@ -92,7 +88,6 @@ async fn interleaved(
             input: PacketInput::Frames(queue),
             rtcp: RtcpLink::Channel(rtcp),
             place: format!("on channel {}", channels.rtp),
-            unexpected_frames: unexpected_frames.clone(),
             buffer_bytes: 0,
         })
         .collect())
@@ -116,7 +111,6 @@ async fn of_group(control: &mut RtspConnection, url: &str) -> Result<StreamSetup
         input: PacketInput::Socket(sockets.rtp),
         rtcp: RtcpLink::udp(sockets.rtcp, Some(host), to)?,
         place: format!("to the group {}", sockets.address),
-        unexpected_frames: Arc::default(),
         buffer_bytes: sockets.buffer_bytes,
     })
 }

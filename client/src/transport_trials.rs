@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::rtcp::RtcpItem;
 
-use super::scripted_server::{Played, SSRC, Script, ScriptedServer, asset};
+use super::scripted_server::{Played, SSRC, Script, ScriptedServer, asset, frame};
 use super::verdict::PlayEnd;
 use super::{Play, PlayProgress, StreamTransport, TransportChoice, play};
 
@@ -144,15 +144,67 @@ async fn the_channels_of_the_answer_are_used() {
 }
 
 #[tokio::test]
-async fn a_frame_on_another_channel_is_counted_and_named() {
-    let script = Script { stray_frame: Some(7), ..Script::default() };
+async fn frames_on_another_channel_are_counted_and_named() {
+    // A track of metadata that was not set up.
+    let metadata = [&[0x80][..], &[0; 100]].concat();
+    let between = (0..200).map(|n| (n, frame(7, &metadata))).collect();
+    let script = Script { between, ..Script::default() };
     let Some((verdict, _, file)) = trial(StreamTransport::Tcp, script, |_| {}).await else {
         return;
     };
-    assert_eq!((verdict.unexpected_frames, verdict.unexpected_channel), (1, Some(7)));
+    assert_eq!((verdict.unexpected_frames, verdict.unexpected_channel), (200, Some(7)));
     assert!(verdict.is_whole() && file == asset(0..200), "{verdict}");
-    let words = "1 frames on channels that SETUP has not named (RFC 2326 §10.12), 7 the last";
+    let words = "200 frames on channels that SETUP has not named (RFC 2326 §10.12), 7 the last";
     assert!(verdict.to_string().contains(words), "{verdict}");
+}
+
+#[tokio::test]
+async fn bytes_between_frames_that_belong_to_nothing_are_skipped_and_counted() {
+    let strays = b"\0\x9b\x41\xe0garbage$\x17\x80RTSP/";
+    let between = (0..200).step_by(7).map(|n| (n, strays.to_vec())).collect();
+    // PAUSE, the second PLAY and TEARDOWN are answered among them.
+    let script = Script { between, session_timeout_s: 3, ..Script::default() };
+    for transport in INTERLEAVED {
+        let pause = Some((Duration::from_millis(100), Duration::from_millis(100)));
+        let pauses = |asked: &mut Play| asked.pause = pause;
+        let Some((verdict, _, file)) = trial(transport, script.clone(), pauses).await else {
+            return;
+        };
+        assert!(verdict.is_whole() && file == asset(0..200), "{verdict}");
+        let words = format!("{} bytes between frames (RFC 2326 §10.12)\n", 29 * strays.len());
+        assert!(verdict.to_string().contains(&words), "{verdict}");
+    }
+}
+
+/// Each kind is poured faster than any honest server sends it: the play ends, and says why.
+#[tokio::test]
+async fn a_server_that_pours_what_belongs_to_nothing_is_left() {
+    let media = [&[0x80][..], &[0; 100]].concat();
+    let answer = |cseq: &str| format!("RTSP/1.0 200 OK\r\n{cseq}\r\n").into_bytes();
+    let ping = b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+    for (what, part) in [
+        ("frames on channels that SETUP has not named, ", frame(7, &media)),
+        ("frames on channels that SETUP has not named, ", frame(7, &[])),
+        ("frames without media, ", frame(0, &[])),
+        ("frames without media, ", frame(0, &media[..12])),
+        ("frames without media, ", frame(1, &media)),
+        ("bytes of messages, ", answer("")),
+        ("bytes of messages, ", answer("CSeq: 99\r\n")),
+        ("bytes of messages, ", ping.to_vec()),
+        ("bytes of messages, ", b"\r\n".repeat(8)),
+        ("bytes between frames", b"$\0\0\x01A$\0".to_vec()),
+    ] {
+        let between = vec![(100, part.repeat(20_000))];
+        let script = Script { between, ..Script::default() };
+        let Some((verdict, ..)) = trial(StreamTransport::Tcp, script, |_| {}).await else { return };
+        let PlayEnd::Closed { found } = &verdict.end else { panic!("{part:?}: {verdict}") };
+        let words = "the server sends more that belongs to nothing than media: ";
+        let counts = found.strip_prefix(words).unwrap_or_else(|| panic!("{part:?}: {found}"));
+        let named = counts.split(", ").find(|count| format!("{count}, ").contains(what.trim()));
+        let count: u64 = named.unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(count > 5_000, "{part:?}: {found}");
+        assert_eq!(verdict.packets, 100, "{part:?}");
+    }
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ pub struct Verdict {
     pub unexpected_frames: u64,
     /// See `unexpected_frames`.
     pub unexpected_channel: Option<u8>,
+    /// Bytes of the RTSP connection that belong to no frame and no message.
+    pub stray_bytes: u64,
     /// Payloads that are not whole TS packets (RFC 2250 §2).
     pub bad_payload_size: u64,
     /// Packets that arrived more than 200 ms after PAUSE had been answered.
@@ -292,6 +294,10 @@ impl Verdict {
             let rule = "that SETUP has not named (RFC 2326 §10.12)";
             warn(true, format_args!("{frames} frames on channels {rule}, {channel} the last"))?;
         }
+        warn(
+            self.stray_bytes > 0,
+            format_args!("{} bytes between frames (RFC 2326 §10.12)", self.stray_bytes),
+        )?;
         warn(
             self.malformed > 0,
             format_args!("{} datagrams neither RTP nor RTCP", self.malformed),

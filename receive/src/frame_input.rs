@@ -71,7 +71,10 @@ impl FrameInput {
         for Connection { key, from, frames } in &self.connections {
             let Some(frames) = frames else { continue };
             let Some(stream) = streams.get(*key as usize) else { continue };
-            for _ in 0..BATCHES_MAX {
+            let (bytes_before, packets_before) = (self.bytes, self.packets);
+            while self.bytes - bytes_before < BYTES_MAX
+                && self.packets - packets_before < PACKETS_MAX
+            {
                 let Some(batch) = frames.next() else { break };
                 let mut stream = lock(stream);
                 let mut copier = copiers.get_mut(key);
@@ -88,5 +91,7 @@ impl FrameInput {
     }
 }
 
-/// A connection that delivers faster than it is read must not keep the others waiting for ever.
-const BATCHES_MAX: usize = 64;
+/// A connection that delivers faster than it is read must not keep the others waiting: in a turn it
+/// has so many bytes and, of small packets, so many of them, and the rest of a batch.
+const BYTES_MAX: u64 = 4 << 20;
+const PACKETS_MAX: u64 = 4096;

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::coop::consume_budget;
 use tokio::time::{timeout, timeout_at};
 
 use super::chunks::ChunkReader;
@@ -304,7 +305,8 @@ impl Exchange<'_> {
             if left.is_zero() {
                 return Err(FetchFault::new(LATE));
             }
-            // Where bytes are there, no timer is set.
+            // Where bytes are there, no timer is set; other viewers have their turns.
+            consume_budget().await;
             match self.stream.try_io(Interest::READABLE, &mut call) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(came) => return Ok(came),

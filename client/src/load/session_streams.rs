@@ -310,7 +310,7 @@ pub(super) async fn set_up_frames(
             let sinks =
                 counts.iter().map(|packets| CountingSink { packets: packets.clone(), new: 0 });
             let sinks = channels.zip(sinks).collect();
-            let (links, _) = control.read_streams(sinks, ReadPace::Gathered(COUNTED_PAUSE));
+            let links = control.read_streams(sinks, ReadPace::Gathered(COUNTED_PAUSE));
             let count = |packets| PendingMedia::Counted(PacketCounter::Frames(packets));
             let media = counts.into_iter().map(count);
             return Ok(pending(&granted, media, links));
@@ -323,7 +323,7 @@ pub(super) async fn set_up_frames(
         SampledSink { stats, window, clock, from, held: Vec::new() }
     };
     let sinks = channels.zip(cells.iter().map(sink)).collect();
-    let (links, _) = control.read_streams(sinks, pace);
+    let links = control.read_streams(sinks, pace);
     let media = cells.into_iter().map(PendingMedia::VerifiedFrames);
     Ok(pending(&granted, media, links))
 }

@@ -217,6 +217,14 @@ impl Framer {
         matches!(self.state, FramerState::Between) && self.taken == self.buffer.len()
     }
 
+    /// Bytes of the body that have not been fed; 0 outside of a body.
+    pub(super) fn body_bytes_due(&self) -> usize {
+        match self.state {
+            FramerState::Body { left } => left.saturating_sub(self.buffer.len() - self.taken),
+            _ => 0,
+        }
+    }
+
     /// Offset of the next byte to be taken.
     pub(super) fn byte_offset(&self) -> u64 {
         match &self.state {

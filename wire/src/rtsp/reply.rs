@@ -114,6 +114,18 @@ impl ReplyReader {
         }
     }
 
+    /// How many of these bytes to feed so that none behind the message is read: up to the end of a
+    /// line, or the rest of the body.
+    pub fn share(&self, bytes: &[u8]) -> usize {
+        match self.framer.body_bytes_due() {
+            0 => {
+                let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+                end.map_or(bytes.len(), |at| at + 1)
+            }
+            due => due.min(bytes.len()),
+        }
+    }
+
     /// True when no message has begun: all bytes so far were whole messages.
     pub fn is_empty(&self) -> bool {
         self.framer.is_empty()
