@@ -70,8 +70,7 @@ impl ClientSession {
     /// # Errors
     /// The server cannot be reached, refuses, or offers nothing that can be received.
     pub async fn open(url: &str, transport: StreamTransport) -> Result<ClientSession, Error> {
-        let mut control = RtspConnection::open(url, transport).await?;
-        let described = control.describe_session().await?;
+        let (control, described) = RtspConnection::open_described(url, transport).await?;
         let duration = described.offer.duration;
         let choice = StreamChoice::to_record(described);
         let mut session = ClientSession {
@@ -253,15 +252,12 @@ impl ClientSession {
         (self.timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// Sends a keep-alive. A server that does not know the request has received it all the same.
+    /// Sends a keep-alive. Whether the session goes on is told by its media, not by the answer.
     ///
     /// # Errors
-    /// Peer: the session or the connection is gone.
-    pub async fn keep_alive(&mut self) -> Result<(), Error> {
-        match self.control.ask("GET_PARAMETER", |client| client.get_parameter()).await {
-            Err(Error::Refused { status, .. }) if status != SESSION_NOT_FOUND => Ok(()),
-            answered => answered.map(drop),
-        }
+    /// Peer: the connection is gone, or the server does not read.
+    pub fn keep_alive(&mut self) -> Result<(), Error> {
+        self.control.keep_alive()
     }
 
     /// Waits until the server closes the connection, or has said BYE on all tracks; returns the
@@ -289,8 +285,6 @@ impl ClientSession {
     }
 }
 
-/// RFC 2326 §11.3.5.
-const SESSION_NOT_FOUND: u16 = 454;
 /// A server that announces no time-out must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const LEAVE_WAIT: Duration = Duration::from_secs(2);

@@ -16,7 +16,7 @@
 //! result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
-//! Does not decode, or use TLS, proxies or cookies; redirections are followed by HLS alone.
+//! Does not decode, or use TLS, proxies or cookies.
 
 #![forbid(unsafe_code)]
 

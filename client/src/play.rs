@@ -150,8 +150,8 @@ async fn prepare(
     options: Play,
     transport: StreamTransport,
 ) -> Result<(PlaySession, ReceiverTasks), Error> {
-    let mut control = RtspConnection::open(&options.url, transport).await?;
-    let described = control.describe_session().await?;
+    let opened = RtspConnection::open_described(&options.url, transport).await;
+    let (mut control, described) = opened?;
     let duration = described.offer.duration;
     let chosen = choose_streams(&control, described)?;
     let is_presentation = chosen.iter().any(|stream| stream.depayloader.is_some());

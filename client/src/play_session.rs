@@ -334,7 +334,7 @@ impl PlaySession {
         }
         if now >= self.keep_alive_at {
             self.keep_alive_at = now + self.keep_alive_every();
-            self.control.ask("GET_PARAMETER", |client| client.get_parameter()).await?;
+            self.control.keep_alive()?;
         }
         Ok(())
     }

@@ -345,8 +345,8 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
         ),
         (
             "DESCRIBE",
-            "RTSP/1.0 302 Found\r\nLocation: rtsp://me:secret@other/clip.ts\r\n\r\n",
-            "DESCRIBE: 302 Found; it moved: give rtsp://…@other/clip.ts instead",
+            "RTSP/1.0 302 Found\r\nLocation: http://me:secret@other/clip.ts\r\n\r\n",
+            "DESCRIBE: 302 Found; it moved: give http://…@other/clip.ts instead",
         ),
         (
             "SETUP",

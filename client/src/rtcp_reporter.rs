@@ -255,6 +255,7 @@ mod tests {
         let set_up = SetupReply {
             server: Some(ports),
             source: None,
+            is_interleaved: false,
             channels: None,
             multicast: None,
             ssrc: None,

@@ -8,8 +8,8 @@
 //! (`frame_reader`).
 //!
 //! Sources: RFC 2326 §7, §10.12, §11.
-//! Does not follow redirections (3xx are refusals), authenticate, or send a second request before
-//! the answer.
+//! Does not authenticate, follow redirections of other requests than DESCRIBE, or wait for answers
+//! to keep-alives.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,6 +46,10 @@ pub(super) struct RtspConnection {
     pub(super) remote: IpAddr,
     pub(super) server: SocketAddr,
     peer: String,
+    /// Signs of life are OPTIONS.
+    asks_options: bool,
+    /// The number of the last, until it is granted.
+    unanswered: Option<u32>,
     /// Input that belongs to nothing, so far.
     pub(super) unasked: Arc<UnaskedCounts>,
 }
@@ -166,7 +170,18 @@ impl RtspConnection {
         let unasked = direct.unasked.counts.clone();
         let inbound = Inbound::Direct(Box::new(direct));
         let remote = server.ip();
-        RtspConnection { client, inbound, writer, local, remote, server, peer, unasked }
+        RtspConnection {
+            client,
+            inbound,
+            writer,
+            local,
+            remote,
+            server,
+            peer,
+            asks_options: false,
+            unanswered: None,
+            unasked,
+        }
     }
 
     /// Has a task read the connection from now on, which hands the RTP packets of a channel to the
@@ -212,9 +227,36 @@ impl RtspConnection {
         channels
     }
 
+    /// Connects to the server of a URL and asks for the description of a presentation; goes where
+    /// the server says that it has moved to, a few times. No user or password goes anywhere.
+    pub(super) async fn open_described(
+        url: &str,
+        transport: StreamTransport,
+    ) -> Result<(RtspConnection, DescribedSession), Error> {
+        let mut url = url.to_owned();
+        for _ in 0..REDIRECTIONS_MAX {
+            let mut connection = RtspConnection::open(&url, transport).await?;
+            let reply = connection.send("DESCRIBE", |client| client.describe()).await?;
+            let Some(to) = connection.client.moved(&reply) else {
+                let described = connection.described(reply)?;
+                return Ok((connection, described));
+            };
+            tracing::info!("{}: DESCRIBE: {}; going to {to}", connection.peer, reply.status());
+            url = to;
+        }
+        let peer = format!("rtsp {}", without_userinfo(&url));
+        let found = format!("DESCRIBE: more than {REDIRECTIONS_MAX} redirections");
+        Err(Error::Peer { peer, found })
+    }
+
     /// Asks for the description of a presentation.
     pub(super) async fn describe_session(&mut self) -> Result<DescribedSession, Error> {
-        let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
+        let reply = self.send("DESCRIBE", |client| client.describe()).await?;
+        self.described(reply)
+    }
+
+    fn described(&mut self, reply: Reply) -> Result<DescribedSession, Error> {
+        let reply = self.granted("DESCRIBE", reply)?;
         self.client.described_session(&reply).map_err(|malformed| match malformed.fault {
             Fault::NoStream { offered } => self.no_transport_stream(&[offered]),
             _ => self.fault("DESCRIBE", malformed),
@@ -233,10 +275,23 @@ impl RtspConnection {
         what: &'static str,
         request: impl FnOnce(&mut Client) -> Vec<u8>,
     ) -> Result<Reply, Error> {
+        let reply = self.send(what, request).await?;
+        self.granted(what, reply)
+    }
+
+    /// Sends a request and waits for its answer, whatever its status is.
+    async fn send(
+        &mut self,
+        what: &'static str,
+        request: impl FnOnce(&mut Client) -> Vec<u8>,
+    ) -> Result<Reply, Error> {
         let request = request(&mut self.client);
         let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
         let reply = timeout(ANSWER_WAIT, self.exchange(&request)).await.unwrap_or_else(late);
-        let reply = reply.map_err(|no_reply| self.no_reply(what, no_reply))?;
+        reply.map_err(|no_reply| self.no_reply(what, no_reply))
+    }
+
+    fn granted(&self, what: &str, reply: Reply) -> Result<Reply, Error> {
         match reply.status() {
             200 => Ok(reply),
             status => {
@@ -271,12 +326,37 @@ impl RtspConnection {
         Error::NoPacket { peer: self.peer.clone(), found: format!("PLAY was granted: {found}") }
     }
 
+    /// Sends a sign of life, and does not wait for the answer: a server may leave it out, refuse it
+    /// or answer with another number, and send media all the same. Unless the last one was granted,
+    /// the other of GET_PARAMETER and OPTIONS is sent: some servers know one of them alone.
+    pub(super) fn keep_alive(&mut self) -> Result<(), Error> {
+        self.asks_options ^= self.unanswered.is_some();
+        let request = match self.asks_options {
+            false => self.client.get_parameter(),
+            true => self.client.options(),
+        };
+        self.unanswered = Some(self.client.cseq());
+        // One who writes a report has the writer for a moment; the next sign of life is as good.
+        let Ok(mut writer) = self.writer.try_lock() else { return Ok(()) };
+        let sent = writer.try_send(&request);
+        drop(writer);
+        sent.map_err(|error| self.no_reply("keep-alive", NoReply::broke(&error)))
+    }
+
+    /// Notes a reply that no request waits for.
+    fn note_unawaited(&mut self, reply: &Reply) {
+        if reply.status() == 200 {
+            self.unanswered =
+                self.unanswered.filter(|asked| reply.cseq().is_some_and(|cseq| cseq != *asked));
+        }
+    }
+
     /// Waits until the server closes the connection; returns the reason. Drops unasked messages,
     /// of which the readers bound the number.
     pub(super) async fn closed(&mut self) -> String {
         loop {
             match self.reply().await {
-                Ok(_) => {}
+                Ok(reply) => self.note_unawaited(&reply),
                 Err(NoReply::Lost(found)) => return found,
                 Err(NoReply::Malformed(malformed)) => return malformed.to_string(),
             }
@@ -296,6 +376,7 @@ impl RtspConnection {
             if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) {
                 return Ok(reply);
             }
+            self.note_unawaited(&reply);
         }
     }
 
@@ -426,6 +507,8 @@ const CONNECT_WAIT_S: u64 = 5;
 /// A cold disk may be read before DESCRIBE is answered.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 4096;
+/// Servers on the way to a presentation, as many as browsers of old went to.
+const REDIRECTIONS_MAX: u32 = 5;
 /// Replies that wait; one request at a time is in flight.
 const REPLIES_MAX: usize = 16;
 const WORDS_CHARS_MAX: usize = 300;

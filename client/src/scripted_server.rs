@@ -49,6 +49,8 @@ pub(super) struct Script {
     pub(super) close_at: Option<u16>,
     /// Answer this method with this status line, headers and body.
     pub(super) refuse: Option<(&'static str, &'static str)>,
+    /// Leave requests of this method without an answer.
+    pub(super) ignore: Option<&'static str>,
     /// An interim answer comes before each.
     pub(super) continues: bool,
     pub(super) session_timeout_s: u64,
@@ -56,6 +58,10 @@ pub(super) struct Script {
     pub(super) refuses_udp: bool,
     /// SETUP of interleaved channels is answered with these.
     pub(super) channels: Option<(u8, u8)>,
+    /// The answer to SETUP of interleaved channels names none.
+    pub(super) names_no_channels: bool,
+    /// The SSRC changes with each so many packets; it is never the one of SETUP.
+    pub(super) ssrc_packets: Option<u16>,
     /// Bytes that are written on the connection, as they are, before packets of these numbers.
     pub(super) between: Vec<(u16, Vec<u8>)>,
     /// Nothing is sent over UDP.
@@ -83,10 +89,13 @@ impl Default for Script {
             is_endless: false,
             close_at: None,
             refuse: None,
+            ignore: None,
             continues: false,
             session_timeout_s: 60,
             refuses_udp: false,
             channels: None,
+            names_no_channels: false,
+            ssrc_packets: None,
             between: Vec::new(),
             blocks_udp: false,
             names_source: false,
@@ -353,6 +362,9 @@ impl Conversation {
         if method == "SETUP" && self.script.refuses_udp && asks_udp() {
             return format!("RTSP/1.0 461 Unsupported Transport\r\nCSeq: {cseq}\r\n\r\n");
         }
+        if self.script.ignore == Some(method.as_str()) {
+            return String::new();
+        }
         if let Some((refused, answer)) = self.script.refuse
             && refused == method
         {
@@ -399,9 +411,13 @@ impl Conversation {
             let offered = (rtp.parse().unwrap(), rtcp.parse().unwrap());
             let (rtp, rtcp) = self.script.channels.unwrap_or(offered);
             self.channels = Some((rtp, rtcp));
+            let named = match self.script.names_no_channels {
+                true => String::new(),
+                false => format!(";interleaved={rtp}-{rtcp}"),
+            };
             return format!(
-                "Session: 4711;timeout={}\r\nTransport: RTP/AVP/TCP;unicast;\
-                 interleaved={rtp}-{rtcp};ssrc={SSRC:08X}\r\n\r\n",
+                "Session: 4711;timeout={}\r\nTransport: RTP/AVP/TCP;unicast{named};\
+                 ssrc={SSRC:08X}\r\n\r\n",
                 self.script.session_timeout_s
             );
         }
@@ -498,7 +514,8 @@ impl Conversation {
     fn packet(&mut self, n: u16) {
         let sequence = self.script.first_sequence.wrapping_add(n);
         let (timestamp, payload_type) = (self.timestamp(n), 33);
-        let header = Header { marker: false, payload_type, sequence, timestamp, ssrc: SSRC };
+        let ssrc = SSRC + self.script.ssrc_packets.map_or(0, |packets| 1 + u32::from(n / packets));
+        let header = Header { marker: false, payload_type, sequence, timestamp, ssrc };
         let datagram = [&header.write()[..], &payload(n)].concat();
         if !self.script.lose.contains(&n) {
             self.send_rtp(&datagram);

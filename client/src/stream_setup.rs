@@ -72,8 +72,9 @@ async fn interleaved(
 ) -> Result<Vec<StreamSetup>, Error> {
     let mut granted = Vec::with_capacity(urls.len());
     let (mut sinks, mut queues) = (Vec::new(), Vec::new());
+    let mut taken = Vec::new();
     for (number, url) in urls.iter().enumerate() {
-        let (reply, channels) = set_up_channels_of(control, url, number).await?;
+        let (reply, channels) = set_up_channels_of(control, url, number, &mut taken).await?;
         let (sink, queue) = FrameQueue::new(control.server);
         sinks.push((channels, sink));
         queues.push(queue);
@@ -121,22 +122,29 @@ pub(super) async fn set_up_channels(
     control: &mut RtspConnection,
 ) -> Result<(SetupReply, ChannelPair), Error> {
     let url = control.client.stream_url().to_owned();
-    set_up_channels_of(control, &url, 0).await
+    set_up_channels_of(control, &url, 0, &mut Vec::new()).await
 }
 
-/// Sends SETUP of the stream of this number on this connection.
+/// Sends SETUP of the stream of this number on this connection. Where the answer names no channels,
+/// or those of a stream before (`taken`), the requested ones are used: no server can mean the same
+/// for two.
 pub(super) async fn set_up_channels_of(
     control: &mut RtspConnection,
     url: &str,
     number: usize,
+    taken: &mut Vec<ChannelPair>,
 ) -> Result<(SetupReply, ChannelPair), Error> {
     let first = (2 * number) as u8;
-    let channels = Some(ChannelPair { rtp: first, rtcp: first + 1 });
-    let reply = ask(control, url, &TransportOffer::Interleaved { channels }).await?;
-    match reply.channels {
-        Some(channels) => Ok((reply, channels)),
-        None => Err(control.fault("SETUP", "another transport than interleaved was granted")),
+    let requested = ChannelPair { rtp: first, rtcp: first + 1 };
+    let offer = TransportOffer::Interleaved { channels: Some(requested) };
+    let reply = ask(control, url, &offer).await?;
+    if !reply.is_interleaved {
+        return Err(control.fault("SETUP", "another transport than interleaved was granted"));
     }
+    let is_free = |channels: &ChannelPair| taken.iter().all(|before| before.rtp != channels.rtp);
+    let channels = reply.channels.filter(is_free).unwrap_or(requested);
+    taken.push(channels);
+    Ok((reply, channels))
 }
 
 /// Sends SETUP of a stream, by its URL.

@@ -144,6 +144,76 @@ async fn the_channels_of_the_answer_are_used() {
 }
 
 #[tokio::test]
+async fn channels_that_the_answer_does_not_name_are_those_of_the_request() {
+    let script = Script { names_no_channels: true, ..Script::default() };
+    let Some((verdict, record, file)) = trial(StreamTransport::Tcp, script, |_| {}).await else {
+        return;
+    };
+    assert!(verdict.is_whole() && !record.rtcp.is_empty(), "{verdict}");
+    assert!(file == asset(0..200));
+}
+
+#[tokio::test]
+async fn an_ssrc_that_changes_is_the_same_stream() {
+    let script = Script { ssrc_packets: Some(25), sends_bye: false, ..Script::default() };
+    for transport in [StreamTransport::Tcp, StreamTransport::Udp] {
+        let Some((verdict, _, file)) = trial(transport, script.clone(), |_| {}).await else {
+            return;
+        };
+        assert!(verdict.is_whole(), "{verdict}");
+        assert_eq!((verdict.packets, verdict.lost, verdict.unexpected_source), (200, 0, 0));
+        assert!(file == asset(0..200));
+    }
+}
+
+/// The session goes on as long as media comes; signs of life change between the two requests until
+/// one is granted.
+#[tokio::test]
+async fn keep_alives_that_are_refused_or_not_answered_end_no_play() {
+    let gone = Some(("GET_PARAMETER", "RTSP/1.0 454 Session Not Found\r\n\r\n"));
+    let plain = Script { session_timeout_s: 3, packets: 2000, ..Script::default() };
+    for script in [
+        Script { refuse: gone, ..plain.clone() },
+        Script { ignore: Some("GET_PARAMETER"), ..plain.clone() },
+        Script { ignore: Some("GET_PARAMETER"), refuse: gone, ..plain },
+    ] {
+        let Some((verdict, mut record, file)) = trial(StreamTransport::Tcp, script, |_| {}).await
+        else {
+            return;
+        };
+        assert!(verdict.is_whole() && verdict.end == PlayEnd::Bye, "{verdict}");
+        assert!(file == asset(0..2000));
+        record.methods.retain(|method| method == "GET_PARAMETER" || method == "OPTIONS");
+        let (first, others) = record.methods.split_first().unwrap();
+        assert_eq!(first, "GET_PARAMETER");
+        assert!(!others.is_empty() && others.iter().all(|method| method == "OPTIONS"));
+    }
+}
+
+#[tokio::test]
+async fn a_presentation_that_has_moved_is_played_where_it_is() {
+    let moved = |to: &str| -> &'static str {
+        format!("RTSP/1.0 302 Found\r\nLocation: {to}\r\n\r\n").leak()
+    };
+    let there = ScriptedServer::start(Script::default()).await;
+    let refuse = Some(("DESCRIBE", moved(&there.url.replace("//", "//me:secret@"))));
+    let here = ScriptedServer::start(Script { refuse, ..Script::default() }).await;
+    let mut asked = Play::new(&here.url);
+    asked.transport = TransportChoice::Only(StreamTransport::Tcp);
+    let verdict = play(asked, |_| {}).await.unwrap();
+    assert!(verdict.is_whole(), "{verdict}");
+    assert_eq!(here.end().await.methods, ["DESCRIBE"]);
+    assert_eq!(there.end().await.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
+    // One that has moved to itself.
+    let refuse = Some(("DESCRIBE", moved("/clip.ts")));
+    let script = Script { refuse, ..Script::default() };
+    let turning = ScriptedServer::for_connections(script, 5).await;
+    let error = play(Play::new(&turning.url), |_| {}).await.unwrap_err().to_string();
+    assert!(error.ends_with("DESCRIBE: more than 5 redirections"), "{error}");
+    assert_eq!(turning.end().await.methods, ["DESCRIBE"; 5]);
+}
+
+#[tokio::test]
 async fn frames_on_another_channel_are_counted_and_named() {
     // A track of metadata that was not set up.
     let metadata = [&[0x80][..], &[0; 100]].concat();

@@ -434,7 +434,7 @@ impl RecordingSession<'_> {
             }
             let now = Instant::now();
             if now >= alive_at {
-                if let Err(error) = session.keep_alive().await {
+                if let Err(error) = session.keep_alive() {
                     return (false, error.to_string());
                 }
                 alive_at = now + session.keep_alive_every();

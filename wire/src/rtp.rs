@@ -253,6 +253,13 @@ impl Reception {
         reception
     }
 
+    /// Begins a new order with the next packet, whatever its number is; the counts are kept.
+    pub fn restart(&mut self) {
+        self.expected_before = self.expected();
+        (self.begun, self.restart_at, self.transit) = (false, None, None);
+        self.restarts += 1;
+    }
+
     /// Counts a packet. `arrival` is the time on any steady clock.
     pub fn receive(&mut self, header: &Header, arrival: Duration) -> SequenceUpdate {
         let kind = self.place(header.sequence);

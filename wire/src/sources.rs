@@ -129,8 +129,9 @@ impl SourceTable {
         (self.expected, self.grace_until) = (from, None);
     }
 
-    /// Follows this source and no other from now on, without probation: the signalling has named
-    /// it, and perhaps its first sequence number.
+    /// Follows this source from now on, without probation: the signalling has named it, and perhaps
+    /// its first sequence number. No other is followed but another SSRC of the expected address,
+    /// which is the same sender.
     pub fn announce(&mut self, ssrc: u32, sequence: Option<u16>) {
         self.announced = Some(ssrc);
         let is_it = |source: &SyncSource| {
@@ -196,7 +197,8 @@ impl SourceTable {
         source.in_window += 1;
         let (arrival, fits) = note(source);
         source.is_valid |= fits;
-        if self.announced.is_some() && self.announced != ssrc {
+        let is_own = self.expected.is_some_and(|expected| expected == from);
+        if self.announced.is_some() && self.announced != ssrc && !is_own {
             return SourceStatus::Foreign;
         }
         if !self.table[index].is_valid || !self.is_free_for(index, now) {

@@ -258,8 +258,7 @@ impl PlayingSession {
                         self.report();
                         continue;
                     }
-                    let asked = self.control.ask("GET_PARAMETER", Client::get_parameter);
-                    if let Err(error) = asked.await {
+                    if let Err(error) = self.control.keep_alive() {
                         return error.to_string();
                     }
                 }

@@ -298,8 +298,9 @@ pub(super) async fn set_up_frames(
     attention: Attention,
 ) -> Result<Vec<PendingStream>, Error> {
     let mut granted = Vec::with_capacity(shared.streams.urls.len());
+    let mut taken = Vec::new();
     for (number, url) in shared.streams.urls.iter().enumerate() {
-        granted.push(set_up_channels_of(control, url, number).await?);
+        granted.push(set_up_channels_of(control, url, number, &mut taken).await?);
     }
     let channels = granted.iter().map(|(_, channels)| *channels);
     let pace = match attention {

@@ -91,7 +91,7 @@ pub enum RtpRefusal {
 
 /// Consumer of what a receiver accepts and refuses. All methods are called on the receiving thread.
 pub trait PacketConsumer {
-    /// Packets are delivered with their headers. Not for receivers that put sources on probation.
+    /// Packets are delivered with their headers.
     const TAKES_HEADERS: bool = false;
 
     /// A packet of the stream arrived. Duplicates and strays are among them.
@@ -298,15 +298,16 @@ impl<S: SelectSource> RtpReceiver<S> {
     }
 
     /// Holds a packet whose source may be followed later, if it fits.
-    fn hold(
+    fn hold<C: PacketConsumer>(
         &mut self,
         who: Identity,
         header: Option<&Header>,
         packet: RtpPacket<'_>,
-        consumer: &mut impl PacketConsumer,
+        consumer: &mut C,
     ) {
         let sequence = header.map_or(0, |header| header.sequence);
-        let held = HeldPacket { sequence, payload: packet.payload, came: packet.at };
+        let payload = if C::TAKES_HEADERS { packet.datagram } else { packet.payload };
+        let held = HeldPacket { sequence, payload, came: packet.at };
         if self.probation.hold(who, held) {
             return;
         }
@@ -476,7 +477,7 @@ mod tests {
         let mut receiver = RtpReceiver::new(33, source, Some(Limits::default()));
         receiver.expect_first(Some(7));
         let mut delivered = Delivered::default();
-        let packets = [(1, 8, b'b'), (1, 7, b'a'), (2, 9, b'x'), (1, 9, b'c')];
+        let packets = [(1, 8, b'b'), (1, 7, b'a'), (2, 900, b'x'), (1, 9, b'c')];
         send(&mut receiver, &mut delivered, &packets);
         assert_eq!((delivered.letters.as_str(), delivered.accepted), ("abc", 3));
         assert_eq!(delivered.refused, [RtpRefusal::OtherSsrc]);
@@ -495,6 +496,48 @@ mod tests {
         let mut delivered = Delivered::default();
         send(&mut any, &mut delivered, &packets);
         assert_eq!(delivered.letters, "abmn");
+    }
+
+    /// The sender is its address: a camera changes its SSRC with each group of pictures, or names
+    /// another in SETUP than it sends.
+    #[test]
+    fn another_ssrc_of_the_sender_is_the_same_stream() {
+        let run = |announced, packets: &[(u32, u16, u8)]| {
+            let source = SingleSource::new(announced, 90_000);
+            let mut receiver = RtpReceiver::new(33, source, Some(Limits::default()));
+            let mut delivered = Delivered::default();
+            send(&mut receiver, &mut delivered, packets);
+            let reception = &receiver.sources.reception;
+            (delivered, reception.received(), reception.lost(), receiver.sources.ssrc)
+        };
+        // The numbers go on; one is late, and one lost.
+        let packets = [
+            (1, 8, b'a'),
+            (2, 10, b'c'),
+            (1, 9, b'b'),
+            (3, 12, b'e'),
+            (3, 11, b'd'),
+            (1, 14, b'f'),
+        ];
+        let (mut delivered, received, lost, ssrc) = run(Some(1), &packets);
+        assert_eq!((received, lost, ssrc), (6, 1, Some(1)));
+        delivered.letters.push('.');
+        assert_eq!((delivered.letters.as_str(), delivered.refused.len()), ("abcde.", 0));
+        // They do not, after the first or at the start: two that follow each other are believed.
+        for announced in [Some(1), Some(2)] {
+            let packets =
+                [(1, 8, b'a'), (1, 9, b'b'), (2, 900, b'c'), (2, 901, b'd'), (2, 902, b'e')];
+            let first = if announced == Some(1) { 0 } else { 2 };
+            let (delivered, received, lost, ssrc) = run(announced, &packets[first..]);
+            assert_eq!((received, lost, ssrc), (5 - first as u64, 0, Some(2)), "{announced:?}");
+            assert_eq!(delivered.letters, "abcde"[first..], "{announced:?}");
+            assert!(delivered.refused.is_empty(), "{announced:?}");
+        }
+        // Two that send side by side: the second stays, and does not lose its place again.
+        let packets = [(1, 8, b'a'), (2, 900, b'b'), (2, 901, b'c'), (1, 9, b'x'), (1, 10, b'x')];
+        let (delivered, _, _, ssrc) = run(None, &packets);
+        assert_eq!((delivered.letters.as_str(), ssrc), ("abc", Some(2)));
+        assert_eq!(delivered.refused, [RtpRefusal::OtherSsrc; 2]);
     }
 
     #[test]

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The source of a session that a server has announced: one SSRC from the first packet to the last.
+//! The source of a session that a server has announced: one address from the first packet to the
+//! last, whatever its SSRC is.
 //!
-//! Where SETUP has named no SSRC, the first packet does; its address is that of the source, so who
-//! copies the SSRC is another (RFC 3550 §8.2). Another address takes its place after
-//! [`MOVED_AFTER`] of silence, as a standby does. A pause is taken out of the times that the jitter
-//! is computed from, since the network did not cause it.
+//! Some cameras change their SSRC with each group of pictures, or send another than SETUP has
+//! named; a sender that finds its SSRC at another changes it, too (RFC 3550 §8.2). Where numbers
+//! and times go on, so does the stream. Where they do not, two packets that follow each other begin
+//! a new order; an SSRC that was left so comes back only after a silence, so that two that send
+//! side by side do not take turns. Who copies the SSRC at another address is another source.
+//! Another address takes its place after [`MOVED_AFTER`] of silence, as a standby does. A pause is
+//! taken out of the times that the jitter is computed from, since the network did not cause it.
 //!
 //! Sources: RFC 3550 §8.2, A.1, A.8; RFC 2326 §12.33, Appendix B (a pause leaves no gap).
-//! Does not follow another source: packets of one are foreign.
+//! Does not follow another address: packets of one are foreign.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,6 +36,10 @@ pub(crate) struct SingleSource {
     confirmed: Option<u16>,
     clock_rate_hz: u32,
     timeline: Timeline,
+    /// The first packet of another SSRC whose numbers do not go on.
+    contender: Option<(Header, Duration)>,
+    /// SSRCs that were followed before, the last first.
+    left: [Option<u32>; 4],
 }
 
 /// SequenceUpdate times without the pauses.
@@ -54,6 +62,8 @@ impl SingleSource {
             confirmed: None,
             clock_rate_hz,
             timeline: Timeline::default(),
+            contender: None,
+            left: [None; 4],
         }
     }
 
@@ -82,15 +92,46 @@ impl SingleSource {
     }
 }
 
-impl SelectSource for SingleSource {
-    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus {
-        let is_elsewhere = self
-            .from
-            .is_some_and(|(own, heard)| own != from && at.saturating_sub(heard) < MOVED_AFTER);
-        if is_elsewhere || *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
-            return SourceStatus::Foreign;
+impl SingleSource {
+    /// True where a packet of another SSRC follows the last ones by its number and time, or is a
+    /// late one of an SSRC that was left.
+    fn goes_on(&self, header: &Header) -> bool {
+        let Some((_, last)) = self.timeline.last else { return false };
+        let highest = self.reception.highest_sequence() as u16;
+        let ahead = header.sequence.wrapping_sub(highest).cast_signed();
+        let stamps = header.timestamp.wrapping_sub(last).cast_signed().unsigned_abs();
+        let is_near = ahead != 0 && ahead.unsigned_abs() <= NEAR_PACKETS;
+        is_near
+            && stamps <= self.clock_rate_hz.saturating_mul(NEAR_S)
+            && (ahead > 0 || self.left.contains(&Some(header.ssrc)))
+    }
+
+    /// Follows another SSRC of the sender.
+    fn change(&mut self, ssrc: u32) {
+        self.left.rotate_right(1);
+        self.left[0] = self.ssrc.replace(ssrc);
+    }
+
+    /// Begins a new order with two packets of another SSRC that follow each other; `None` for one
+    /// alone, which waits.
+    fn contend(&mut self, header: &Header, at: Duration) -> Option<SequenceUpdate> {
+        let first = self.contender.replace((*header, at));
+        let is_next = |(first, _): &(Header, Duration)| {
+            first.ssrc == header.ssrc && first.sequence.wrapping_add(1) == header.sequence
+        };
+        let (first, came) = first.filter(is_next)?;
+        self.change(header.ssrc);
+        if self.from.is_some() {
+            self.reception.restart();
         }
-        self.from = Some((from, at));
+        (self.timeline.is_new, self.timeline.last) = (false, None);
+        self.note(&first, came);
+        Some(self.note(header, at))
+    }
+
+    /// Counts a packet of the source.
+    fn note(&mut self, header: &Header, at: Duration) -> SequenceUpdate {
+        self.contender = None;
         if let Some(announced) = self.first.take() {
             self.begin(announced, header.sequence);
         }
@@ -102,7 +143,35 @@ impl SelectSource for SingleSource {
         ) {
             self.timeline.last = Some((time, header.timestamp));
         }
-        SourceStatus::Followed(arrival)
+        arrival
+    }
+}
+
+impl SelectSource for SingleSource {
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus {
+        let is_heard =
+            |(_, heard): &(SocketAddr, Duration)| at.saturating_sub(*heard) < MOVED_AFTER;
+        let heard = self.from.filter(is_heard);
+        if heard.is_some_and(|(own, _)| own != from) {
+            return SourceStatus::Foreign;
+        }
+        let followed = *self.ssrc.get_or_insert(header.ssrc);
+        if followed != header.ssrc {
+            if !self.goes_on(header) {
+                if heard.is_some() && self.left.contains(&Some(header.ssrc)) {
+                    return SourceStatus::Foreign;
+                }
+                let Some(update) = self.contend(header, at) else { return SourceStatus::Waiting };
+                self.from = Some((from, at));
+                return SourceStatus::Chosen(update);
+            }
+            let highest = self.reception.highest_sequence() as u16;
+            if header.sequence.wrapping_sub(highest).cast_signed() > 0 {
+                self.change(header.ssrc);
+            }
+        }
+        self.from = Some((from, at));
+        SourceStatus::Followed(self.note(header, at))
     }
 
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
@@ -130,6 +199,11 @@ impl Timeline {
 
 /// Longer than the silence between the pictures of most cameras.
 const MOVED_AFTER: Duration = Duration::from_millis(500);
+
+/// Numbers and times of another SSRC go on within these bounds: A.1's MAX_MISORDER, and more than
+/// the time between two pictures.
+const NEAR_PACKETS: u16 = 100;
+const NEAR_S: u32 = 10;
 
 /// A.1 MAX_DROPOUT: a first packet further on than this is no stream with a loss at its start.
 const FIRST_DISTANCE_MAX: u16 = 3000;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Client side of RTSP: requests out, replies in. For players and tests that verify a server.
 //!
-//! Verifies the server instead of coping with any server: plays one MPEG transport stream over
-//! RTP/AVP, or the streams of a presentation, and sends no request it does not need. A reply that
-//! lacks what RFC 2326 requires is a fault, named with its section. One request at a time is in
+//! Plays one MPEG transport stream over RTP/AVP, or the streams of a presentation, and sends no
+//! request it does not need. A reply that lacks what RFC 2326 requires and nothing else tells is a
+//! fault, named with its section. Cameras leave out, or write in their own way, the base of a
+//! description, the channels of a transport and the parameters of a session: what was asked for is
+//! used instead. One request at a time is in
 //! flight; the caller matches [`Reply::cseq`] if it wants more. Requests that the server sends are
 //! dropped. Interleaved frames come out between the replies.
 //!
@@ -67,7 +69,10 @@ pub struct SetupReply {
     pub server: Option<PortPair>,
     /// The address they are at, where it is not that of the RTSP connection.
     pub source: Option<String>,
-    /// The channels that carry the stream on the RTSP connection; `None` over UDP.
+    /// The stream is carried on the RTSP connection.
+    pub is_interleaved: bool,
+    /// The channels that carry it there; `None` where the reply names none: those of the request
+    /// do.
     pub channels: Option<ChannelPair>,
     /// The group that the stream is sent to; `None` where it is sent to this client alone.
     pub multicast: Option<MulticastGroup>,
@@ -200,10 +205,7 @@ impl Client {
     pub fn described(&mut self, reply: &Reply) -> Result<DescribeReply, Malformed> {
         reply.expect_ok()?;
         let offer = sdp::parse(&reply.body)?;
-        // C.1.1: relative to Content-Base, Content-Location, the URL of the request, in this order.
-        let base = reply.header("Content-Base").or(reply.header("Content-Location"));
-        let base = base.unwrap_or(&self.url);
-        self.stream_url = resolve(base, offer.stream_control.as_deref());
+        self.stream_url = resolve(&self.base(reply), offer.stream_control.as_deref());
         Ok(DescribeReply { offer, stream_url: self.stream_url.clone() })
     }
 
@@ -215,8 +217,7 @@ impl Client {
     pub fn described_session(&mut self, reply: &Reply) -> Result<DescribedSession, Malformed> {
         reply.expect_ok()?;
         let offer = sdp::parse_tracks(&reply.body)?;
-        let base = reply.header("Content-Base").or(reply.header("Content-Location"));
-        let base = base.unwrap_or(&self.url).to_owned();
+        let base = self.base(reply);
         let url = |track: &sdp::TrackOffer| resolve(&base, track.control.as_deref());
         let stream_urls = offer.tracks.iter().map(url).collect();
         // A server that names another URL than the one that was asked knows the session by it.
@@ -224,6 +225,24 @@ impl Client {
             self.url = aggregate.to_owned();
         }
         Ok(DescribedSession { offer, stream_urls })
+    }
+
+    /// URL that those of a description are relative to: Content-Base, Content-Location, the URL of
+    /// the request, in this order (C.1.1). The first two may be relative or empty themselves. A
+    /// host that is not the server's stays: requests are written with the name that it has for
+    /// itself.
+    fn base(&self, reply: &Reply) -> String {
+        let named = ["Content-Base", "Content-Location"].map(|name| reply.header(name));
+        let named = named.into_iter().flatten().find_map(|base| absolute(&self.url, base));
+        named.unwrap_or_else(|| self.url.clone())
+    }
+
+    /// URL that a reply of 3xx points to (§11.3, §12.25), without a user; `None` where it names no
+    /// address of RTSP.
+    pub fn moved(&self, reply: &Reply) -> Option<String> {
+        let is_moved = MOVED.contains(&reply.status());
+        let to = reply.header("Location").filter(|_| is_moved)?;
+        Some(Client::new(&absolute(&self.url, to)?).ok()?.url)
     }
 
     /// SETUP of one stream of several, by one transport.
@@ -281,12 +300,13 @@ impl Client {
         if id.trim().is_empty() {
             return Err(reply.fault(Fault::ReplyHeader { name: "Session" }));
         }
-        let timeout = transport::parameter(parameters);
-        let timeout_s = match timeout {
-            (name, seconds) if name.eq_ignore_ascii_case("timeout") => seconds.parse().ok(),
-            _ => None,
-        };
-        let timeout = Duration::from_secs(timeout_s.unwrap_or(TIMEOUT_S_DEFAULT));
+        let mut parameters = parameters.split(';').map(transport::parameter);
+        let timeout_s = parameters.find(|(name, _)| name.eq_ignore_ascii_case("timeout"));
+        // Some write a unit, and 0 for none.
+        let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let timeout_s = timeout_s.and_then(|(_, seconds)| digits(seconds).parse().ok());
+        let timeout_s = timeout_s.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_S_DEFAULT);
+        let timeout = Duration::from_secs(timeout_s);
         let granted = reply.required("Transport")?;
         let set_up = granted_transport(granted, timeout)
             .ok_or_else(|| reply.fault(Fault::ReplyHeader { name: "Transport" }))?;
@@ -330,6 +350,7 @@ fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
     let mut set_up = SetupReply {
         server: None,
         source: None,
+        is_interleaved: lower == LowerTransport::Tcp,
         channels: None,
         multicast: None,
         ssrc: None,
@@ -339,7 +360,11 @@ fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
         let (name, value) = transport::parameter(part);
         match name.to_ascii_lowercase().as_str() {
             "multicast" => is_multicast = true,
-            "interleaved" => set_up.channels = Some(transport::channel_pair(value)?),
+            "interleaved" => {
+                // Channels are on the connection, whatever the profile says.
+                set_up.is_interleaved = true;
+                set_up.channels = transport::channel_pair(value);
+            }
             "destination" => destination = Some(value.to_owned()),
             "port" => ports = transport::port_pair(value),
             "server_port" => set_up.server = transport::port_pair(value),
@@ -348,10 +373,7 @@ fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
             _ => {}
         }
     }
-    // §12.39: TCP has channels, and a group an address and ports.
-    if (lower == LowerTransport::Tcp) != set_up.channels.is_some() {
-        return None;
-    }
+    // §12.39: a group has an address and ports.
     if is_multicast {
         set_up.multicast = Some(MulticastGroup { destination: destination?, ports: ports? });
     }
@@ -369,6 +391,20 @@ fn resolve(base: &str, control: Option<&str>) -> String {
     }
 }
 
+/// A URL as it is, or a path of the server of `url`; `None` for what is neither.
+fn absolute(url: &str, named: &str) -> Option<String> {
+    if named.contains("://") {
+        return Some(named.to_owned());
+    }
+    let path = named.strip_prefix('/').filter(|path| !path.starts_with('/'))?;
+    let host_at = url.find("://")? + 3;
+    let host = url[host_at..].split('/').next()?;
+    Some(format!("{}{host}/{path}", &url[..host_at]))
+}
+
+/// §11.3.2, §11.3.3 and those of HTTP (RFC 9110 §15.4) that some servers send.
+const MOVED: [u16; 6] = [300, 301, 302, 303, 307, 308];
+
 /// §9.2.
 const DEFAULT_PORT: u16 = 554;
 
@@ -376,130 +412,4 @@ const DEFAULT_PORT: u16 = 554;
 const TIMEOUT_S_DEFAULT: u64 = 60;
 
 #[cfg(test)]
-mod tests {
-    use super::super::frame::Limits;
-    use super::super::transport::GrantedTransport;
-    use super::*;
-
-    fn reply(text: &str) -> Reply {
-        let mut reader = ReplyReader::new(Limits::default());
-        reader.feed(text.as_bytes());
-        reader.next_reply().unwrap().unwrap()
-    }
-
-    #[test]
-    fn control_urls_are_resolved() {
-        for (base, control, expected) in [
-            ("rtsp://h/a.ts/", Some("stream"), "rtsp://h/a.ts/stream"),
-            ("rtsp://h/a.ts", Some("stream"), "rtsp://h/a.ts/stream"),
-            ("rtsp://h/a.ts", Some("rtsp://i/b"), "rtsp://i/b"),
-            ("rtsp://h/a.ts/", Some("*"), "rtsp://h/a.ts/"),
-            ("rtsp://h/a.ts/", None, "rtsp://h/a.ts/"),
-        ] {
-            assert_eq!(resolve(base, control), expected);
-        }
-    }
-
-    #[test]
-    fn urls_give_host_and_port_and_keep_the_password_back() {
-        let mut client = Client::new("rtsp://user:secret@[::1]:8554/a%20b.ts").unwrap();
-        assert_eq!((client.host(), client.port()), ("::1", 8554));
-        let text = String::from_utf8(client.describe()).unwrap();
-        assert!(text.starts_with("DESCRIBE rtsp://[::1]:8554/a%20b.ts RTSP/1.0\r\nCSeq: 1\r\n"));
-        assert_eq!(Client::new("rtsp://h/a.ts").unwrap().port(), 554);
-        for wrong in ["http://h/a.ts", "rtsp:a.ts", "a.ts", "rtsp:///a.ts", ""] {
-            assert_eq!(Client::new(wrong).unwrap_err().fault, Fault::Url, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn rfc_2326_section_10_4_setup_reply() {
-        let mut client = Client::new("rtsp://example.com/foo/bar/baz.rm").unwrap();
-        let text = "RTSP/1.0 200 OK\r\nCSeq: 302\r\nDate: 23 Jan 1997 15:35:06 GMT\r\n\
-            Session: 47112344\r\nTransport: RTP/AVP;unicast;\r\n  \
-            client_port=4588-4589;server_port=6256-6257\r\n\r\n";
-        let set_up = client.set_up(&reply(text)).unwrap();
-        assert_eq!(set_up.server, Some(PortPair { rtp: 6256, rtcp: 6257 }));
-        assert_eq!(set_up.timeout, Duration::from_secs(60));
-        let pause = String::from_utf8(client.pause()).unwrap();
-        assert!(pause.contains("\r\nSession: 47112344\r\n"), "{pause}");
-    }
-
-    #[test]
-    fn rfc_2326_section_10_12_play_reply_with_interleaved_frames_behind() {
-        let client = Client::new("rtsp://foo.com/bar.file").unwrap();
-        let text = "RTSP/1.0 200 OK\r\nCSeq: 3\r\nSession: 12345678\r\n\
-            Date: 05 Jun 1997 18:59:15 GMT\r\nRTP-Info: url=rtsp://foo.com/bar.file;\r\n  \
-            seq=232433;rtptime=972948234\r\n\r\n$\x01\x00\x02ab";
-        // The RFC's own sequence number does not fit into 16 bits; what does, is read.
-        let wrong = reply(text);
-        assert_eq!(wrong.cseq(), Some(3));
-        let fault = client.started(&wrong).unwrap_err().fault;
-        assert_eq!(fault, Fault::ReplyHeader { name: "RTP-Info" });
-        let started = client.started(&reply(&text.replace("232433", "23243"))).unwrap();
-        assert_eq!((started.sequence, started.timestamp), (Some(23243), Some(972_948_234)));
-    }
-
-    #[test]
-    fn what_a_reply_must_have_is_asked_for() {
-        let mut client = Client::new("rtsp://h/a.ts").unwrap();
-        let fault =
-            |client: &mut Client, text: &str| client.set_up(&reply(text)).unwrap_err().fault;
-        assert_eq!(
-            fault(&mut client, "RTSP/1.0 454 Session Not Found\r\nCSeq: 1\r\n\r\n"),
-            Fault::Status { code: 454 }
-        );
-        assert_eq!(
-            fault(&mut client, "RTSP/1.0 200\r\nCSeq: 1\r\n\r\n"),
-            Fault::ReplyHeader { name: "Session" }
-        );
-        assert_eq!(
-            fault(&mut client, "RTSP/1.0 200 OK\r\nSession: 1;timeout=30\r\n\r\n"),
-            Fault::ReplyHeader { name: "Transport" }
-        );
-        for transport in [
-            "RTP/AVP/TCP;unicast",
-            "RTP/AVP;unicast;interleaved=0-1",
-            "RTP/AVP/TCP;interleaved=0-0",
-            "RTP/AVP;multicast;destination=239.1.1.1",
-            "RTP/AVP;multicast;port=5004-5005",
-            "RTP/SAVP;unicast;server_port=5004-5005",
-        ] {
-            let text = format!("RTSP/1.0 200 OK\r\nSession: 1\r\nTransport: {transport}\r\n\r\n");
-            assert_eq!(fault(&mut client, &text), Fault::ReplyHeader { name: "Transport" });
-        }
-    }
-
-    #[test]
-    fn channels_and_groups_of_a_reply_are_read() {
-        let mut client = Client::new("rtsp://h/a.ts").unwrap();
-        let mut set_up = |granted: GrantedTransport| {
-            let text = format!("RTSP/1.0 200 OK\r\nSession: 1\r\nTransport: {granted}\r\n\r\n");
-            client.set_up(&reply(&text)).unwrap()
-        };
-        let channels = ChannelPair { rtp: 0, rtcp: 1 };
-        let found = set_up(GrantedTransport::Interleaved { channels, ssrc: 0xFEED });
-        assert_eq!((found.channels, found.ssrc), (Some(channels), Some(0xFEED)));
-        assert_eq!((found.server, found.multicast), (None, None));
-        let ports = PortPair { rtp: 5004, rtcp: 5005 };
-        let group = std::net::IpAddr::from([239, 1, 1, 1]);
-        let granted = GrantedTransport::Multicast { group, ports, ttl: 8, source: None, ssrc: 7 };
-        let found = set_up(granted);
-        let expected = MulticastGroup { destination: "239.1.1.1".to_owned(), ports };
-        assert_eq!((found.channels, found.multicast), (None, Some(expected)));
-    }
-
-    #[test]
-    fn requests_of_the_server_are_dropped_and_bodies_kept() {
-        let mut reader = ReplyReader::new(Limits::default());
-        reader.feed(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 9\r\n");
-        assert_eq!(reader.next_reply(), Ok(None));
-        reader.feed(b"Content-Length: 4\r\n\r\nv=");
-        assert_eq!(reader.next_reply(), Ok(None));
-        assert!(!reader.is_empty());
-        reader.feed(b"0\n");
-        let reply = reader.next_reply().unwrap().unwrap();
-        assert_eq!((reply.cseq(), &reply.body[..]), (Some(9), &b"v=0\n"[..]));
-        assert!(reader.is_empty());
-    }
-}
+mod tests;

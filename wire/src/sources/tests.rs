@@ -344,3 +344,14 @@ fn a_flood_is_bounded_and_counted_and_does_not_touch_the_followed() {
     assert_eq!(valid, [Some(1), Some(2)]);
     assert!(matches!(trial.send(1, 1, ms(4)), SourceStatus::Followed(_)));
 }
+
+#[test]
+fn another_ssrc_of_the_named_address_takes_the_place_of_the_announced_one() {
+    let mut trial = Trial::new();
+    trial.sources.expect(Some(at(1)));
+    trial.sources.announce(7, None);
+    assert_eq!(trial.send(8, 2, ms(0)), SourceStatus::Foreign, "another address");
+    assert_eq!(trial.send(8, 1, ms(1)), SourceStatus::Waiting);
+    assert!(matches!(trial.send(8, 1, ms(2)), SourceStatus::Chosen(_)));
+    assert_eq!(trial.send(7, 2, ms(3)), SourceStatus::Waiting, "the SSRC alone names nobody");
+}
