@@ -390,6 +390,15 @@ pub enum MuxRefusal {
         /// Index of the track.
         track: usize,
     },
+    /// A picture that refers to those before the first of the file.
+    #[error(
+        "track {track}: a picture that refers to those before the first; no decoder that begins \
+         there shows it; leave it out"
+    )]
+    Leading {
+        /// Index of the track.
+        track: usize,
+    },
     /// The times do not continue those before.
     #[error(
         "track {track}: a unit {by_ms} ms from the one before it: {back_ms} ms back and {ahead_ms} \

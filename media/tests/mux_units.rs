@@ -398,7 +398,11 @@ fn write(kind: WriterKind, steps: &[Step]) -> (Vec<u8>, [Taken; 2]) {
         };
         match writer.push(track, unit(time, bytes.clone(), is_start), &mut file) {
             Ok(()) => taken[track].push((time, bytes, is_start)),
-            Err(MuxRefusal::NoStart { track: 0 } | MuxRefusal::Late { .. }) => {}
+            Err(
+                MuxRefusal::NoStart { track: 0 }
+                | MuxRefusal::Leading { track: 0 }
+                | MuxRefusal::Late { .. },
+            ) => {}
             Err(other) => panic!("{other}"),
         }
     }

@@ -2,7 +2,9 @@
 //! AV1: open bitstream units (OBUs), several to a packet and in fragments.
 //!
 //! Elements come without their sizes and are given out with them, as samples of MP4 have them. A
-//! temporal unit ends with the marker bit. After a gap the rest of the unit is of no use.
+//! temporal unit ends where another timestamp begins. The marker bit is a hint, as some senders set
+//! it on each packet: it tells that the unit before a gap is whole, where it has not lied before.
+//! After a gap the rest of the unit is of no use.
 //!
 //! Sources: RTP Payload Format For AV1 (AOM) §4.4 (aggregation header), §5; AV1 Bitstream §5.3 (OBU
 //! header), §5.5 (sequence header), §4.10.5 (leb128).
@@ -24,6 +26,12 @@ pub(super) struct Av1Units {
     open: Option<Vec<u8>>,
     is_broken: bool,
     is_start: bool,
+    /// A part of a frame has come: headers alone are no unit, and belong to the next.
+    has_frame: bool,
+    /// The last packet of the unit was marked.
+    is_marked: bool,
+    /// The sender marks others as well.
+    is_marked_early: bool,
 }
 
 impl Av1Units {
@@ -37,6 +45,9 @@ impl Av1Units {
             open: None,
             is_broken: false,
             is_start: false,
+            has_frame: false,
+            is_marked: false,
+            is_marked_early: false,
         }
     }
 
@@ -45,11 +56,30 @@ impl Av1Units {
         self.is_known.then_some(&self.codec)
     }
 
+    /// True where a unit waits that is whole, as far as its mark can be believed.
+    pub(super) fn holds_whole(&self) -> bool {
+        let is_cut_off = self.open.is_some() || self.is_broken || self.is_marked_early;
+        self.time.is_some() && self.is_marked && self.has_frame && !is_cut_off
+    }
+
+    /// Packets are missing behind those that came: gives out the unit before, if that is whole.
+    pub(super) fn gap(&mut self, output: &mut Output) {
+        if self.is_marked && !self.is_marked_early {
+            self.complete(output);
+        }
+        self.is_broken |= self.time.is_some();
+        if self.time.is_none() {
+            // Headers of a frame that may be lost tell nothing of another.
+            self.bytes.clear();
+            self.is_start = false;
+        }
+    }
+
     pub(super) fn push(&mut self, packet: TimedPacket<'_>, output: &mut Output) {
-        self.is_broken |= packet.is_after_gap && (self.time.is_some() || self.open.is_some());
         if self.time.is_some_and(|time| time != packet.time) {
             self.complete(output);
         }
+        self.is_marked_early |= self.is_marked;
         self.time = Some(packet.time);
         // The beginning of this unit may be among what is missing, unless a coded video sequence
         // begins here (N).
@@ -59,14 +89,12 @@ impl Av1Units {
             self.is_broken = true;
             output.malformed();
         }
-        if packet.marker {
-            self.complete(output);
-        }
+        self.is_marked = packet.marker;
     }
 
     /// The stream has ended: a unit without its mark lacks its end.
     pub(super) fn finish(&mut self, output: &mut Output) {
-        self.is_broken = true;
+        self.is_broken |= !self.is_marked;
         self.complete(output);
     }
 
@@ -74,13 +102,17 @@ impl Av1Units {
     fn complete(&mut self, output: &mut Output) {
         let Some(time) = self.time.take() else { return };
         let is_cut_off = self.open.take().is_some();
+        if !self.has_frame && !self.is_broken && !is_cut_off {
+            return;
+        }
         let bytes = std::mem::take(&mut self.bytes);
         if self.is_broken || is_cut_off {
             output.broken_unit();
-        } else if !bytes.is_empty() {
+        } else {
             output.unit(time, bytes, self.is_start);
         }
         (self.is_broken, self.is_start) = (false, false);
+        (self.has_frame, self.is_marked) = (false, false);
     }
 
     /// Takes a payload; none for one that is malformed.
@@ -148,6 +180,7 @@ impl Av1Units {
         if self.bytes.len() + unit.len() + 8 > UNIT_BYTES_MAX {
             return None;
         }
+        self.has_frame |= matches!(unit_type, FRAME_HEADER | TILE_GROUP | FRAME);
         let at = self.bytes.len();
         self.bytes.push(first | HAS_SIZE);
         self.bytes.extend_from_slice(&unit[1..header_bytes]);
@@ -184,6 +217,9 @@ fn leb128(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 const SEQUENCE_HEADER: u8 = 1;
+const FRAME_HEADER: u8 = 3;
+const TILE_GROUP: u8 = 4;
+const FRAME: u8 = 6;
 const HAS_SIZE: u8 = 0x02;
 /// Four groups of seven bits are more than a packet has.
 const LEB128_BYTES_MAX: usize = 4;

@@ -50,7 +50,7 @@ pub struct TrackPacket<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DepayloadCounts {
-    /// Access units that were given out.
+    /// Access units that were given out, or wait whole for the packet behind them.
     pub units: u64,
     /// Those of them at which decoding can begin.
     pub starts: u64,
@@ -74,6 +74,9 @@ pub struct Depayloader {
     sequence: Option<u16>,
     /// The last timestamp, unwrapped.
     time: Option<i64>,
+    /// Packets before the next one with a payload are missing; nobody knows what came before the
+    /// first.
+    is_after_gap: bool,
     output: Output,
 }
 
@@ -125,14 +128,24 @@ impl Output {
 }
 
 impl Depayloader {
-    /// Takes the next packet; returns the access units that it completes.
+    /// Takes the next packet; returns the access units that it completes. One without a payload (it
+    /// keeps a way open, or fills it) is but a sequence number.
     pub fn push(&mut self, packet: TrackPacket<'_>) -> impl Iterator<Item = AccessUnit> + use<'_> {
         let step = self.sequence.map(|last| packet.sequence.wrapping_sub(last).wrapping_sub(1));
         let missing = step.unwrap_or(0);
         self.sequence = Some(packet.sequence);
         if missing > 0 {
             self.output.counts.lost_packets += u64::from(missing);
+            match &mut self.format {
+                Format::Nal(format) => format.gap(&mut self.output),
+                Format::Av1(format) => format.gap(&mut self.output),
+                Format::Aac(_) | Format::Frames(_) | Format::Pcm(_) => {}
+            }
             self.output.is_after_loss = true;
+            self.is_after_gap = true;
+        }
+        if packet.payload.is_empty() {
+            return self.ready();
         }
         let time = match self.time {
             None => i64::from(packet.timestamp),
@@ -143,8 +156,7 @@ impl Depayloader {
         };
         self.time = Some(time);
         let TrackPacket { marker, payload, .. } = packet;
-        // Nobody knows what came before the first packet.
-        let is_after_gap = step != Some(0);
+        let is_after_gap = std::mem::take(&mut self.is_after_gap);
         let packet = TimedPacket { time, marker, payload, is_after_gap };
         let output = &mut self.output;
         match &mut self.format {
@@ -191,7 +203,13 @@ impl Depayloader {
 
     /// Counts so far.
     pub fn counts(&self) -> DepayloadCounts {
-        self.output.counts
+        let holds_whole = match &self.format {
+            Format::Nal(format) => format.holds_whole(),
+            Format::Av1(format) => format.holds_whole(),
+            Format::Aac(_) | Format::Frames(_) | Format::Pcm(_) => false,
+        };
+        let counts = self.output.counts;
+        DepayloadCounts { units: counts.units + u64::from(holds_whole), ..counts }
     }
 
     /// The units that are ready, with times in units of the codec's clock.

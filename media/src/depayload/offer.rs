@@ -82,6 +82,7 @@ impl Depayloader {
             clock_rate_hz: offer.clock_rate_hz,
             sequence: None,
             time: None,
+            is_after_gap: true,
             output: Output::default(),
         })
     }

@@ -21,6 +21,7 @@ mod idr;
 
 use std::io;
 
+use crate::byte_stream::started_nals;
 use crate::plan::PacketPlan;
 use crate::tracks::{Codec, Presentation, Track, TrackMedia};
 use crate::ts::{Coding, key_unit};
@@ -196,7 +197,7 @@ fn of_sample(codec: &Codec, bytes: Vec<u8>) -> Option<Vec<u8>> {
 fn of_byte_stream(coding: PictureCoding, bytes: Vec<u8>) -> Option<Vec<u8>> {
     match coding {
         PictureCoding::H264 | PictureCoding::H265 => {
-            byte_stream(coding, started_nals(&bytes).into_iter())
+            byte_stream(coding, started_nals(&bytes).take(NALS_MAX))
         }
         PictureCoding::Mpeg2 | PictureCoding::Av1 => Some(bytes),
     }
@@ -216,28 +217,6 @@ fn sized_nals(mut bytes: &[u8], length_bytes: u8) -> Option<Vec<&[u8]>> {
         }
     }
     Some(nals)
-}
-
-/// NAL units between start codes, without the zeros behind them.
-fn started_nals(bytes: &[u8]) -> Vec<&[u8]> {
-    let is_code = |window: &&[u8]| window[..] == [0, 0, 1];
-    let mut starts = Vec::new();
-    let mut at = 0;
-    while at + 3 <= bytes.len() && starts.len() < NALS_MAX {
-        if is_code(&&bytes[at..at + 3]) {
-            starts.push(at + 3);
-            at += 3;
-        } else {
-            at += 1;
-        }
-    }
-    let ends = starts.iter().skip(1).map(|start| start - 3).chain([bytes.len()]);
-    let nal = |(&start, end): (&usize, usize)| {
-        let nal = &bytes[start..end.max(start)];
-        let trailing = nal.iter().rev().take_while(|&&byte| byte == 0).count();
-        &nal[..nal.len() - trailing]
-    };
-    starts.iter().zip(ends).map(nal).collect()
 }
 
 /// Joins parameter sets and slices in byte stream format, as a sequence of their own; none without

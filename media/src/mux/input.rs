@@ -8,7 +8,11 @@
 //! by a constant: by the first group of pictures, and by what the set says. Where that turns out to
 //! be too little, decoding comes no later than the presentation of the units that are known.
 //!
-//! Sources: RFC 3550 §5.1 (timestamps); ISO/IEC 14496-10 annex E.2.1 (max_num_reorder_frames).
+//! Pictures begin with a random access point. Those that follow it and refer to what came before it
+//! are left out: no decoder that begins here could show them.
+//!
+//! Sources: RFC 3550 §5.1 (timestamps); ISO/IEC 14496-10 annex E.2.1 (max_num_reorder_frames);
+//! ISO/IEC 23008-2 table 7-1, §8.1.3 (RASL pictures).
 //! Does not wait for key frames that are missing behind the first.
 
 use std::collections::VecDeque;
@@ -66,6 +70,8 @@ pub(super) struct TrackInput {
     last: Option<i64>,
     /// Most by which units are decoded after they are presented, from the first ones.
     lag: Option<i64>,
+    /// Presentation time of the first unit, while pictures may follow that are presented before it.
+    leads: Option<i64>,
 }
 
 impl TrackInput {
@@ -81,6 +87,7 @@ impl TrackInput {
             held_bytes: 0,
             last: None,
             lag: None,
+            leads: None,
         }
     }
 
@@ -144,6 +151,15 @@ impl TrackInput {
         observed.map_err(|what| MuxRefusal::Malformed { track, what })?;
         if self.is_video && !self.has_begun() && !(is_start && self.parameters.are_known()) {
             return Err(MuxRefusal::NoStart { track });
+        }
+        if !self.has_begun() {
+            self.leads = Some(time);
+        } else if let Some(first) = self.leads {
+            match self.parameters.is_leading(&bytes, time < first) {
+                Some(false) => self.leads = None,
+                Some(true) => return Err(MuxRefusal::Leading { track }),
+                None => {}
+            }
         }
         if is_start {
             self.reorder.hold(self.parameters.reordered());
@@ -276,6 +292,55 @@ mod tests {
         assert_eq!(all.len(), 80);
         assert!(all.iter().all(|unit| unit.decode <= unit.presented));
         assert!(all.windows(2).all(|pair| pair[0].decode <= pair[1].decode));
+    }
+
+    #[test]
+    fn pictures_that_refer_to_those_before_the_first_are_left_out() {
+        let taken = |codec: &Codec, pictures: &[(i64, bool, u8)]| {
+            let mut input = TrackInput::new(0, codec);
+            let push = |&(time, is_start, header): &(i64, bool, u8)| {
+                let bytes = vec![0, 0, 0, 3, header, 1, 0x80];
+                let unit = AccessUnit { time, bytes, is_start, is_after_loss: false };
+                match push(&mut input, unit, None) {
+                    Ok(()) => Some(time),
+                    Err(refusal) => {
+                        let expected = match input.has_begun() {
+                            true => MuxRefusal::Leading { track: 0 },
+                            false => MuxRefusal::NoStart { track: 0 },
+                        };
+                        assert_eq!(refusal, expected);
+                        None
+                    }
+                }
+            };
+            pictures.iter().filter_map(push).collect::<Vec<_>>()
+        };
+        let codec = Codec::H264(crate::tracks::H264Config {
+            length_bytes: 4,
+            profile: [0x4d, 0x40, 0x0a],
+            sequence_sets: vec![vec![0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80]],
+            picture_sets: vec![vec![0x68, 0xce]],
+        });
+        // Of an open group: P, then I, B, B, P; later ones have all that they refer to.
+        let pictures = [(1, false), (4, true), (2, false), (3, false), (7, false), (5, false)];
+        let pictures = pictures.map(|(time, is_start)| (time, is_start, 0x41));
+        assert_eq!(taken(&codec, &pictures), [4, 7, 5]);
+        // CRA, RASL, RADL, RASL, then a trailing picture.
+        let set = [
+            0x42, 0x01, 0x01, 0x01, 0x60, 0x00, 0x00, 0x03, 0x00, 0x90, 0x00, 0x00, 0x03, 0x00,
+            0x00, 0x03, 0x00, 0x3c, 0xa0, 0x0a, 0x08, 0x0b, 0x9f, 0x79, 0x65, 0x79, 0x24, 0xca,
+            0xe0, 0x10, 0x00, 0x00, 0x03, 0x00, 0x10, 0x00, 0x00, 0x03, 0x01, 0x90, 0x80,
+        ];
+        let codec = Codec::H265(crate::tracks::H265Config {
+            length_bytes: 4,
+            profile: [0; 12],
+            video_sets: vec![vec![0x40, 1, 1]],
+            sequence_sets: vec![set.to_vec()],
+            picture_sets: vec![vec![0x44, 1, 1]],
+        });
+        let of = |time, kind: u8| (time, kind == 21, kind << 1);
+        let pictures = [of(9, 21), of(5, 9), of(6, 7), of(7, 8), of(12, 1), of(10, 9), of(11, 1)];
+        assert_eq!(taken(&codec, &pictures), [9, 6, 12, 10, 11]);
     }
 
     #[test]

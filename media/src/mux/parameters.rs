@@ -178,6 +178,24 @@ impl Parameters {
         }
     }
 
+    /// True for a picture that refers to those before the first of a file, and false for one behind
+    /// which none of them comes; none for one that is presented before the first as well, and can
+    /// be decoded. H.264 has no name for them: they are presented `before` the first picture.
+    pub(super) fn is_leading(&self, unit: &[u8], before: bool) -> Option<bool> {
+        match self {
+            Parameters::Sets { is_h265: true, .. } => {}
+            Parameters::Sets { .. } => return Some(before),
+            Parameters::Av1 { .. } | Parameters::Frame(_) => return Some(false),
+        }
+        let nals = nal_units(unit).unwrap_or_default();
+        match nals.iter().map(|nal| nal[0] >> 1 & 0x3f).find(|&kind| kind < 32) {
+            // Random access skipped leading pictures, and decodable ones.
+            Some(8 | 9) => Some(true),
+            Some(6 | 7) => None,
+            _ => Some(false),
+        }
+    }
+
     /// Units that may be decoded before one and presented after it.
     pub(super) fn reordered(&self) -> usize {
         match self {

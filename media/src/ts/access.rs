@@ -3,9 +3,9 @@
 //!
 //! The multiplexer may say so (random_access_indicator, ISO/IEC 13818-1 §2.4.3.5); where it does
 //! not, the first bytes of each PES packet are searched for a start code that tells: a sequence
-//! header or intra picture of MPEG-1/2 (ISO/IEC 13818-2 §6.2) or MPEG-4 part 2, a sequence
-//! parameter set or IDR slice of H.264 (§7.4.1, table 7-1), an IRAP picture of H.265 (table 7-1).
-//! In a stream without video every PES packet of the sound is a place to start.
+//! header or intra picture of MPEG-1/2 (ISO/IEC 13818-2 §6.2) or MPEG-4 part 2, or a random access
+//! point of H.264 and H.265 ([`crate::random_access`]). In a stream without video every PES packet
+//! of the sound is a place to start.
 //!
 //! Costs a byte-by-byte walk over the start of each video frame, at most [`PROBE_BYTES_MAX`];
 //! pictures are not decoded and PES packets are taken for access units, as they are in practice.
@@ -15,6 +15,7 @@ use super::lead::EntryContext;
 use super::psi::ProgrammeMap;
 use super::unit_starts::UnitStarts;
 use crate::plan::EntryPoint;
+use crate::random_access::AccessReader;
 
 /// Bytes of a PES packet searched for a deciding start code. Before the first slice there may be
 /// delimiters, parameter sets and captions or metadata (SEI).
@@ -81,6 +82,8 @@ struct Probe {
     budget: u32,
     /// The last bytes, the latest lowest; zeros would look like the start of a start code.
     window: u64,
+    /// Of H.264 and H.265.
+    access: Option<AccessReader>,
 }
 
 /// Places where play can start.
@@ -190,7 +193,7 @@ impl EntryFinder {
                 return;
             }
             let skip = 9 + usize::from(header_bytes);
-            self.probe = Some(Probe { entry, skip, budget: PROBE_BYTES_MAX, window: u64::MAX });
+            self.probe = Some(Probe::new(entry, skip, coding));
         }
         let Some(probe) = &mut self.probe else { return };
         let skipped = probe.skip.min(bytes.len());
@@ -236,10 +239,29 @@ pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
 }
 
 impl Probe {
+    fn new(entry: (EntryPoint, EntryContext), skip: usize, coding: EntryRule) -> Probe {
+        let access = match coding {
+            EntryRule::H264 | EntryRule::H265 => Some(AccessReader::new(coding == EntryRule::H265)),
+            _ => None,
+        };
+        Probe { entry, skip, budget: PROBE_BYTES_MAX, window: u64::MAX, access }
+    }
+
     /// Walks on; whether play can start here, once that is known.
     fn walk(&mut self, bytes: &[u8], coding: EntryRule) -> Option<bool> {
         for &byte in bytes {
+            let begins = self.window & 0xff_ffff == 1;
             self.window = self.window << 8 | u64::from(byte);
+            if let Some(access) = &mut self.access {
+                if begins {
+                    access.begin_nal();
+                }
+                access.take(byte);
+                if access.verdict().is_some() {
+                    return access.verdict();
+                }
+                continue;
+            }
             // Start code prefix 00 00 01, the code, and the two bytes after it.
             if self.window >> 24 & 0xff_ffff == 1 {
                 let [.., code, first, second] = self.window.to_be_bytes();
@@ -268,17 +290,7 @@ fn tells(coding: EntryRule, code: u8, first: u8, second: u8) -> Option<bool> {
             0xb6 => Some(first >> 6 == 0),
             _ => None,
         },
-        EntryRule::H264 => match code & 0x1f {
-            5 | 7 => Some(true),
-            1..=4 => Some(false),
-            _ => None,
-        },
-        EntryRule::H265 => match code >> 1 & 0x3f {
-            16..=21 => Some(true),
-            0..=15 | 22..=31 => Some(false),
-            _ => None,
-        },
-        EntryRule::Audio | EntryRule::Indicated => None,
+        EntryRule::H264 | EntryRule::H265 | EntryRule::Audio | EntryRule::Indicated => None,
     }
 }
 
@@ -304,7 +316,7 @@ mod tests {
             EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 },
             EntryContext::default(),
         );
-        let mut probe = Probe { entry, skip: 0, budget: PROBE_BYTES_MAX, window: u64::MAX };
+        let mut probe = Probe::new(entry, 0, coding);
         // One byte at a time: a start code may straddle packets.
         bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))
     }
@@ -316,8 +328,15 @@ mod tests {
             |nal: u8| walk(EntryRule::H264, &[&delimiter[..], &[0, 0, 1, nal, 0, 0]].concat());
         assert_eq!(
             [0x65, 0x67, 0x41, 0x01, 0x06].map(h264),
-            [Some(true), Some(true), Some(false), Some(false), None]
+            [Some(true), None, Some(false), Some(false), None]
         );
+        let set = [&delimiter[..], &[0, 0, 1, 0x67, 0x64, 0, 0x1f, 0, 0, 1, 0x68, 9]].concat();
+        let behind =
+            |slice: [u8; 2]| walk(EntryRule::H264, &[&set[..], &[0, 0, 1], &slice].concat());
+        // I, and P.
+        assert_eq!([[0x41, 0x88], [0x41, 0x98]].map(behind), [Some(true), Some(false)]);
+        let recovery = [&delimiter[..], &[0, 0, 1, 6, 6, 1, 0xc4, 0x80, 0, 0, 1, 0x41, 0x98]];
+        assert_eq!(walk(EntryRule::H264, &recovery.concat()), Some(true));
         let h265 = |nal: u8| walk(EntryRule::H265, &[0, 0, 1, nal << 1, 1, 0]);
         assert_eq!([19, 21, 1, 33].map(h265), [Some(true), Some(true), Some(false), None]);
         let mpeg2 = |kind: u8| walk(EntryRule::Mpeg2, &[0, 0, 1, 0, 0xff, 0xc0 | kind << 3, 0]);

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use super::payload::PesPayload;
 use super::pictures::LENGTH_BYTES;
+use crate::byte_stream::started_nals;
 use crate::payload::{Layout, lay_out_samples, timed_samples, writer_for};
 use crate::plan::PacketPlan;
 use crate::tracks::{Codec, MediaSample, Presentation};
@@ -184,75 +185,12 @@ fn place(plan: &PacketPlan, file_offset: u64) -> Option<(u64, usize)> {
 
 /// Adds the NAL units of an access unit to `out`, each behind its length.
 fn with_lengths(unit: &[u8], out: &mut Vec<u8>) {
-    let mut starts = start_codes(unit).peekable();
-    while let Some(start) = starts.next() {
-        let end = starts.peek().map_or(unit.len(), |next| next - START_CODE_BYTES);
-        let nal = &unit[start..end.max(start)];
-        let bytes = nal.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        if bytes > 0 {
-            const { assert!(LENGTH_BYTES as usize == size_of::<u32>()) };
-            out.extend((bytes as u32).to_be_bytes());
-            out.extend_from_slice(&nal[..bytes]);
-        }
+    for nal in started_nals(unit) {
+        const { assert!(LENGTH_BYTES as usize == size_of::<u32>()) };
+        out.extend((nal.len() as u32).to_be_bytes());
+        out.extend_from_slice(nal);
     }
 }
-
-/// Offsets behind each start code.
-fn start_codes(unit: &[u8]) -> impl Iterator<Item = usize> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        while let Some(bytes) = unit.get(at..at + START_CODE_BYTES) {
-            match bytes {
-                [0, 0, 1] => {
-                    at += START_CODE_BYTES;
-                    return Some(at);
-                }
-                [_, 0, 0] => at += 1,
-                // A start code may begin with the last of these.
-                [_, _, 0] => at += 2,
-                _ => at += START_CODE_BYTES,
-            }
-        }
-        None
-    })
-}
-
-/// 00 00 01; a zero before it is padding.
-const START_CODE_BYTES: usize = 3;
 
 /// Packets that are read for a chapter: 250 MB, a second of 2 Gb/s.
 const CHAPTER_PACKETS_MAX: u64 = 250_000_000 / TS_PACKET_BYTES as u64;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lengths(unit: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        with_lengths(unit, &mut out);
-        out
-    }
-
-    #[test]
-    fn start_codes_become_lengths_and_padding_goes() {
-        let unit = [0, 0, 0, 1, 9, 0xf0, 0, 0, 0, 0, 1, 0x65, 0, 1, 0, 2, 0, 0, 1, 0x41, 7, 0, 0];
-        let expected =
-            [&[0, 0, 0, 2, 9, 0xf0][..], &[0, 0, 0, 5, 0x65, 0, 1, 0, 2], &[0, 0, 0, 2, 0x41, 7]];
-        assert_eq!(lengths(&unit), expected.concat());
-        for nothing in [&[][..], &[0, 0], &[1, 2, 3], &[0, 0, 1], &[0, 0, 1, 0, 0, 1, 0]] {
-            assert!(lengths(nothing).is_empty(), "{nothing:?}");
-        }
-    }
-
-    #[test]
-    fn start_codes_are_found_at_every_place() {
-        for before in 0..9 {
-            for fill in [0, 1, 2, 0xff] {
-                let mut unit = vec![fill; before];
-                unit.extend([0, 0, 1, 0x65, 3]);
-                let found: Vec<_> = start_codes(&unit).collect();
-                assert_eq!(found, [before + 3], "{before} bytes of {fill}");
-            }
-        }
-    }
-}

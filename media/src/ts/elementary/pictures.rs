@@ -13,6 +13,7 @@
 
 use super::time_bases::{SECOND, TimeBases, apart};
 use crate::bits::without_emulation;
+use crate::random_access::AccessReader;
 use crate::tracks::{
     Codec, H264Config, H265Config, MediaSample, SampleFault, SampleTable, SampleTableBuilder,
 };
@@ -63,8 +64,8 @@ struct Unit {
     decode: i64,
     offset: i32,
     is_start: bool,
-    /// True when its first slice has been seen.
-    is_decided: bool,
+    /// Tells at the first slice if play can start here.
+    access: AccessReader,
 }
 
 impl Pictures {
@@ -111,7 +112,7 @@ impl Pictures {
         for (index, &byte) in bytes.iter().enumerate() {
             let is_looked_at = self.pending.is_some()
                 || self.set.is_some()
-                || self.current.as_ref().is_some_and(|unit| !unit.is_decided);
+                || self.current.as_ref().is_some_and(|unit| unit.access.verdict().is_none());
             if !is_looked_at {
                 (self.zeros, self.is_header) = (0, false);
                 break;
@@ -119,8 +120,15 @@ impl Pictures {
             if let Some(set) = self.set.as_mut().filter(|set| set.len() < SET_BYTES_MAX) {
                 set.push(byte);
             }
-            if std::mem::take(&mut self.is_header) {
-                self.take_unit_header(byte);
+            let begins = std::mem::take(&mut self.is_header);
+            if begins {
+                self.take_set_header(byte);
+            }
+            if let Some(unit) = &mut self.current {
+                if begins {
+                    unit.access.begin_nal();
+                }
+                unit.access.take(byte);
             }
             match byte {
                 0 => {
@@ -168,7 +176,7 @@ impl Pictures {
             decode,
             offset: offset as i32,
             is_start: start.is_indicated,
-            is_decided: false,
+            access: AccessReader::new(self.is_h265),
         });
         Ok(())
     }
@@ -183,30 +191,18 @@ impl Pictures {
             decode: unit.decode as u64,
             offset: unit.offset,
             duration: u32::try_from(end - unit.decode).unwrap_or(u32::MAX),
-            is_start: unit.is_start,
+            is_start: unit.is_start || unit.access.verdict() == Some(true),
         })
     }
 
-    fn take_unit_header(&mut self, header: u8) {
-        let unit_type = if self.is_h265 { header >> 1 & 0x3f } else { header & 0x1f };
-        let (is_set, is_slice, is_start) = match self.is_h265 {
-            true => {
-                ((32..=34).contains(&unit_type), unit_type < 32, (16..=21).contains(&unit_type))
-            }
-            // With a sequence parameter set a picture that starts no sequence is a place to start.
-            false => (
-                matches!(unit_type, 7 | 8),
-                (1..=5).contains(&unit_type),
-                matches!(unit_type, 5 | 7),
-            ),
+    fn take_set_header(&mut self, header: u8) {
+        let is_set = match self.is_h265 {
+            true => (32..=34).contains(&(header >> 1 & 0x3f)),
+            false => matches!(header & 0x1f, 7 | 8),
         };
         let is_wanted = self.sets.len() < SETS_MAX && self.table.len() < SETS_SAMPLES;
         if is_set && is_wanted && !self.has_all_sets {
             self.set = Some(vec![header]);
-        }
-        if let Some(unit) = self.current.as_mut().filter(|unit| !unit.is_decided) {
-            unit.is_start |= is_start;
-            unit.is_decided = is_slice;
         }
     }
 

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random access points of H.264 and H.265: the one definition of them.
+//!
+//! Decoding can begin with an access unit that
+//!
+//! - refreshes the decoder (an IDR picture of H.264; any IRAP picture of H.265: IDR, BLA, CRA),
+//! - announces recovery (SEI recovery_point: open groups of pictures, gradual refresh), or
+//! - repeats the sequence parameter set of H.264 before an intra picture, as broadcasters do
+//!   without an announcement. A set before any other picture tells nothing: cameras repeat it with
+//!   each.
+//!
+//! The first slice decides. Bytes come one by one, so that a reader of start codes and one of whole
+//! NAL units share it; those behind the first of a slice, and behind the headers of messages, are
+//! stepped over.
+//!
+//! Sources: ISO/IEC 14496-10 §7.3.2.3.1 (sei_message), §7.3.3 (slice_type), table 7-1, §D.2.8
+//! (recovery point); ISO/IEC 23008-2 table 7-1, §7.3.5, §D.3.8.
+//! Does not check that a gradual refresh keeps its promise.
+
+use crate::bits::Bits;
+
+/// Reads one access unit.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessReader {
+    is_h265: bool,
+    part: NalPart,
+    has_sequence_set: bool,
+    has_recovery: bool,
+    verdict: Option<bool>,
+}
+
+/// Part of a NAL unit that the next byte belongs to.
+#[derive(Debug, Clone)]
+enum NalPart {
+    Header,
+    /// The second byte of a header of H.265, before supplemental information.
+    HeaderEnd,
+    Slice {
+        head: [u8; SLICE_BYTES],
+        count: usize,
+    },
+    Messages(Messages),
+    Ignored,
+}
+
+impl AccessReader {
+    /// A reader at the beginning of an access unit.
+    pub(crate) fn new(is_h265: bool) -> AccessReader {
+        AccessReader {
+            is_h265,
+            part: NalPart::Ignored,
+            has_sequence_set: false,
+            has_recovery: false,
+            verdict: None,
+        }
+    }
+
+    /// True where decoding can begin with an access unit of these NAL units.
+    pub(crate) fn is_point<'a>(is_h265: bool, nals: impl Iterator<Item = &'a [u8]>) -> bool {
+        let mut reader = AccessReader::new(is_h265);
+        for nal in nals {
+            reader.begin_nal();
+            for &byte in nal {
+                reader.take(byte);
+                if matches!(reader.part, NalPart::Ignored) {
+                    break;
+                }
+            }
+            if let Some(verdict) = reader.verdict {
+                return verdict;
+            }
+        }
+        false
+    }
+
+    /// The next byte is the first of a NAL unit.
+    pub(crate) fn begin_nal(&mut self) {
+        self.part = NalPart::Header;
+    }
+
+    /// True where decoding can begin with the access unit; none before its first slice has told.
+    pub(crate) fn verdict(&self) -> Option<bool> {
+        self.verdict
+    }
+
+    /// Takes the next byte.
+    pub(crate) fn take(&mut self, byte: u8) {
+        match &mut self.part {
+            NalPart::Ignored => {}
+            NalPart::Header => self.part = self.after_header(byte),
+            NalPart::HeaderEnd => self.part = NalPart::Messages(Messages::default()),
+            NalPart::Slice { head, count } => {
+                head[*count] = byte;
+                *count += 1;
+                let is_full = *count == SLICE_BYTES;
+                let kind = slice_type(&head[..*count]);
+                if kind.is_some() || is_full {
+                    self.decide(kind.is_some_and(|kind| kind % 5 == INTRA));
+                }
+            }
+            NalPart::Messages(messages) => {
+                if messages.take(byte) == Some(RECOVERY_POINT) {
+                    self.has_recovery = true;
+                    self.part = NalPart::Ignored;
+                }
+            }
+        }
+    }
+
+    fn after_header(&mut self, byte: u8) -> NalPart {
+        match (self.is_h265, if self.is_h265 { byte >> 1 & 0x3f } else { byte & 0x1f }) {
+            (false, 7) => self.has_sequence_set = true,
+            (false, 6) => return NalPart::Messages(Messages::default()),
+            (true, 39) => return NalPart::HeaderEnd,
+            // An intra picture behind a set; other slices tell by their type alone.
+            (false, 1 | 2) if self.has_sequence_set && !self.has_recovery => {
+                return NalPart::Slice { head: [0; SLICE_BYTES], count: 0 };
+            }
+            (false, 5) | (true, 16..=23) => self.decide(true),
+            (false, 1..5) | (true, 0..32) => self.decide(self.has_recovery),
+            _ => {}
+        }
+        NalPart::Ignored
+    }
+
+    fn decide(&mut self, is_point: bool) {
+        self.verdict.get_or_insert(is_point);
+        self.part = NalPart::Ignored;
+    }
+}
+
+/// slice_type of a slice of H.264, behind its NAL header; none where it is cut off.
+fn slice_type(head: &[u8]) -> Option<u32> {
+    let bits = &mut Bits::new(head);
+    bits.golomb()?;
+    bits.golomb()
+}
+
+/// Headers of the messages of a NAL unit of supplemental information.
+#[derive(Debug, Clone, Default)]
+struct Messages {
+    /// Zeros just before: a byte of three behind two of them only keeps start codes out.
+    zeros: u32,
+    /// Sum of the bytes of the type or size that is being read.
+    sum: u32,
+    is_size: bool,
+    /// Bytes of a message still to be stepped over.
+    skip: u32,
+}
+
+impl Messages {
+    /// Takes the next byte; the type of a message that begins behind it.
+    fn take(&mut self, byte: u8) -> Option<u32> {
+        if self.zeros >= 2 && byte == 3 {
+            self.zeros = 0;
+            return None;
+        }
+        self.zeros = if byte == 0 { self.zeros + 1 } else { 0 };
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        self.sum = self.sum.saturating_add(byte.into());
+        if byte == 0xff {
+            return None;
+        }
+        let sum = std::mem::take(&mut self.sum);
+        self.is_size = !self.is_size;
+        if self.is_size {
+            return Some(sum);
+        }
+        self.skip = sum;
+        None
+    }
+}
+
+/// first_mb_in_slice of the largest picture takes 37 bits, and slice_type seven.
+const SLICE_BYTES: usize = 6;
+
+/// slice_type of an I slice, modulo 5 (table 7-6).
+const INTRA: u32 = 2;
+
+/// payloadType of a recovery point, in both codings.
+const RECOVERY_POINT: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h264(nals: &[&[u8]]) -> bool {
+        AccessReader::is_point(false, nals.iter().copied())
+    }
+
+    fn h265(nals: &[&[u8]]) -> bool {
+        AccessReader::is_point(true, nals.iter().copied())
+    }
+
+    const SET: &[u8] = &[0x67, 0x64, 0, 0x1f];
+    /// Slices that begin a picture: of I (all slices), I, P (all slices), P; IDR.
+    const ALL_INTRA: &[u8] = &[0x41, 0b1000_1000, 0];
+    const SOME_INTRA: &[u8] = &[0x41, 0b1011_0000, 0];
+    const ALL_PREDICTED: &[u8] = &[0x41, 0b1001_1000, 0];
+    const PREDICTED: &[u8] = &[0x41, 0b1100_0000, 0];
+    const IDR: &[u8] = &[0x65, 0b1000_1000];
+    /// A message of 300 bytes, one with two zeros and what keeps a start code out, the recovery
+    /// point.
+    fn recovery(header: &[u8]) -> Vec<u8> {
+        let long = [&[5, 0xff, 45][..], &[7; 300]].concat();
+        [header, &long, &[1, 3, 0, 0, 3, 6], &[6, 1, 0xc4, 0x80]].concat()
+    }
+
+    #[test]
+    fn h264_begins_at_refresh_recovery_and_intra_pictures_with_their_set() {
+        assert!(h264(&[IDR]) && h264(&[&[0x09, 0xf0], SET, &[0x68, 1], IDR]));
+        assert!(h264(&[&recovery(&[0x06]), PREDICTED]));
+        assert!(h264(&[SET, ALL_INTRA]) && h264(&[SET, &[0x68, 1], SOME_INTRA]));
+        assert!(!h264(&[SET, ALL_PREDICTED]) && !h264(&[SET, PREDICTED]));
+        assert!(!h264(&[ALL_INTRA]), "pictures behind it may refer to those before");
+        assert!(!h264(&[&[0x06, 5, 3, 6, 1, 0xc4, 0x80], PREDICTED]), "a message with such bytes");
+        assert!(!h264(&[SET, &[0x68, 1]]) && !h264(&[]), "no picture");
+        assert!(!h264(&[PREDICTED, IDR]), "the first slice decides");
+        assert!(!h264(&[SET, &[0x41]]) && !h264(&[&[0x06], &[]]), "cut off");
+    }
+
+    #[test]
+    fn h265_begins_at_all_intra_random_access_pictures_and_recovery() {
+        for kind in 0..32 {
+            assert_eq!(h265(&[&[kind << 1, 1, 0x80]]), (16..=23).contains(&kind), "{kind}");
+        }
+        let messages = recovery(&[39 << 1, 1]);
+        assert!(h265(&[&messages, &[2, 1, 0x80]]));
+        let suffix = recovery(&[40 << 1, 1]);
+        assert!(!h265(&[&suffix, &[2, 1, 0x80]]), "it belongs behind the slices");
+    }
+
+    #[test]
+    fn bytes_one_by_one_give_the_verdict_at_the_first_slice() {
+        let mut reader = AccessReader::new(false);
+        for nal in [SET, &recovery(&[0x06])] {
+            reader.begin_nal();
+            nal.iter().for_each(|&byte| reader.take(byte));
+            assert_eq!(reader.verdict(), None);
+        }
+        reader.begin_nal();
+        reader.take(0x41);
+        assert_eq!(reader.verdict(), Some(true));
+    }
+}
