@@ -233,7 +233,12 @@ impl TrackMuxer {
                  where the track was"
             ));
         }
-        self.drop_off_clock(track, step.dropped);
+        if step.placed > 0 {
+            self.add_fault(format!(
+                "track {track}: times of units did not follow those before; they have those of \
+                 their neighbours"
+            ));
+        }
     }
 
     /// Counts units whose times did not follow the others.
@@ -256,12 +261,17 @@ impl TrackMuxer {
     }
 
     fn note(&mut self, refusal: &MuxRefusal) {
-        self.counts.left_out_units += 1;
+        // Nobody could show these: the file is no less whole without them.
+        let is_missed = !matches!(refusal, MuxRefusal::Leading { .. });
+        self.counts.left_out_units += u64::from(is_missed);
         self.counts.off_clock_units += u64::from(matches!(refusal, MuxRefusal::TimeJump { .. }));
         self.add_fault(match refusal {
             // A stream that was joined on its way; nobody has to do anything.
             MuxRefusal::NoStart { track } => {
                 format!("track {track}: pictures before its first key frame are left out")
+            }
+            MuxRefusal::Leading { track } => {
+                format!("track {track}: pictures that refer to those before the first are left out")
             }
             refusal => refusal.to_string(),
         });

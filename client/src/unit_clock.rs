@@ -4,12 +4,15 @@
 //! A unit's time follows those before it within what has passed since, times the fastest play, and
 //! [`STEP_MAX`]. A unit off that time is not believed at once: it waits. When [`AGREED_UNITS`] in a
 //! row have times that follow each other, the sender's clock was set, and they go on from where the
-//! track would be by their arrival. When a unit on time comes before, they were faults of the
-//! sender and are dropped. Costs nothing while times follow each other; holds ten units at most.
+//! track would be by their arrival. When a unit on time comes before, their times are wrong, and
+//! they are placed between their neighbours: where pictures are reordered, in the times that are
+//! missing there, for which [`AHEAD_UNITS`] more are waited for. Costs nothing while times follow
+//! each other; holds [`WAITING_MAX`] units at most.
 //!
 //! Sources: RFC 3550 §5.1 (timestamps).
 //! Does not compare the clocks of tracks: sender reports are not read for it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use media::AccessUnit;
@@ -22,8 +25,23 @@ pub(super) struct UnitClock {
     shift: i64,
     /// The last unit on time, and the latest.
     last: Option<Passed>,
-    /// Units whose times do not follow those before, with their arrivals.
-    waiting: Vec<(AccessUnit, Duration)>,
+    /// Times of the last units that were passed on.
+    recent: VecDeque<i64>,
+    /// Pictures were presented in another order than they came in.
+    is_reordered: bool,
+    /// Units whose times do not follow those before, and those behind them.
+    waiting: VecDeque<WaitingUnit>,
+    /// The last so many of them have times that follow each other.
+    agreed: usize,
+}
+
+/// A unit that waits.
+#[derive(Debug)]
+struct WaitingUnit {
+    unit: AccessUnit,
+    arrival: Duration,
+    /// Its time is none that it can have.
+    is_off: bool,
 }
 
 /// A unit that was passed on, by its shifted time.
@@ -38,8 +56,8 @@ struct Passed {
 #[derive(Debug, Default)]
 pub(super) struct UnitClockStep {
     pub(super) units: Vec<AccessUnit>,
-    /// Units with times of their own that were dropped.
-    pub(super) dropped: u64,
+    /// Units whose times were wrong, and that got others.
+    pub(super) placed: u64,
     /// Set where the clock was found to have jumped by so many seconds.
     pub(super) jump_s: Option<f64>,
 }
@@ -47,31 +65,42 @@ pub(super) struct UnitClockStep {
 impl UnitClock {
     /// The clock of a track whose units count `rate_hz` a second; `shift` is added to their times.
     pub(super) fn new(rate_hz: u32, shift: i64) -> UnitClock {
-        UnitClock { rate_hz: rate_hz.max(1), shift, last: None, waiting: Vec::new() }
+        UnitClock {
+            rate_hz: rate_hz.max(1),
+            shift,
+            last: None,
+            recent: VecDeque::new(),
+            is_reordered: false,
+            waiting: VecDeque::new(),
+            agreed: 0,
+        }
     }
 
     /// Takes a unit that arrived at `arrival`.
-    pub(super) fn push(&mut self, mut unit: AccessUnit, arrival: Duration) -> UnitClockStep {
+    pub(super) fn push(&mut self, unit: AccessUnit, arrival: Duration) -> UnitClockStep {
         let mut step = UnitClockStep::default();
         let time = unit.time.saturating_add(self.shift);
-        let follows = self.last.is_none_or(|last| self.follows(time, arrival, &last));
-        if follows {
-            step.dropped = self.waiting.len() as u64;
-            unit.is_after_loss |= step.dropped > 0;
-            self.waiting.clear();
-            self.pass(unit, arrival, &mut step);
+        if self.last.is_none_or(|last| self.follows(time, arrival, &last)) {
+            self.agreed = 0;
+            if self.waiting.is_empty() {
+                self.pass(unit, time, arrival, &mut step);
+            } else {
+                self.waiting.push_back(WaitingUnit { unit, arrival, is_off: false });
+                self.settle(&mut step);
+            }
             return step;
         }
-        if let Some((before, at)) = self.waiting.last() {
-            let before = Passed { time: before.time, latest: before.time, arrival: *at };
-            if !self.follows(unit.time, arrival, &before) {
-                step.dropped = self.waiting.len() as u64;
-                self.waiting.clear();
-            }
-        }
-        self.waiting.push((unit, arrival));
-        if self.waiting.len() >= AGREED_UNITS {
+        let agrees = self.waiting.back().filter(|before| before.is_off).is_some_and(|before| {
+            let (time, arrival) = (before.unit.time, before.arrival);
+            self.follows(unit.time, arrival, &Passed { time, latest: time, arrival })
+        });
+        self.agreed = if agrees { self.agreed + 1 } else { 1 };
+        self.waiting.push_back(WaitingUnit { unit, arrival, is_off: true });
+        if self.agreed == AGREED_UNITS {
             self.set(&mut step);
+        } else if self.waiting.len() > WAITING_MAX {
+            let passed = self.waiting.len() - self.agreed;
+            self.place_by_arrival(passed, &mut step);
         }
         step
     }
@@ -89,27 +118,106 @@ impl UnitClock {
         (-i128::from(self.units(STEP_MAX))..=i128::from(ahead)).contains(&step)
     }
 
-    /// Goes on with the waiting units, from where the track would be by now.
+    /// Goes on with the waiting units that agree, from where the track would be by now.
     fn set(&mut self, step: &mut UnitClockStep) {
+        self.place_by_arrival(self.waiting.len() - self.agreed, step);
         let last = self.last.expect("the first unit follows");
         let waiting = std::mem::take(&mut self.waiting);
-        let first = waiting.iter().map(|(unit, _)| unit.time).min().expect("units wait");
-        let passed = waiting[0].1.saturating_sub(last.arrival);
-        let goal = last.time.saturating_add(self.units(passed)).max(last.latest.saturating_add(1));
+        let first = waiting.iter().map(|it| it.unit.time).min().expect("units wait");
+        let goal = self.by_arrival(waiting[0].arrival, &last);
         let before = self.shift;
         self.shift = goal.saturating_sub(first);
         let by = i128::from(before) - i128::from(self.shift);
         step.jump_s = Some(by as f64 / f64::from(self.rate_hz));
-        for (index, (mut unit, arrival)) in waiting.into_iter().enumerate() {
+        for (index, WaitingUnit { mut unit, arrival, .. }) in waiting.into_iter().enumerate() {
             unit.is_after_loss |= index == 0;
-            self.pass(unit, arrival, step);
+            let time = unit.time.saturating_add(self.shift);
+            self.pass(unit, time, arrival, step);
+        }
+        self.agreed = 0;
+    }
+
+    /// Where the track is at `arrival`, behind `last`.
+    fn by_arrival(&self, arrival: Duration, last: &Passed) -> i64 {
+        let passed = self.units(arrival.saturating_sub(last.arrival));
+        last.time.saturating_add(passed).max(last.latest.saturating_add(1))
+    }
+
+    /// Passes the first `count` waiting units on, whose times nothing tells but their arrival.
+    fn place_by_arrival(&mut self, count: usize, step: &mut UnitClockStep) {
+        for _ in 0..count {
+            let Some(WaitingUnit { unit, arrival, is_off }) = self.waiting.pop_front() else {
+                return;
+            };
+            let last = self.last.expect("the first unit follows");
+            let own = unit.time.saturating_add(self.shift);
+            let time = if is_off { self.by_arrival(arrival, &last) } else { own };
+            step.placed += u64::from(is_off);
+            self.pass(unit, time, arrival, step);
         }
     }
 
-    fn pass(&mut self, mut unit: AccessUnit, arrival: Duration, step: &mut UnitClockStep) {
-        unit.time = unit.time.saturating_add(self.shift);
-        let latest = self.last.map_or(unit.time, |last| last.latest.max(unit.time));
-        self.last = Some(Passed { time: unit.time, latest, arrival });
+    /// Passes the waiting units on, once their neighbours tell the times of those that have none.
+    fn settle(&mut self, step: &mut UnitClockStep) {
+        let known = || self.waiting.iter().filter(|it| !it.is_off);
+        let known: Vec<i64> = known().map(|it| it.unit.time.saturating_add(self.shift)).collect();
+        let off = self.waiting.len() - known.len();
+        let (Some(last), Some(&next)) = (self.last, known.first()) else { return };
+        let mut times = match self.is_reordered || next <= last.time {
+            true => self.missing(&known),
+            false => {
+                let between = |at: usize| {
+                    let part = i128::from(next - last.time) * (at as i128 + 1) / (off as i128 + 1);
+                    last.time + part as i64
+                };
+                (0..off).map(between).collect()
+            }
+        };
+        if times.len() < off && known.len() < AHEAD_UNITS {
+            return;
+        }
+        times.truncate(off);
+        let mut times = times.into_iter();
+        for WaitingUnit { unit, arrival, is_off } in std::mem::take(&mut self.waiting) {
+            let own = unit.time.saturating_add(self.shift);
+            let before = self.last.map_or(own, |last| last.time);
+            let time = if is_off { times.next().unwrap_or(before) } else { own };
+            step.placed += u64::from(is_off);
+            self.pass(unit, time, arrival, step);
+        }
+    }
+
+    /// Times that are missing among the last ones and those `behind`, which are otherwise as far
+    /// apart as the nearest two.
+    fn missing(&self, behind: &[i64]) -> Vec<i64> {
+        let mut known: Vec<_> = self.recent.iter().chain(behind).copied().collect();
+        known.sort_unstable();
+        known.dedup();
+        let since = self.recent.iter().rev().take(GROUP_UNITS).min().copied().unwrap_or(i64::MIN);
+        let steps = || known.windows(2).map(|pair| pair[1] - pair[0]);
+        let Some(step) = steps().min() else { return Vec::new() };
+        let between = |pair: &[i64]| {
+            let (first, count) = (pair[0], (pair[1] - pair[0] + step / 2) / step);
+            (1..count.min(AGREED_UNITS as i64)).map(move |at| first + at * step)
+        };
+        known.windows(2).filter(|pair| pair[0] >= since).flat_map(between).collect()
+    }
+
+    fn pass(
+        &mut self,
+        mut unit: AccessUnit,
+        time: i64,
+        arrival: Duration,
+        step: &mut UnitClockStep,
+    ) {
+        unit.time = time;
+        self.is_reordered |= self.last.is_some_and(|last| time < last.latest);
+        let latest = self.last.map_or(time, |last| last.latest.max(time));
+        self.last = Some(Passed { time, latest, arrival });
+        if self.recent.len() == RECENT_UNITS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(time);
         step.units.push(unit);
     }
 
@@ -127,6 +235,12 @@ const STEP_MAX: Duration = Duration::from_secs(10);
 const SPEED_MAX: u32 = 4;
 /// Units in a row by which a new clock is believed: 0.4 s of pictures.
 const AGREED_UNITS: usize = 10;
+/// Units by which a place among reordered ones is found: pictures between two that others refer to.
+const AHEAD_UNITS: usize = 6;
+/// Units of one such group, and of those that it is compared with.
+const GROUP_UNITS: usize = 4;
+const RECENT_UNITS: usize = 4 * GROUP_UNITS;
+const WAITING_MAX: usize = 2 * AGREED_UNITS;
 
 #[cfg(test)]
 mod tests {
@@ -139,19 +253,25 @@ mod tests {
         AccessUnit { time, bytes: vec![1], is_start: true, is_after_loss: false }
     }
 
-    /// Runs 50 pictures, then 100 whose clock is `jump` seconds off; returns the times that came
-    /// out, and the sums of what was dropped and of jumps.
+    /// Runs 150 pictures whose clock is `jump` seconds off; returns the times that came out, and
+    /// the sums of those that were placed and of jumps.
     fn run(jump: impl Fn(i64) -> i64) -> (Vec<i64>, u64, Vec<f64>) {
+        let in_order = (0..150).map(|number| number * FRAME);
+        run_times(in_order.enumerate().map(|(at, time)| time + jump(at as i64) * RATE))
+    }
+
+    fn run_times(all: impl Iterator<Item = i64>) -> (Vec<i64>, u64, Vec<f64>) {
         let mut clock = UnitClock::new(RATE as u32, 0);
-        let (mut times, mut dropped, mut jumps) = (Vec::new(), 0, Vec::new());
-        for number in 0..150 {
+        let (mut times, mut placed, mut jumps) = (Vec::new(), 0, Vec::new());
+        for (number, time) in all.enumerate() {
             let arrival = Duration::from_millis(number as u64 * 40);
-            let step = clock.push(unit(number * FRAME + jump(number) * RATE), arrival);
+            let step = clock.push(unit(time), arrival);
             times.extend(step.units.iter().map(|unit| unit.time));
-            dropped += step.dropped;
+            placed += step.placed;
             jumps.extend(step.jump_s);
         }
-        (times, dropped + clock.waiting(), jumps)
+        assert_eq!(clock.waiting(), 0);
+        (times, placed, jumps)
     }
 
     fn assert_even(times: &[i64]) {
@@ -163,8 +283,8 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_loses_no_unit_and_goes_on_by_arrival() {
         for jump in [-2 * 3600, -60, 60, 7 * 3600, 40 * 24 * 3600] {
-            let (times, dropped, jumps) = run(|number| if number < 50 { 0 } else { jump });
-            assert_eq!((times.len(), dropped), (150, 0), "{jump} s");
+            let (times, placed, jumps) = run(|number| if number < 50 { 0 } else { jump });
+            assert_eq!((times.len(), placed), (150, 0), "{jump} s");
             assert_even(&times);
             assert_eq!(jumps.len(), 1);
             assert!((jumps[0] - jump as f64).abs() < 0.1, "{jumps:?}, not {jump}");
@@ -172,20 +292,39 @@ mod tests {
     }
 
     #[test]
-    fn an_outlier_is_dropped_alone() {
-        for jump in [-3600, 30, 7 * 3600] {
-            let (times, dropped, jumps) = run(|number| if number == 50 { jump } else { 0 });
-            assert_eq!((times.len(), dropped, jumps.len()), (149, 1, 0), "{jump} s");
-            assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+    fn units_with_times_of_their_own_keep_their_place_by_their_neighbours() {
+        for jump in [-3600, 30, 7 * 3600, 37_600] {
+            for many in [1, 2, 9] {
+                let off = 50..50 + many;
+                let jump = |number| if off.contains(&number) { jump * (number - 40) } else { 0 };
+                let (times, placed, jumps) = run(jump);
+                assert_eq!((times.len(), placed, jumps.len()), (150, many as u64, 0));
+                assert_even(&times);
+            }
         }
     }
 
     #[test]
-    fn times_at_random_are_dropped_and_those_behind_go_on() {
+    fn reordered_pictures_keep_their_places_in_the_times_that_are_missing() {
+        // I P B B: each of them in turn is stamped hours away.
+        let order: Vec<i64> =
+            (0..37).flat_map(|at| [0, 3, 1, 2].map(|p| (4 * at + p) * FRAME)).collect();
+        for wrong in 60..64 {
+            let stamped = order.iter().enumerate();
+            let stamped =
+                stamped.map(|(at, &time)| time - if at == wrong { 9800 * RATE } else { 0 });
+            let (times, placed, jumps) = run_times(stamped);
+            assert_eq!((placed, jumps.len()), (1, 0));
+            assert_eq!(times, order, "picture {wrong}");
+        }
+    }
+
+    #[test]
+    fn times_at_random_cost_no_unit_and_those_behind_go_on() {
         let wild = |number: i64| number.wrapping_mul(7919) % 1000 * 3600;
-        let (times, dropped, jumps) = run(|n| if (50..90).contains(&n) { wild(n) } else { 0 });
-        assert_eq!((times.len() as u64 + dropped, jumps.len()), (150, 0));
-        assert!(times.len() >= 110);
+        let (times, placed, jumps) = run(|n| if (50..90).contains(&n) { wild(n) } else { 0 });
+        assert_eq!((times.len(), placed, jumps.len()), (150, 40, 0));
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
     #[test]
