@@ -17,7 +17,7 @@ pub(crate) struct InputPace {
     interval: Duration,
     /// Time at which the next request is due at the limit's rate.
     due: Duration,
-    /// Read time of the first of consecutive requests that had to wait.
+    /// Read time of the first that had to wait since half of the burst was there.
     waiting_since: Option<Duration>,
 }
 
@@ -40,15 +40,16 @@ impl InputPace {
         let due = self.due.max(now);
         self.due = due + self.interval;
         let wait = due.saturating_sub(now + BURST);
-        if wait.is_zero() {
-            self.waiting_since = None;
-        } else {
+        if !wait.is_zero() {
             self.waiting_since.get_or_insert(now);
+        } else if due.saturating_sub(now) <= BURST / 2 {
+            // Sleeps are longer than asked for, so one without a wait is no sign of a pause.
+            self.waiting_since = None;
         }
         wait
     }
 
-    /// True when every request of the last [`PATIENCE`] has had to wait.
+    /// True when the client has come no slower than the limit for [`PATIENCE`].
     pub(crate) fn is_flood(&self, now: Duration) -> bool {
         self.waiting_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
     }
@@ -77,6 +78,18 @@ mod tests {
         }
         assert!((2990..3010).contains(&served), "{served}");
         assert!(now - began < PATIENCE + Duration::from_secs(1), "{:?}", now - began);
+    }
+
+    #[test]
+    fn a_flood_is_given_up_though_sleeps_take_longer() {
+        let mut pace = InputPace::new(400);
+        let (mut now, mut taken) = (Duration::ZERO, 0);
+        while !pace.is_flood(now) {
+            let wait = pace.request(now);
+            now += if wait.is_zero() { wait } else { wait + Duration::from_millis(2) };
+            taken += 1;
+        }
+        assert!((12_000..13_000).contains(&taken), "{taken}");
     }
 
     #[test]
