@@ -274,10 +274,8 @@ impl ClientSession {
 
     /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
     pub async fn tear_down(mut self) {
-        let (frames, stray_bytes) =
-            (self.control.unasked.frames().0, self.control.unasked.stray_bytes());
-        if frames + stray_bytes > 0 {
-            let counts = &self.control.unasked;
+        let counts = &self.control.unasked;
+        if counts.frames().0 + counts.stray_bytes() > 0 {
             tracing::warn!("{}: beside the media it sent {counts}", self.control.peer());
         }
         let leave_session = self.control.ask("TEARDOWN", |client| client.teardown());

@@ -47,7 +47,7 @@ pub(crate) struct StreamDemultiplexer {
     is_astray: bool,
 }
 
-/// What bytes begin with.
+/// Kind of the part that bytes begin.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
     Frame,
@@ -228,14 +228,11 @@ const DATA_BYTES_MIN: u16 = 8;
 
 #[cfg(test)]
 mod tests {
-    use wire::rtsp::{Limits, interleaved_header};
+    use wire::rtsp::Limits;
 
     use super::*;
     use crate::frame_reader::NoReply;
-
-    fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
-        [&interleaved_header(channel, data.len() as u16)[..], data].concat()
-    }
+    use crate::scripted_server::frame;
 
     /// Parts of these chunks, once SETUP has named channels.
     fn parts(chunks: impl Iterator<Item = Vec<u8>>) -> Vec<String> {

@@ -304,6 +304,7 @@ mod tests {
     use wire::rtsp::client::ReplyReader;
 
     use super::*;
+    use crate::scripted_server::frame;
 
     #[test]
     fn a_full_queue_keeps_the_batch_and_loses_no_packet() {
@@ -361,7 +362,7 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let writing = std::thread::spawn(move || {
                 let (mut server, _) = listener.accept().unwrap();
-                let frames = [&[b'$', 0, 0x04, 0x00, 0x80][..], &[0; 1023]].concat().repeat(64);
+                let frames = frame(0, &[&[0x80][..], &[0; 1023]].concat()).repeat(64);
                 for _ in 0..1000 {
                     io::Write::write_all(&mut server, &frames).unwrap();
                 }

@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep_until;
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 use wire::rtp::Header;
+use wire::rtsp::interleaved_header;
 
 use super::verdict::Verdict;
 use super::{Play, PlayProgress, play};
@@ -562,8 +563,7 @@ impl Conversation {
 
 /// An interleaved frame.
 pub(super) fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
-    let [high, low] = (data.len() as u16).to_be_bytes();
-    [&[b'$', channel, high, low], data].concat()
+    [&interleaved_header(channel, data.len() as u16)[..], data].concat()
 }
 
 /// Moves whole groups of four characters, decoded; padding may stand in the middle.

@@ -239,12 +239,11 @@ impl Config {
         let refused = |found: String, cure: &str| {
             Err(Error::Setting { setting: Setting::AllowOrigins, found, cure: cure.to_owned() })
         };
-        let is_for_all = |origin: &&String| ["*", NO_ORIGIN].contains(&origin.as_str());
         let origins = &self.allow_origins;
         if let Some(other) = origins.iter().find(|origin| !is_origin(origin)) {
             return refused(other.clone(), "write * or an origin such as https://example.org");
         }
-        match origins.iter().find(is_for_all).filter(|_| origins.len() > 1) {
+        match origins.iter().find(|origin| is_of_all(origin)).filter(|_| origins.len() > 1) {
             Some(all) => refused(format!("{all} beside others"), "write it alone, or leave it out"),
             None => Ok(()),
         }
@@ -331,12 +330,16 @@ impl Config {
     }
 }
 
-/// True for `*`, and for scheme, host and port as a browser sends them.
+/// True for `*` and `none`, and for scheme, host and port as a browser sends them.
 fn is_origin(text: &str) -> bool {
     let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
+    is_of_all(text) || authority.is_some_and(|a| !a.is_empty() && a.bytes().all(is_letter))
+}
+
+/// True of the two values that stand for all origins and for none.
+fn is_of_all(text: &str) -> bool {
     ["*", NO_ORIGIN].contains(&text)
-        || authority.is_some_and(|a| !a.is_empty() && a.bytes().all(is_letter))
 }
 
 /// Longest burst; a longer one would overflow receivers' default socket buffers at common rates.

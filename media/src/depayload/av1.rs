@@ -58,13 +58,18 @@ impl Av1Units {
 
     /// True where a unit waits that is whole, as far as its mark can be believed.
     pub(super) fn holds_whole(&self) -> bool {
-        let is_cut_off = self.open.is_some() || self.is_broken || self.is_marked_early;
-        self.time.is_some() && self.is_marked && self.has_frame && !is_cut_off
+        let is_cut_off = self.open.is_some() || self.is_broken;
+        self.time.is_some() && self.is_ended() && self.has_frame && !is_cut_off
+    }
+
+    /// True where all of the unit has come, as far as the sender can be believed.
+    fn is_ended(&self) -> bool {
+        self.is_marked && !self.is_marked_early
     }
 
     /// Packets are missing behind those that came: gives out the unit before, if that is whole.
     pub(super) fn gap(&mut self, output: &mut Output) {
-        if self.is_marked && !self.is_marked_early {
+        if self.is_ended() {
             self.complete(output);
         }
         self.is_broken |= self.time.is_some();

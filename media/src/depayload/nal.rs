@@ -26,7 +26,7 @@ use crate::byte_stream::{START_CODE_BYTES, start_codes, started_nals, without_ze
 use crate::random_access::AccessReader;
 use crate::tracks::{Codec, H264Config, H265Config};
 
-/// Which of the two.
+/// One of the two codecs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NalKind {
     H264,

@@ -12,6 +12,7 @@
 //! own; presentation times give it ([`super::survey`]).
 
 use crate::bits::{Bits, without_emulation};
+use crate::byte_stream::start_codes;
 use crate::sequence::{SequenceSet, believable};
 
 /// Coding of an elementary stream.
@@ -139,8 +140,7 @@ pub(super) fn format(coding: Coding, unit: &[u8]) -> Option<TrackFormat> {
 
 /// The NAL units that begin in `unit`, each with what follows it; none of them is empty.
 fn nal_units(unit: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let starts = unit.windows(4).enumerate();
-    starts.filter(|(_, bytes)| bytes[..3] == [0, 0, 1]).map(|(at, _)| &unit[at + 3..])
+    start_codes(unit).map(|at| &unit[at..]).filter(|nal| !nal.is_empty())
 }
 
 /// Bytes behind the first start code `code`.

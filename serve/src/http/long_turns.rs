@@ -65,7 +65,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Two would do for new connections; more than four make their waiting longer and steps no cheaper.
+/// With four the longest of small answers beside 1,000 downloads took 20 and 23 ms, without turns
+/// 364 and 250 (EPYC of 2 cores, loopback, unoptimized programs in turn). Other numbers were not
+/// tried.
 const STEPS_A_ROUND: usize = 4;
 
 #[cfg(test)]

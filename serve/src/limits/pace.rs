@@ -57,6 +57,7 @@ impl InputPace {
 
 /// Burst allowance: two seconds' worth of requests.
 const BURST: Duration = Duration::from_secs(2);
+/// Least rate of what comes beside requests, however few of these are let through.
 const BESIDE_PER_S_MIN: u32 = 400;
 /// No player sends at the limit for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
