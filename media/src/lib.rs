@@ -71,8 +71,8 @@ pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
     Coding, ContinuityCounters, ElementaryDemuxer, EntryPoints, Extract, OpenUnits, Programme,
     RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice, SpliceCounts, SpliceItem,
-    SpliceSettings, Splicer, StreamUnits, Survey, Track, TrackFormat, codecs, copy_elementary,
-    entry_points, lay_out_elementary,
+    SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track, TrackFormat, codecs,
+    copy_elementary, entry_points, lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

@@ -21,6 +21,7 @@
 mod closer;
 mod described_source;
 mod error;
+mod file_cutter;
 mod file_names;
 mod frame_input;
 #[cfg(test)]
@@ -46,11 +47,11 @@ mod write_queue;
 mod writer;
 
 pub use error::{Error, PathRefusal, RecordSetting, RefusedPath};
+pub use file_cutter::Rotation;
 pub use path_choice::ReceiveCost;
 pub use recording::{RecordOptions, Recording};
 pub use refused_senders::{RefusedCounts, RefusedSender};
 pub use stream_figures::{StreamFigures, Summary};
 pub use stream_replay::{ReplayResult, StreamReplay};
 pub use stream_source::{SDP_SCHEME, StreamSource};
-pub use write_queue::Rotation;
 pub use writer::SyncPolicy;

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use crate::closer::SyncCounts;
 use crate::error::{Error, RecordSetting};
+use crate::file_cutter::Rotation;
 use crate::file_names::{self, FileNames};
 use crate::frame_input::FrameInput;
 use crate::path_choice::{ReceiveCost, wanted};
@@ -37,7 +38,7 @@ use crate::relay::{self, RelaySocket, RelayThread};
 use crate::stream_control::StreamControl;
 use crate::stream_figures::{StreamFigures, Summary};
 use crate::stream_source::StreamSource;
-use crate::write_queue::{BlockPool, Rotation, StreamOutput, WriteCommand};
+use crate::write_queue::{BlockPool, StreamOutput, WriteCommand};
 use crate::writer::{StreamFiles, SyncPolicy, WriteStats, Writer};
 
 /// Streams to record, and settings.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::file_cutter::Rotation;
 use crate::recorded_stream::RecordedStream;
-use crate::write_queue::{BlockPool, Rotation, StreamOutput, WriteCommand};
+use crate::write_queue::{BlockPool, StreamOutput, WriteCommand};
 
 /// Receiver of the datagrams of one stream.
 #[derive(Debug)]

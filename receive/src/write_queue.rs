@@ -10,8 +10,11 @@
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use media::TS_PACKET_BYTES;
+use media::{StreamEntry, TS_PACKET_BYTES};
+
+use crate::file_cutter::{FileCutter, Rotation};
 
 /// Whole packets and whole pages.
 pub(crate) const BLOCK_BYTES: usize = 1024 * TS_PACKET_BYTES;
@@ -74,15 +77,6 @@ pub(crate) enum WriteCommand {
     End { stream: usize },
 }
 
-/// Limits at which a file is ended and another begun.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rotation {
-    /// Size in bytes; a file has whole packets.
-    pub bytes: Option<u64>,
-    /// Time since the start of the file.
-    pub time: Option<std::time::Duration>,
-}
-
 /// The receiving thread's end of one stream: gathers packets in blocks.
 #[derive(Debug)]
 pub(crate) struct StreamOutput {
@@ -90,12 +84,14 @@ pub(crate) struct StreamOutput {
     pool: Arc<BlockPool>,
     orders: Sender<WriteCommand>,
     rotation: Rotation,
+    /// Where files are ended at all.
+    cutter: Option<FileCutter>,
     block: Option<Vec<u8>>,
     /// Bytes handed over for the file that is being written.
     file_bytes: u64,
     /// Start of the file, and of the block.
-    file_began: Option<std::time::Duration>,
-    block_began: std::time::Duration,
+    file_began: Option<Duration>,
+    block_began: Duration,
     dropped_packets: u64,
 }
 
@@ -111,45 +107,35 @@ impl StreamOutput {
             pool,
             orders,
             rotation,
+            cutter: FileCutter::new(rotation),
             block: None,
             file_bytes: 0,
             file_began: None,
-            block_began: std::time::Duration::ZERO,
+            block_began: Duration::ZERO,
             dropped_packets: 0,
         }
     }
 
     /// Takes whole packets. Never waits.
-    pub(crate) fn push(&mut self, mut packets: &[u8], now: std::time::Duration) {
+    pub(crate) fn push(&mut self, mut packets: &[u8], now: Duration) {
         while !packets.is_empty() {
-            self.rotate_if_due(now);
-            let space = self.space();
-            if self.block.is_none() {
-                self.block = self.pool.take();
-                self.block_began = now;
-                self.file_began.get_or_insert(now);
+            let Some(taken) = self.append(packets, now) else { return };
+            self.end_file_at_a_start(&packets[..taken], now);
+            if self.is_full() {
+                self.hand_over_decided(now);
             }
-            let Some(block) = &mut self.block else {
-                self.dropped_packets += (packets.len() / TS_PACKET_BYTES) as u64;
-                return;
-            };
-            let (fits, rest) = packets.split_at(packets.len().min(space));
-            block.extend_from_slice(fits);
-            packets = rest;
-            if fits.len() == space {
-                self.hand_over();
-            }
+            packets = &packets[taken..];
         }
     }
 
     /// Hands over a block that is [`FLUSH_AFTER`] old, so that a slow stream is on the disk too,
     /// and goes on to the next file when that is due.
-    pub(crate) fn tick(&mut self, now: std::time::Duration) {
+    pub(crate) fn tick(&mut self, now: Duration) {
         let waited = now.saturating_sub(self.block_began);
         if self.block.is_some() && waited >= FLUSH_AFTER && !self.pool.is_pressed() {
-            self.hand_over();
+            self.hand_over_decided(now);
         }
-        self.rotate_if_due(now);
+        self.rotate_if_over(now);
     }
 
     /// Hands over the rest and ends the file.
@@ -168,31 +154,118 @@ impl StreamOutput {
         self.block.as_ref().map_or(0, |block| block.len() as u64)
     }
 
+    /// Bytes of the file so far.
+    fn bytes(&self) -> u64 {
+        self.file_bytes + self.pending()
+    }
+
+    /// Age of the file.
+    fn age(&self, now: Duration) -> Duration {
+        self.file_began.map_or(Duration::ZERO, |began| now.saturating_sub(began))
+    }
+
     /// Bytes up to the end of the block: at the block's boundary in the file, so that all others
     /// are whole pages, or at the end of the file.
     fn space(&self) -> usize {
-        let at = self.file_bytes + self.pending();
+        let at = self.bytes();
         let space = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
-        let left = self.bytes_max().map_or(u64::MAX, |max| max - at.min(max));
+        let left = self.rotation.bytes_max().map_or(u64::MAX, |max| max - at.min(max));
         space.min(left) as usize
     }
 
-    fn bytes_max(&self) -> Option<u64> {
-        let packet = TS_PACKET_BYTES as u64;
-        self.rotation.bytes.map(|bytes| (bytes / packet).max(1) * packet)
+    fn is_full(&self) -> bool {
+        let is_whole = self.bytes().is_multiple_of(BLOCK_BYTES as u64);
+        is_whole || self.rotation.bytes_max().is_some_and(|max| self.bytes() >= max)
     }
 
-    fn rotate_if_due(&mut self, now: std::time::Duration) {
-        let bytes = self.file_bytes + self.pending();
-        let is_full = self.bytes_max().is_some_and(|max| bytes >= max);
-        let age = self.file_began.map(|began| now.saturating_sub(began));
-        let is_old = age.zip(self.rotation.time).is_some_and(|(age, limit)| age >= limit);
-        if bytes == 0 || !(is_full || is_old) {
+    /// Appends as many of the packets as fit into the block; returns their bytes. None when they
+    /// were dropped for want of a block.
+    fn append(&mut self, packets: &[u8], now: Duration) -> Option<usize> {
+        self.rotate_if_over(now);
+        let space = self.space();
+        if self.block.is_none() {
+            self.block = self.pool.take();
+            self.block_began = now;
+            self.file_began.get_or_insert(now);
+        }
+        let Some(block) = &mut self.block else {
+            self.dropped_packets += (packets.len() / TS_PACKET_BYTES) as u64;
+            return None;
+        };
+        let fits = packets.len().min(space);
+        block.extend_from_slice(&packets[..fits]);
+        Some(fits)
+    }
+
+    /// Appends packets that were looked at, or are not the stream's. They are not handed over: the
+    /// block may be longer than others then.
+    fn refill(&mut self, mut packets: &[u8], now: Duration) {
+        while !packets.is_empty()
+            && let Some(taken) = self.append(packets, now)
+        {
+            packets = &packets[taken..];
+        }
+    }
+
+    /// Looks at the last packets of the block; ends the file where play can start, if that is due.
+    fn end_file_at_a_start(&mut self, packets: &[u8], now: Duration) {
+        if let Some(cutter) = &mut self.cutter {
+            cutter.feed(packets);
+        }
+        loop {
+            let (bytes, pending, age) = (self.bytes(), self.pending(), self.age(now));
+            let Some(cutter) = &mut self.cutter else { return };
+            let Some(start) = cutter.next_start() else { return };
+            let behind = cutter.bytes_from(start.access_unit);
+            // One that was handed over before it was known stays where it is.
+            if behind <= pending && cutter.ends_at(bytes - behind, age) {
+                self.end_file_at(&start, now);
+            }
+        }
+    }
+
+    /// Goes on in another file with the access unit of `start`, which lies in the block.
+    fn end_file_at(&mut self, start: &StreamEntry, now: Duration) {
+        let Some((cutter, block)) = self.cutter.as_ref().zip(self.block.as_mut()) else { return };
+        let kept = |packet| (block.len() as u64).checked_sub(cutter.bytes_from(packet));
+        // The tables directly before are the stream's own, unless they were handed over.
+        let (kept, lead) = match kept(start.ts_packet) {
+            Some(kept) if start.ts_packet < start.access_unit => (kept, Vec::new()),
+            _ => (kept(start.access_unit).unwrap_or(0), cutter.lead(start)),
+        };
+        if self.file_bytes + kept == 0 {
             return;
         }
+        let rest = block.split_off(kept as usize);
+        self.end_file();
+        self.refill(&lead, now);
+        self.refill(&rest, now);
+    }
+
+    /// Ends a file that none of the places where play can start has ended.
+    fn rotate_if_over(&mut self, now: Duration) {
+        if self.bytes() > 0 && self.rotation.is_over(self.bytes(), self.age(now)) {
+            self.end_file();
+        }
+    }
+
+    fn end_file(&mut self) {
         self.hand_over();
         let _ = self.orders.send(WriteCommand::Rotate { stream: self.stream });
         (self.file_bytes, self.file_began) = (0, None);
+        if let Some(cutter) = &mut self.cutter {
+            cutter.begin_file();
+        }
+    }
+
+    /// Hands over the block without the bytes at its end that the next file may begin with. A block
+    /// that has no others has waited long enough.
+    fn hand_over_decided(&mut self, now: Duration) {
+        let undecided = self.cutter.as_ref().map_or(0, FileCutter::undecided_bytes);
+        let block = self.block.as_mut().filter(|block| undecided < block.len() as u64);
+        let rest = block.map(|block| block.split_off(block.len() - undecided as usize));
+        self.hand_over();
+        self.refill(&rest.unwrap_or_default(), now);
     }
 
     fn hand_over(&mut self) {
@@ -210,7 +283,7 @@ impl StreamOutput {
 }
 
 /// The file is at most so much older than the stream.
-const FLUSH_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+const FLUSH_AFTER: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -268,7 +341,9 @@ mod tests {
         output.push(&PACKET.repeat(7), Duration::from_secs(1));
         assert_eq!(sizes(&pool, &inbox), [5 * 188, 0]);
         output.tick(Duration::from_secs(11));
-        assert_eq!(sizes(&pool, &inbox), [2 * 188, 0]);
+        assert_eq!(sizes(&pool, &inbox), [2 * 188], "a start may still come");
+        output.tick(Duration::from_secs(21));
+        assert_eq!(sizes(&pool, &inbox), [0]);
         output.tick(Duration::from_secs(50));
         assert!(sizes(&pool, &inbox).is_empty(), "there is no file to end");
     }

@@ -55,7 +55,7 @@ pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use splice::{OpenUnits, Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
 pub use starts::entry_points;
-pub use stream_units::StreamUnits;
+pub use stream_units::{StreamEntry, StreamUnits};
 pub use survey::{Programme, Survey, Track};
 pub use unit_starts::RecordedStarts;
 

@@ -15,7 +15,7 @@
 //! Does not search for packets: a channel has nothing else. One programme is followed.
 
 use super::access::EntryFinder;
-use super::lead::TablePackets;
+use super::lead::{EntryContext, TablePackets};
 use super::tables::{TableChange, TableReader};
 use super::unit_starts::RecordedStarts;
 use super::{PCR_MODULUS, PIDS, TsHeader, TsPacket};
@@ -32,6 +32,16 @@ const STEP_TICKS_MAX: u64 = 3600 * TICKS_PER_SECOND;
 
 /// Programmes that begin at the next key frame, at most.
 const JOINS_MAX: usize = 1024;
+
+/// A place where play can start, of the packets taken so far.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamEntry {
+    /// First packet of what is played: of the tables directly before its access unit, else of that.
+    pub ts_packet: u64,
+    /// Packet in which its access unit begins.
+    pub access_unit: u64,
+    context: EntryContext,
+}
 
 /// The last access units of a channel.
 pub struct StreamUnits {
@@ -139,6 +149,12 @@ impl Default for StreamUnits {
     }
 }
 
+impl std::fmt::Debug for StreamUnits {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("StreamUnits").field("packets", &self.packets).finish_non_exhaustive()
+    }
+}
+
 impl StreamUnits {
     /// Takes the next packets, which lie side by side; bytes behind the last whole one are left.
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -210,8 +226,25 @@ impl StreamUnits {
         }
     }
 
+    /// Takes the next place where play can start, and forgets what lies before it; all that is
+    /// settled where there is none.
+    pub fn next_start(&mut self) -> Option<StreamEntry> {
+        let Some(&(entry, context)) = self.access.entries().first() else {
+            self.forget_before(self.settled());
+            return None;
+        };
+        self.forget_before(entry.access_unit + 1);
+        let ts_packet = if context.is_led() { entry.ts_packet } else { entry.access_unit };
+        Some(StreamEntry { ts_packet, access_unit: entry.access_unit, context })
+    }
+
+    /// The packets that a stream cut at the access unit of `start` begins with: the tables.
+    pub fn lead(&self, start: &StreamEntry) -> Vec<u8> {
+        self.lead.starts(Vec::new()).tables(&start.context)
+    }
+
     /// Packets of which nothing more will be found out.
-    pub(crate) fn settled(&self) -> u64 {
+    pub fn settled(&self) -> u64 {
         self.access.undecided().unwrap_or(self.packets)
     }
 

@@ -37,10 +37,12 @@ pub(crate) struct Options {
     /// never overwritten. [default: {stream}-{time}.ts in the current folder; no file with --relay]
     #[arg(long, short, value_name = "PATTERN")]
     output: Option<String>,
-    /// Begins another file at this size, in whole packets.
+    /// Size that no file exceeds: each ends where play of the next can start, as long as such
+    /// places lie closer together than this.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(188..))]
     rotate_bytes: Option<u64>,
-    /// Begins another file after this time.
+    /// Time after which another file begins, where play can start; at most ten seconds later, where
+    /// no such place comes.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     rotate_seconds: Option<Duration>,
     /// Times at which files are synced: never, rotate (when they are complete), or a number of

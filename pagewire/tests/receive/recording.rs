@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files equal what was sent.
 
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use crate::assert_file;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::recorder::{BURST, Recorder, Sender, files, free_port, url};
-use crate::harness::{PROGRAM, Place, Server, watchdog};
+use crate::harness::{PROGRAM, Place, Server, await_true, watchdog};
 
 #[test]
 fn the_automatic_way_records_rtp_and_bare_streams_byte_for_byte() {
@@ -90,40 +90,59 @@ fn a_hundred_streams_lose_nothing() {
 }
 
 #[test]
-fn files_by_size_and_by_time_add_up_to_the_stream() {
-    for (rotate, seconds) in [(["--rotate-bytes", "150000"], 8), (["--rotate-seconds", "1"], 8)] {
-        let place = Place::new();
-        let clip = Clip::of_seconds(5, seconds).bytes();
-        let port = free_port();
-        let pattern = place.folder().join("{stream}-{number}-{time}.ts");
-        let options = ["-o", pattern.to_str().expect("UTF-8"), "--sync", "rotate"];
-        let options = [&options[..], &rotate].concat();
-        let command = Command::new(PROGRAM);
-        let recorder = Recorder::by(command, &place, &[url(port)], &options);
-        let mut sender = Sender::rtp(port, 1, 0);
-        let (first, second) = clip.split_at(clip.len() / 2 / PAYLOAD_BYTES * PAYLOAD_BYTES);
-        sender.send_all(first);
-        if rotate[0] == "--rotate-seconds" {
-            // A second has to pass; more does no harm.
-            thread::sleep(Duration::from_millis(1100));
-        }
-        sender.send_all(second);
-        let recorded = recorder.stop().well();
-        let files = files(&place);
-        let pieces: Vec<_> = files.iter().map(|file| fs::read(file).expect("a file")).collect();
-        assert!(pieces.len() > 1, "{files:?}");
-        assert_eq!(recorded.figure("files"), pieces.len() as u64);
-        assert_eq!(recorded.summary["syncs"], pieces.len());
-        assert!(pieces.concat() == clip, "{:?}", pieces.iter().map(Vec::len).collect::<Vec<_>>());
-        let whole = 150_000 / 188 * 188;
-        for piece in &pieces {
-            assert_eq!(piece.len() % 188, 0);
-            assert!(rotate[0] != "--rotate-bytes" || piece.len() <= whole);
-        }
-        let name = files[0].file_name().expect("a name").to_string_lossy().into_owned();
-        let stem = format!("127.0.0.1-{port}-000001-2");
-        assert!(name.starts_with(&stem) && name.ends_with("Z.ts"), "{name}");
+fn files_by_size_begin_where_play_can_start_and_add_up_to_the_stream() {
+    let clip = Clip::of_seconds(5, 8).bytes();
+    let pieces = record_in_files(["--rotate-bytes", "150000"], |sender, _| {
+        sender.send_all(&clip);
+        clip.clone()
+    });
+    assert!(pieces.len() > 2 && pieces.iter().all(|piece| piece.len() <= 150_000));
+}
+
+#[test]
+fn files_by_time_begin_where_play_can_start_and_add_up_to_the_stream() {
+    let clip = Clip::of_seconds(5, 600).bytes();
+    record_in_files(["--rotate-seconds", "1"], |sender, place| {
+        // Seconds of the stream, until one of the clock is over.
+        let sent = Cell::new(0);
+        let sender = RefCell::new(sender);
+        await_true("a second file", || {
+            let until = (sent.get() + 63 * PAYLOAD_BYTES).min(clip.len());
+            sender.borrow_mut().send_all(&clip[sent.replace(until)..until]);
+            files(place).len() > 1
+        });
+        clip[..sent.get()].to_vec()
+    });
+}
+
+/// Records what `send` sends, and returns the files: all begin where play can start.
+fn record_in_files(
+    rotation: [&str; 2],
+    send: impl FnOnce(&mut Sender, &Place) -> Vec<u8>,
+) -> Vec<Vec<u8>> {
+    let place = Place::new();
+    let port = free_port();
+    let pattern = place.folder().join("{stream}-{number}-{time}.ts");
+    let options = ["-o", pattern.to_str().expect("UTF-8"), "--sync", "rotate"];
+    let options = [&options[..], &rotation].concat();
+    let recorder = Recorder::by(Command::new(PROGRAM), &place, &[url(port)], &options);
+    let sent = send(&mut Sender::rtp(port, 1, 0), &place);
+    let recorded = recorder.stop().well();
+    let files = files(&place);
+    let pieces: Vec<_> = files.iter().map(|file| fs::read(file).expect("a file")).collect();
+    assert!(pieces.len() > 1, "{files:?}");
+    assert_eq!(recorded.figure("files"), pieces.len() as u64);
+    assert_eq!(recorded.summary["syncs"], pieces.len());
+    assert!(pieces.concat() == sent, "{:?}", pieces.iter().map(Vec::len).collect::<Vec<_>>());
+    for piece in &pieces {
+        // PAT, PMT and a picture that says so (ISO/IEC 13818-1 §2.4.3.5).
+        let pids = [0, 1, 2].map(|packet: usize| piece[188 * packet + 2]);
+        assert_eq!((piece.len() % 188, pids, piece[188 * 2 + 5] & 0x40), (0, [0, 0, 1], 0x40));
     }
+    let name = files[0].file_name().expect("a name").to_string_lossy().into_owned();
+    let stem = format!("127.0.0.1-{port}-000001-2");
+    assert!(name.starts_with(&stem) && name.ends_with("Z.ts"), "{name}");
+    pieces
 }
 
 #[test]

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Places where a recording goes on in another file: there play can start.
+//!
+//! A file that its time is over for ends at the next such place, one that is limited in size at the
+//! last that surely comes before: where another group of pictures as long as the longest of the
+//! file, and a quarter, would not fit. A stream in which none comes is cut ten seconds late, and at
+//! the size. What begins at such a place has the tables in front of it that were in force there,
+//! where they do not lie directly before: the only bytes of a file that its stream did not have.
+//!
+//! Costs a look at each header word; nothing where no file is ended.
+//!
+//! Does not move bytes ([`super::write_queue`] does).
+
+use std::time::Duration;
+
+use media::{StreamEntry, StreamUnits, TS_PACKET_BYTES};
+
+/// Limits at which a file is ended and another begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// Size in bytes that no file exceeds; a file has whole packets.
+    pub bytes: Option<u64>,
+    /// Time since the start of the file, from which on it ends where play can start.
+    pub time: Option<Duration>,
+}
+
+impl Rotation {
+    fn is_set(self) -> bool {
+        self != Rotation::default()
+    }
+
+    /// Bytes of the largest file.
+    pub(crate) fn bytes_max(self) -> Option<u64> {
+        let packet = TS_PACKET_BYTES as u64;
+        self.bytes.map(|bytes| (bytes / packet).max(1) * packet)
+    }
+
+    /// True when a file is ended wherever it is.
+    pub(crate) fn is_over(self, bytes: u64, age: Duration) -> bool {
+        self.bytes_max().is_some_and(|max| bytes >= max)
+            || self.time.is_some_and(|limit| age >= limit + START_WAIT)
+    }
+}
+
+/// Search for the places where the files of a stream can end.
+#[derive(Debug)]
+pub(crate) struct FileCutter {
+    rotation: Rotation,
+    units: StreamUnits,
+    /// The last such place in the file, and the longest distance of two.
+    last: u64,
+    group: u64,
+}
+
+impl FileCutter {
+    /// One for these limits, if there are any.
+    pub(crate) fn new(rotation: Rotation) -> Option<FileCutter> {
+        let cutter = || FileCutter { rotation, units: StreamUnits::default(), last: 0, group: 0 };
+        rotation.is_set().then(cutter)
+    }
+
+    /// Takes the next packets of the stream.
+    pub(crate) fn feed(&mut self, packets: &[u8]) {
+        self.units.feed(packets);
+    }
+
+    /// Takes the next place where play can start.
+    pub(crate) fn next_start(&mut self) -> Option<StreamEntry> {
+        self.units.next_start()
+    }
+
+    /// Bytes from a packet to the last that was taken.
+    pub(crate) fn bytes_from(&self, packet: u64) -> u64 {
+        (self.units.packets() - packet) * TS_PACKET_BYTES as u64
+    }
+
+    /// Bytes of which it is not known yet whether play can start there.
+    pub(crate) fn undecided_bytes(&self) -> u64 {
+        self.bytes_from(self.units.settled())
+    }
+
+    /// True when a file of this age is ended at a place that lies so many bytes from its start.
+    pub(crate) fn ends_at(&mut self, bytes: u64, age: Duration) -> bool {
+        self.group = self.group.max(bytes - self.last.min(bytes));
+        self.last = bytes;
+        let is_near = |max| bytes + self.group + self.group / 4 > max;
+        self.rotation.bytes_max().is_some_and(is_near)
+            || self.rotation.time.is_some_and(|limit| age >= limit)
+    }
+
+    /// The packets in front of a file that begins with the access unit of `start`.
+    pub(crate) fn lead(&self, start: &StreamEntry) -> Vec<u8> {
+        self.units.lead(start)
+    }
+
+    /// Another file is begun.
+    pub(crate) fn begin_file(&mut self) {
+        (self.last, self.group) = (0, 0);
+    }
+}
+
+/// Time for which a place where play can start is waited for: as long as the longest segment.
+const START_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::write_queue::{BlockPool, StreamOutput, WriteCommand};
+
+    const PACKET: usize = TS_PACKET_BYTES;
+
+    /// A programme of one video stream: tables in packets 0 and 1.
+    fn tables() -> Vec<u8> {
+        let pat = [0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xe1, 0, 0xe8, 0xf9, 0x5e, 0x7d];
+        let map = [2, 0xb0, 18, 0, 1, 0xc1, 0, 0, 0xe1, 1, 0xf0, 0, 0x1b, 0xe1, 1, 0xf0, 0];
+        let map = [&map[..], &[0x4f, 0xc4, 0x3d, 0x1b]].concat();
+        [
+            packet(0, true, &[&[0], &pat[..]].concat()),
+            packet(0x100, true, &[&[0], &map[..]].concat()),
+        ]
+        .concat()
+    }
+
+    fn packet(pid: u16, starts: bool, payload: &[u8]) -> Vec<u8> {
+        let word = pid | u16::from(starts) << 14;
+        let mut packet = vec![0x47, (word >> 8) as u8, word as u8, 0x10];
+        packet.extend_from_slice(payload);
+        packet.resize(PACKET, 0xff);
+        packet
+    }
+
+    /// A picture in so many packets.
+    fn picture(is_key: bool, packets: usize) -> Vec<u8> {
+        let slice = if is_key { 0x65 } else { 0x41 };
+        let unit =
+            [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, slice, if is_key { 0x88 } else { 0x9a }];
+        let rest = packet(0x101, false, &[0xff; 8]).repeat(packets - 1);
+        [packet(0x101, true, &unit), rest].concat()
+    }
+
+    struct Trial {
+        output: StreamOutput,
+        pool: Arc<BlockPool>,
+        inbox: Receiver<WriteCommand>,
+    }
+
+    impl Trial {
+        fn new(bytes: Option<u64>, seconds: Option<u64>) -> Trial {
+            let (orders, inbox) = channel();
+            let pool = Arc::new(BlockPool::new(1 << 24));
+            let rotation = Rotation { bytes, time: seconds.map(Duration::from_secs) };
+            Trial { output: StreamOutput::new(0, pool.clone(), orders, rotation), pool, inbox }
+        }
+
+        /// The files that were written, of a stream whose parts came at these seconds.
+        fn files(mut self, parts: &[(u64, Vec<u8>)]) -> Vec<Vec<u8>> {
+            for (second, part) in parts {
+                part.chunks(7 * PACKET).for_each(|datagram| {
+                    self.output.push(datagram, Duration::from_secs(*second));
+                });
+                self.output.tick(Duration::from_secs(*second));
+            }
+            self.output.end();
+            let mut files = vec![Vec::new()];
+            for order in self.inbox.try_iter() {
+                match order {
+                    WriteCommand::Write { block, .. } => {
+                        files.last_mut().expect("one").extend_from_slice(&block);
+                        self.pool.give(block);
+                    }
+                    WriteCommand::Rotate { .. } => files.push(Vec::new()),
+                    WriteCommand::End { .. } => {}
+                }
+            }
+            files
+        }
+    }
+
+    /// A key picture and nine others, of ten packets each.
+    fn group() -> Vec<u8> {
+        [picture(true, 10), picture(false, 10).repeat(9)].concat()
+    }
+
+    #[test]
+    fn a_file_ends_where_play_can_start_and_the_next_has_the_tables() {
+        let half = group().len() / 2;
+        let mut parts = vec![(0, tables())];
+        for at in [0, 2, 4, 6, 8] {
+            parts.push((at, group()[..half].to_vec()));
+            // Three seconds are over here; it is not a place to start.
+            parts.push((at + 1, group()[half..].to_vec()));
+        }
+        let files = Trial::new(None, Some(3)).files(&parts);
+        let of = |groups| [tables(), group().repeat(groups)].concat();
+        assert!(files == [of(2), of(2), of(1)], "{:?}", lengths(&files));
+    }
+
+    #[test]
+    fn tables_that_lie_before_it_begin_the_next_file() {
+        let led = |at: u8| {
+            let mut bytes = [tables(), group()].concat();
+            (bytes[3], bytes[PACKET + 3]) = (0x10 | at, 0x10 | at);
+            bytes
+        };
+        let parts: Vec<_> = (0..5).map(|at| (2 * u64::from(at), led(at))).collect();
+        let files = Trial::new(None, Some(3)).files(&parts);
+        let pairs = [[led(0), led(1)].concat(), [led(2), led(3)].concat()];
+        assert!(files == [&pairs[..], &[led(4)]].concat(), "{:?}", lengths(&files));
+    }
+
+    #[test]
+    fn a_file_of_limited_size_ends_where_another_group_would_not_fit() {
+        let stream = [tables(), group().repeat(10)].concat();
+        let files = Trial::new(Some(350 * PACKET as u64), None).files(&[(0, stream)]);
+        assert_eq!(lengths(&files), [302, 302, 302, 102]);
+        assert!(files.iter().all(|file| file.starts_with(&[tables(), group()].concat())));
+    }
+
+    #[test]
+    fn where_play_can_start_nowhere_a_file_ends_late_or_at_its_size() {
+        let rest = picture(false, 10).repeat(10);
+        let parts: Vec<_> = (0..15).map(|at| (at, rest.clone())).collect();
+        let files = Trial::new(None, Some(3)).files(&[&[(0, tables())], &parts[..]].concat());
+        assert_eq!(lengths(&files), [2 + 13 * 100, 200]);
+        let files = Trial::new(Some(350 * PACKET as u64), None).files(&parts);
+        assert_eq!(lengths(&files), [350, 350, 350, 350, 100]);
+    }
+
+    #[test]
+    fn a_picture_that_is_known_late_is_not_written_before() {
+        let delimiter = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 9, 0x10];
+        let slice = packet(0x101, false, &[0, 0, 1, 0x65, 0x88]);
+        let late = [packet(0x101, true, &delimiter), slice, group()].concat();
+        for before in [1021, 1020, 500] {
+            let first = [tables(), picture(true, before)].concat();
+            // The block is full between the two packets, or it is written for its age.
+            let (head, tail) = late.split_at(PACKET);
+            let parts = [(0, first.clone()), (4, head.to_vec()), (5, tail.to_vec())];
+            let files = Trial::new(None, Some(3)).files(&parts);
+            assert!(files == [first, [tables(), late.clone()].concat()], "{:?}", lengths(&files));
+        }
+    }
+
+    fn lengths(files: &[Vec<u8>]) -> Vec<usize> {
+        files.iter().map(|file| file.len() / PACKET).collect()
+    }
+}
