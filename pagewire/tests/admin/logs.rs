@@ -5,28 +5,22 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::harness::answer::{Line, http};
 use crate::harness::rtsp::Player;
-use crate::harness::{PROGRAM, Place, Server};
-use crate::{WAIT, ask, get, serve, short_clip};
+use crate::harness::{PROGRAM, Place, Server, await_ok};
+use crate::{ask, get, serve, short_clip};
 
 #[track_caller]
 fn await_lines(path: &Path, what: &str, holds: impl Fn(&str) -> bool) -> String {
-    let deadline = Instant::now() + WAIT;
-    loop {
+    await_ok(|| {
         let text = fs::read_to_string(path).unwrap_or_default();
-        if holds(&text) {
-            return text;
-        }
-        assert!(Instant::now() < deadline, "{what}: {text}");
-        thread::sleep(Duration::from_millis(20));
-    }
+        if holds(&text) { Ok(text) } else { Err(format!("{what}: {text}")) }
+    })
 }
 
 #[test]
@@ -77,11 +71,11 @@ fn full_disk_under_the_access_log_keeps_serving_and_counts() {
     for _ in 0..200 {
         assert_eq!(http(server.http, "GET", "/film.ts").body.len(), whole);
     }
-    let deadline = Instant::now() + WAIT;
-    while get(&server, "/v1/status")["access_log_lines_lost"].as_u64() < Some(200) {
-        assert!(Instant::now() < deadline, "{:#}", get(&server, "/v1/status"));
-        thread::sleep(Duration::from_millis(20));
-    }
+    await_ok(|| {
+        let status = get(&server, "/v1/status");
+        let is_lost = status["access_log_lines_lost"].as_u64() >= Some(200);
+        if is_lost { Ok(()) } else { Err(status) }
+    });
     let metrics = ask(&server, "GET", "/metrics", &[]).text();
     assert!(!metrics.contains("\npagewire_access_log_lines_lost_total 0\n"), "{metrics}");
     let log = server.stop();

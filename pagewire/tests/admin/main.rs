@@ -19,12 +19,11 @@ mod logs;
 mod metrics;
 mod traces;
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::answer::{Answer, Line};
 use harness::clip::Clip;
-use harness::{PROGRAM, Place, Server};
+use harness::{PROGRAM, Place, Server, await_ok};
 use serde_json::Value;
 
 /// A server of one clip that has been read, with an administrator's listener.
@@ -82,16 +81,12 @@ fn get(server: &Server, target: &str) -> Value {
 /// The first session for which `holds` holds, as soon as there is one.
 #[track_caller]
 fn await_session(server: &Server, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + WAIT;
-    loop {
+    await_ok(|| {
         let list = get(server, "/v1/sessions");
         let rows = list["sessions"].as_array().expect("a list");
-        if let Some(row) = rows.iter().find(|row| holds(row)) {
-            return row.clone();
-        }
-        assert!(Instant::now() < deadline, "{what}: not so in {list:#}");
-        thread::sleep(Duration::from_millis(200));
-    }
+        let row = rows.iter().find(|row| holds(row));
+        row.cloned().ok_or_else(|| format!("{what}: not so in {list:#}"))
+    })
 }
 
 const WAIT: Duration = Duration::from_secs(45);

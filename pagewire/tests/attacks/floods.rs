@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::rtsp::{Control, LOCALHOST, Player};
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_ok, await_true};
 use crate::{beside_canary, canary, serve, serve_place_by};
 
 /// PLAY as a sign of life, seeks, PAUSE and PLAY in turn, and queued plays, each as often as it can
@@ -222,11 +222,9 @@ fn a_reserve_of_descriptors_stays_whatever_clients_take() {
         assert!(descriptors(&server) <= 156, "{} descriptors", descriptors(&server));
         assert_eq!(kept.ask("DESCRIBE", canary::NAME, &[]).status, 200, "files can be opened");
         drop((lines, controls));
-        let began = Instant::now();
-        while http(server.http, "GET", "/a.bin").status != 200 {
-            assert!(began.elapsed() < LONG, "what they held is never free again");
-            thread::sleep(LOOK_EVERY);
-        }
+        await_true("what they held is free again", || {
+            http(server.http, "GET", "/a.bin").status == 200
+        });
     });
 }
 
@@ -397,15 +395,11 @@ mod timed {
         server.await_stream("film.ts");
         let master = || http(server.http, "GET", "/film.ts/master.m3u8");
         let until = |status: u16| {
-            let deadline = Instant::now() + LONG;
-            loop {
+            await_ok(|| {
                 let answer = master();
-                if answer.status == status {
-                    return answer;
-                }
-                assert!(Instant::now() < deadline, "not {status}: {answer:?}");
-                thread::sleep(Duration::from_millis(200));
-            }
+                let is_it = answer.status == status;
+                if is_it { Ok(answer) } else { Err(format!("not {status}: {answer:?}")) }
+            })
         };
         let text = until(200).text();
         let playlist = text.lines().find(|line| !line.is_empty() && !line.starts_with('#'));

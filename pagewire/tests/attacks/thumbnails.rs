@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Enforced, FilePermissions};
 
 use crate::harness::answer::{Answer, Line, get_in_turn};
-use crate::harness::{Place, Server, film, in_own_session};
+use crate::harness::{Place, Server, await_true, film, in_own_session};
 use crate::{beside_canary, random, serve_place_by};
 
 /// A program in the sandbox, started as the server starts ffmpeg.
@@ -206,11 +206,7 @@ fn a_killed_server_leaves_no_decoder() {
     let killed = Pid::from_raw(server.pid() as i32).expect("a number");
     kill_process(killed, Signal::KILL).expect("it runs");
     let program = PathBuf::from(format!("/proc/{decoder}/exe"));
-    let deadline = Instant::now() + LIMIT;
-    while fs::read_link(&program).is_ok() {
-        assert!(Instant::now() < deadline, "the decoder outlives its server");
-        thread::sleep(Duration::from_millis(10));
-    }
+    await_true("the decoder ends with its server", || fs::read_link(&program).is_err());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::net::netdevice::name_to_index;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
+use crate::harness::await_true;
 use crate::walk::{PCR_MODULUS, Stream, clock_of};
 
 /// A datagram as it came.
@@ -100,11 +101,9 @@ impl Capture {
     /// Waits until something has come of which `holds` holds.
     #[track_caller]
     pub(crate) fn await_any(&self, what: &str, holds: impl Fn(&Datagram) -> bool) {
-        let deadline = Instant::now() + ARRIVAL_WAIT;
-        while !self.received.lock().expect("no thread panics with it").iter().any(&holds) {
-            assert!(Instant::now() < deadline, "{what}: nothing of it has come");
-            thread::sleep(LOOK_EVERY);
-        }
+        await_true(what, || {
+            self.received.lock().expect("no thread panics with it").iter().any(&holds)
+        });
     }
 
     /// Waits until the stream's clock is at a second of the wall clock or later; of datagrams that
@@ -125,20 +124,13 @@ impl Capture {
     #[track_caller]
     pub(crate) fn await_more(&self, what: &str, datagrams: usize) {
         let count = || self.received.lock().expect("no thread panics with it").len();
-        let (wanted, deadline) = (count() + datagrams, Instant::now() + ARRIVAL_WAIT);
-        while count() < wanted {
-            assert!(Instant::now() < deadline, "{what}: {} of {wanted} datagrams", count());
-            thread::sleep(LOOK_EVERY);
-        }
+        let wanted = count() + datagrams;
+        await_true(what, || count() >= wanted);
     }
 
     /// Returns the number of datagrams so far, when all that came to the socket are among them.
     pub(crate) fn count_of_all(&self) -> usize {
-        let deadline = Instant::now() + ARRIVAL_WAIT;
-        while self.socket_state().unread_bytes > 0 {
-            assert!(Instant::now() < deadline, "the socket is never empty");
-            thread::sleep(LOOK_EVERY);
-        }
+        await_true("the socket is empty", || self.socket_state().unread_bytes == 0);
         self.received.lock().expect("no thread panics with it").len()
     }
 
@@ -217,4 +209,3 @@ pub(crate) fn rtp(datagram: &Datagram) -> (u16, u32, u32) {
 pub(crate) const RTP_BYTES: usize = 12;
 const BUFFER_BYTES: usize = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const ARRIVAL_WAIT: Duration = Duration::from_secs(60);

@@ -6,14 +6,13 @@
 //! [`Played::assert_arrived_in_time`].
 
 use std::fs;
-use std::thread;
 use std::time::Duration;
 
 use crate::capture::{Capture, Datagram, RTP_BYTES, longest_gap, rtp, stream};
 use crate::clips::{self, FRAMES_PER_SECOND, Streams, clip};
-use crate::harness::Place;
 use crate::harness::answer::http;
-use crate::{LOOK_EVERY, await_state, date, has_left_out, second_ahead, serve, state, wall_now};
+use crate::harness::{Place, await_true};
+use crate::{await_state, date, has_left_out, second_ahead, serve, state, wall_now};
 
 const RATE_KBPS: u64 = 2500;
 /// A programme that is known later than this before its time may begin in its middle.
@@ -96,9 +95,7 @@ fn record(test: &str, place: &Place, files: Files, preparation: Duration) -> Opt
         guide.matches("<programme ").count() >= 2 * files.played
     };
     let is_late = || wall_now() + AHEAD >= Duration::from_secs(starts_at);
-    while !is_known() && !is_late() {
-        thread::sleep(LOOK_EVERY);
-    }
+    await_true("both know their programmes", || is_known() || is_late());
     if is_late() {
         eprintln!("{test}: the server was not ready within {preparation:?}; once more");
         return None;

@@ -6,13 +6,11 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use crate::capture::{Capture, Datagram, stream};
 use crate::clips::{Streams, clip};
 use crate::harness::recorder::free_port;
-use crate::harness::{Place, Server};
+use crate::harness::{Place, Server, await_true};
 use crate::{await_state, has_left_out, serve, state};
 
 /// Order of the channels in the configuration.
@@ -160,14 +158,12 @@ fn change_files(server: &Server, place: &Place, files: &[(&str, &Vec<u8>); 3], r
 /// Names on the air until all of these were; and the others.
 fn on_air(server: &Server, channel: usize, names: &[&str]) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !names.iter().all(|name| seen.contains(*name)) {
-        assert!(Instant::now() < deadline, "of {names:?} only {seen:?} were on the air");
+    await_true(&format!("{names:?} on the air"), || {
         if let Some(name) = state(server, channel)["on_air"].as_str() {
             seen.insert(name.to_owned());
         }
-        sleep(LOOK_EVERY);
-    }
+        names.iter().all(|name| seen.contains(*name))
+    });
     seen
 }
 
@@ -185,17 +181,10 @@ fn descriptors(server: &Server) -> usize {
 
 #[track_caller]
 fn await_descriptors(server: &Server, at_most: usize) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while descriptors(server) > at_most {
-        let now = descriptors(server);
-        assert!(Instant::now() < deadline, "{now} descriptors, where {at_most} are right");
-        sleep(LOOK_EVERY);
-    }
+    await_true(&format!("{at_most} descriptors"), || descriptors(server) <= at_most);
 }
 
 /// Bytes of no format.
 fn noise() -> Vec<u8> {
     (0..120_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 23) as u8).collect()
 }
-
-const LOOK_EVERY: Duration = Duration::from_millis(20);

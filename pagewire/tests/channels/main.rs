@@ -39,13 +39,12 @@ mod walk;
 
 use std::fs;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use harness::answer::http;
-use harness::{PROGRAM, Place, Server};
+use harness::{PROGRAM, Place, Server, await_ok};
 
 /// A server of the folder of a place, with this configuration.
 fn serve(place: &Place, config: &str) -> Server {
@@ -71,15 +70,10 @@ fn state(server: &Server, channel: usize) -> Value {
 /// Waits until the state of a channel is as wanted.
 #[track_caller]
 fn await_state(server: &Server, channel: usize, what: &str, mut holds: impl FnMut(&Value) -> bool) {
-    let deadline = Instant::now() + STATE_WAIT;
-    loop {
+    await_ok(|| {
         let state = state(server, channel);
-        if holds(&state) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{what}: not so in {state:#}");
-        thread::sleep(LOOK_EVERY);
-    }
+        if holds(&state) { Ok(()) } else { Err(format!("{what}: not so in {state:#}")) }
+    });
 }
 
 /// True, with a skip printed, where a channel's thread did not get the core for a second: then the
@@ -111,6 +105,3 @@ fn date(second: u64) -> String {
     let output = command.output().expect("date is part of every system");
     String::from_utf8(output.stdout).expect("ASCII").trim().to_owned()
 }
-
-const STATE_WAIT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);

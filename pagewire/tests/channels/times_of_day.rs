@@ -4,12 +4,10 @@
 //! Sources: RFC 2326 §3.7, §12.29.
 
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::clips::{Streams, clip};
 use crate::harness::rtsp::{Control, Player};
-use crate::harness::{Place, Server};
+use crate::harness::{Place, Server, await_ok, await_true};
 use crate::{await_state, date, serve, wall_now};
 
 /// A second as RTSP writes it.
@@ -33,15 +31,9 @@ impl Viewer {
         let server = serve(&place, "[channel.a]\nplaylist = [\"a.ts\"]\ntime_shift_s = 60\n");
         await_state(&server, 0, "it plays", |state| state["on_air"].is_string());
         // Described as soon as there is a place to begin at.
-        let deadline = Instant::now() + VIEW_WAIT;
-        loop {
-            let answer = Control::to(server.rtsp).ask("DESCRIBE", "channel/a", &[]);
-            if answer.status == 200 {
-                break;
-            }
-            assert!(Instant::now() < deadline, "it cannot be viewed: {answer:?}");
-            thread::sleep(LOOK_EVERY);
-        }
+        await_true("it can be viewed", || {
+            Control::to(server.rtsp).ask("DESCRIBE", "channel/a", &[]).status == 200
+        });
         let player = Player::set_up(server.rtsp, "channel/a");
         Some(Viewer { player, server, _place: place })
     }
@@ -68,16 +60,12 @@ fn a_viewer_goes_back_to_a_time_of_day() {
     };
     // What has not come yet is the present, and what is forgotten the beginning.
     let beginning = viewer.play(wall_now().as_secs() - 3600);
-    let deadline = Instant::now() + VIEW_WAIT;
-    let far = loop {
+    let far = await_ok(|| {
         let present = viewer.play(wall_now().as_secs() + 3600);
         let behind = seconds_between(&beginning, &present);
-        if behind >= 2 {
-            break behind;
-        }
-        assert!(Instant::now() < deadline, "{present} is {behind} s after {beginning}");
-        thread::sleep(LOOK_EVERY);
-    };
+        let found = || format!("{present} is {behind} s after {beginning}");
+        if behind >= 2 { Ok(behind) } else { Err(found()) }
+    });
     let again = viewer.play(wall_now().as_secs() - 3600);
     assert!(seconds_between(&beginning, &again) <= 1, "{again}, {beginning}: {far} s are kept");
     // Key frames are less than a second apart, and the answer names the one at or before.
@@ -120,6 +108,3 @@ fn second_of(time: &str) -> u64 {
 fn seconds_between(first: &str, last: &str) -> u64 {
     second_of(last).saturating_sub(second_of(first))
 }
-
-const VIEW_WAIT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -8,14 +8,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::harness::answer::{Line, http};
 use crate::harness::rtsp::Control;
-use crate::harness::{PROGRAM, Place, Server, uninterrupted};
+use crate::harness::{PROGRAM, Place, Server, await_ok, await_true, uninterrupted};
 
 static CLIP: &[u8] = include_bytes!("../../assets/clip.ts");
 
@@ -51,11 +51,10 @@ impl Configured {
         let count = |log: &str| log.matches(words).count();
         let before = count(&self.server.log());
         kill_process(pid, Signal::HUP).expect("it runs");
-        let deadline = Instant::now() + WAIT;
-        while count(&self.server.log()) == before {
-            assert!(Instant::now() < deadline, "{words}: not in {}", self.server.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        await_ok(|| {
+            let log = self.server.log();
+            if count(&log) > before { Ok(()) } else { Err(format!("{words}: not in {log}")) }
+        });
     }
 
     fn channel(&self, name: &str) -> Option<Value> {
@@ -70,15 +69,11 @@ impl Configured {
 
     /// Waits until a channel is on the air; returns its state.
     fn await_channel(&self, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + WAIT;
-        loop {
+        await_ok(|| {
             let found = self.channel(name);
-            if let Some(channel) = found.clone().filter(|channel| holds(channel)) {
-                return channel;
-            }
-            assert!(Instant::now() < deadline, "{name}: {found:?}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            let channel = found.clone().filter(|channel| holds(channel));
+            channel.ok_or_else(|| format!("{name}: {found:?}"))
+        })
     }
 }
 
@@ -243,11 +238,9 @@ fn channels_begin_and_end_and_the_unchanged_one_plays_on() {
     let hls = |name: &str| {
         http(server.server.http, "GET", &format!("/channel/{name}/master.m3u8")).status
     };
-    let deadline = Instant::now() + WAIT;
-    while ["a", "c", "d"].iter().any(|name| hls(name) != 200) {
-        assert!(Instant::now() < deadline, "windows of all channels are planned");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    await_true("windows of all channels are planned", || {
+        ["a", "c", "d"].iter().all(|name| hls(name) == 200)
+    });
     // A channel that cannot be opened, as its window has no folder: nothing changes.
     let cache = server.server.cache();
     fs::remove_dir_all(&cache).expect("the server made it");

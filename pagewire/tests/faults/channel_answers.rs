@@ -6,12 +6,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::answer::{Answer, Line, http};
 use crate::harness::rtsp::Control;
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_ok};
 
 /// A server of a channel for viewers over RTSP, of one that nobody can watch by RTP, and of one
 /// that is sent to a receiver only.
@@ -31,16 +30,14 @@ fn serve_channels() -> Server {
 fn channels_are_described_linked_and_refused_with_the_reason() {
     let server = serve_channels();
     let mut control = Control::to(server.rtsp);
-    let deadline = Instant::now() + WAIT;
-    let description = loop {
+    let description = await_ok(|| {
         let answer = control.ask("DESCRIBE", "channel/news", &[]);
         if answer.status == 200 {
-            break answer.text();
+            return Ok(answer.text());
         }
         assert!(answer.text().contains("not on the air here yet"), "{answer:?}");
-        assert!(Instant::now() < deadline, "it is not on the air: {}", server.log());
-        thread::sleep(Duration::from_millis(50));
-    };
+        Err(server.log())
+    });
     assert!(description.contains("\r\ns=The News\r\n"), "{description}");
 
     let none = control.ask("DESCRIBE", "channel/none", &[]);

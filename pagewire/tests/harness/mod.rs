@@ -37,11 +37,22 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 
 /// Waits until something holds; `what` says what is awaited.
 #[track_caller]
-pub(crate) fn await_true(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + ANSWER_WAIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: not within {ANSWER_WAIT:?}");
-        thread::sleep(LOOK_EVERY);
+pub(crate) fn await_true(what: &str, mut holds: impl FnMut() -> bool) {
+    await_ok(|| if holds() { Ok(()) } else { Err(what) });
+}
+
+/// Waits until `look` finds what is awaited, and returns that; in between it says what it found
+/// instead. The one place where a test waits for an event that nobody tells it of.
+#[track_caller]
+pub(crate) fn await_ok<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>) -> T {
+    let (deadline, mut pause) = (Instant::now() + ANSWER_WAIT, LOOK_AFTER);
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(found) => assert!(Instant::now() < deadline, "{found}: after {ANSWER_WAIT:?}"),
+        }
+        thread::sleep(pause);
+        pause = (2 * pause).min(LOOK_EVERY);
     }
 }
 
@@ -246,25 +257,16 @@ impl Server {
 
     /// The index, as soon as `holds` holds of it; `what` says what is awaited.
     pub(crate) fn await_index(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + ANSWER_WAIT;
-        loop {
+        await_ok(|| {
             let index = self.index();
-            if holds(&index) {
-                return index;
-            }
-            assert!(Instant::now() < deadline, "{what}: not so in {index:#}");
-            thread::sleep(LOOK_EVERY);
-        }
+            if holds(&index) { Ok(index) } else { Err(format!("{what}: not so in {index:#}")) }
+        })
     }
 
     /// Waits until its log has `words` in it.
     #[track_caller]
     pub(crate) fn await_log(&self, words: &str) {
-        let deadline = Instant::now() + ANSWER_WAIT;
-        while !self.log().contains(words) {
-            assert!(Instant::now() < deadline, "{words:?} is not in the log");
-            thread::sleep(LOOK_EVERY);
-        }
+        await_true(&format!("{words:?} is not in the log"), || self.log().contains(words));
     }
 
     /// Sends SIGTERM, asserts that it ends in time with status 0, and gives back its log.
@@ -322,4 +324,6 @@ const TLS_OPTIONS: [&str; 2] = ["--rtsps", "--https"];
 const READY_WAIT: Duration = Duration::from_secs(60);
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 const STOP_WAIT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks come ever more seldom: after the first of these times, and at most after the second.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::harness::answer::{Line, http};
+use crate::harness::await_true;
 use crate::row::{Row, check};
 use crate::{get, serve};
 
@@ -83,11 +84,7 @@ fn connections_of_an_address_are_limited() {
     assert_eq!(first.answer().map(|answer| answer.status), Some(200), "the first is served on");
     drop(first);
     // The server counts the first connection until it has seen its end.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while http(server.http, "GET", "/a.bin").status != 200 {
-        assert!(Instant::now() < deadline, "refused though no other connection is open");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    await_true("no other connection is open", || http(server.http, "GET", "/a.bin").status == 200);
     server.stop();
 }
 

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::client;
 use crate::harness::film;
 use crate::harness::recorder::{Recorder, free_port};
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_true};
 use crate::tracks::{Picture, pictures};
 use crate::trick;
 
@@ -150,11 +150,9 @@ fn encode(path: &Path, ports: [u16; 2], description: &Path) -> Child {
 }
 
 fn await_description(description: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !fs::read_to_string(description).is_ok_and(|text| text.contains("m=audio")) {
-        assert!(Instant::now() < deadline, "ffmpeg writes no description");
-        thread::sleep(Duration::from_millis(20));
-    }
+    await_true("ffmpeg writes its description", || {
+        fs::read_to_string(description).is_ok_and(|text| text.contains("m=audio"))
+    });
 }
 
 /// Killed, it says no BYE; what it sends when it is started anew has other SSRCs.

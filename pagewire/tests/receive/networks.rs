@@ -6,12 +6,12 @@ use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::assert_file;
 use crate::harness::clip::Clip;
 use crate::harness::recorder::{Recorder, Sender};
-use crate::harness::{PROGRAM, Place};
+use crate::harness::{PROGRAM, Place, await_ok};
 use crate::network::{self, Owner, sh};
 
 /// A loopback that takes groups, with two addresses.
@@ -114,17 +114,14 @@ fn an_interface_that_goes_and_comes_back_is_joined_again() {
 
 /// Waits until a group, as a number in the host's order of bytes, is joined at a device.
 fn await_membership(device: &str, group: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    await_ok(|| {
         let joined = fs::read_to_string("/proc/net/igmp").expect("the kernel has IPv4");
-        let of_device = joined.split("\n").skip_while(|line| !line.contains(device));
+        let of_device = joined.split('\n').skip_while(|line| !line.contains(device));
         let mut groups = of_device.skip(1).take_while(|line| line.starts_with('\t'));
-        if groups.any(|line| line.trim_start().starts_with(group)) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{group} is not joined at {device}:\n{joined}");
-        sleep(Duration::from_millis(20));
-    }
+        let is_joined = groups.any(|line| line.trim_start().starts_with(group));
+        let found = || format!("{group} is not joined at {device}:\n{joined}");
+        if is_joined { Ok(()) } else { Err(found()) }
+    });
 }
 
 #[test]

@@ -7,8 +7,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -16,6 +15,7 @@ use h2::{Reason, RecvStream};
 
 use crate::client::{Client, connect, runtime};
 use crate::harness::answer::Line;
+use crate::harness::await_ok;
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::{TlsServer, assert_restored, noise};
 
@@ -26,15 +26,11 @@ fn renewed_certificate_is_shown_to_new_clients_and_open_connections_go_on() {
     let expired = authority.issue_expired("old.test");
     authority.put(&expired);
     let shown = |pair: &crate::authority::Pair| {
-        let deadline = Instant::now() + RELOAD_WAIT;
-        loop {
+        await_ok(|| {
             let client = Client::connect(https, "localhost");
-            if client.certificate() == pair.der {
-                return client;
-            }
-            assert!(Instant::now() < deadline, "not shown; log: {}", server.log());
-            thread::sleep(Duration::from_millis(100));
-        }
+            let is_it = client.certificate() == pair.der;
+            if is_it { Ok(client) } else { Err(format!("not shown; log: {}", server.log())) }
+        })
     };
     let mut open = shown(&expired);
     server.await_log("expired on 2001-02-01 00:00 UTC");
@@ -236,5 +232,4 @@ pub(crate) async fn drain(content: &mut RecvStream) -> (usize, Result<(), h2::Er
 /// Larger than all buffers on the way.
 const LARGE_BYTES: usize = 64 << 20;
 /// The files are looked at once a second.
-const RELOAD_WAIT: Duration = Duration::from_secs(60);
 const CLOSE_WAIT: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::clips::{H264, LIMIT, ffmpeg};
 use crate::harness::answer::{Answer, Line};
-use crate::harness::{PROGRAM, Place, Server, film, watchdog};
+use crate::harness::{PROGRAM, Place, Server, await_ok, film, watchdog};
 use crate::live::{self, LiveReport};
 use crate::playlist_rules::{MUSTS, Must};
 use crate::site::{Playlist, fetch, resolved};
@@ -49,17 +49,15 @@ fn serve(test: &str, options: &[&str]) -> Option<Server> {
 /// The multivariant playlist as soon as there is one.
 #[track_caller]
 fn master(server: &Server) -> Playlist {
-    let deadline = Instant::now() + PLAYLIST_WAIT;
-    loop {
+    await_ok(|| {
         let answer = fetch(server, MASTER, None);
         if answer.status == 200 {
-            return Playlist { path: MASTER.to_owned(), text: answer.text() };
+            return Ok(Playlist { path: MASTER.to_owned(), text: answer.text() });
         }
         assert_eq!(answer.status, 503, "{}", answer.head);
         assert_eq!(answer.header("Retry-After"), Some("1"), "{}", answer.head);
-        assert!(Instant::now() < deadline, "{}", answer.text());
-        thread::sleep(Duration::from_millis(200));
-    }
+        Err(answer.text())
+    })
 }
 
 /// A segment of a playlist.
@@ -348,7 +346,6 @@ const PLAIN_S: f64 = 10.0;
 const LOW_S: f64 = 5.0;
 const STALL_S: f64 = 1.0;
 const ATTEMPTS_MAX: usize = 3;
-const PLAYLIST_WAIT: Duration = Duration::from_secs(60);
 const DAY_S: f64 = 86_400.0;
 /// Seconds after which timestamps of 33 bits begin anew.
 const CLOCK_S: f64 = (1_u64 << 33) as f64 / 90_000.0;

@@ -25,7 +25,7 @@ use crate::clips::ffmpeg;
 use crate::harness::browser::Browser;
 use crate::harness::clip::PAYLOAD_BYTES;
 use crate::harness::recorder::{Recorder, Sender, free_port, url};
-use crate::harness::{PROGRAM, Place, Server, film};
+use crate::harness::{PROGRAM, Place, Server, await_ok, film};
 use crate::page_server::{PageServer, Served};
 use crate::tool;
 
@@ -132,15 +132,12 @@ impl LiveScene {
 
     /// Waits until there is such a text of the recording; its address.
     pub(crate) fn url_of(&self, text: &str) -> String {
-        let deadline = Instant::now() + PLAYLIST_WAIT;
-        loop {
+        await_ok(|| {
             let answer = crate::site::fetch(&self.server, &format!("/0.ts/{text}"), None);
-            if answer.status == 200 {
-                return self.server.http_url(&format!("0.ts/{text}"));
-            }
-            assert!(Instant::now() < deadline, "{}: {}", answer.head, answer.text());
-            thread::sleep(Duration::from_millis(100));
-        }
+            let is_there = answer.status == 200;
+            if is_there { Ok(()) } else { Err(format!("{}: {}", answer.head, answer.text())) }
+        });
+        self.server.http_url(&format!("0.ts/{text}"))
     }
 
     fn end(self) {
@@ -336,7 +333,6 @@ const DATES_S: f64 = 1.0;
 const ATTEMPTS_MAX: usize = 3;
 /// Film before a player starts and behind its end.
 const BEFORE_AND_AFTER_S: usize = 45;
-const PLAYLIST_WAIT: Duration = Duration::from_secs(60);
 const REPORT_WAIT: Duration = Duration::from_secs(60);
 
 mod clients {

@@ -9,18 +9,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use dash_mpd_core::{MPD, SegmentTemplate};
 use serde::Deserialize;
 
 use crate::clips::{LIMIT, ffmpeg};
 use crate::fragments::{TrackFragment, timescales, track_fragments};
-use crate::harness::Server;
 use crate::harness::answer::{Answer, get_in_turn};
 use crate::harness::browser::Browser;
 use crate::harness::watchdog;
+use crate::harness::{Server, await_ok, await_true};
 use crate::live::{Film, LiveScene};
 use crate::live_playlists::Recording;
 use crate::mpd_schema::faults;
@@ -64,15 +63,11 @@ impl Follower {
     /// Loads until it is whole; returns the last description.
     #[track_caller]
     fn load_to_the_end(&mut self, server: &Server) -> MPD {
-        let deadline = Instant::now() + ANSWER_WAIT;
-        loop {
+        await_ok(|| {
             let mpd = self.load(server);
-            if mpd.mpdtype.as_deref() == Some("static") {
-                return mpd;
-            }
-            assert!(Instant::now() < deadline, "{mpd:?}");
-            thread::sleep(Duration::from_millis(100));
-        }
+            let is_whole = mpd.mpdtype.as_deref() == Some("static");
+            if is_whole { Ok(mpd) } else { Err(format!("{mpd:?}")) }
+        })
     }
 
     /// Number of fragments of pictures in the first period.
@@ -163,11 +158,8 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
         let files = index["files"].as_array().expect("a list").clone();
         files.into_iter().find(|one| one["name"] == "0.ts").map(|one| one["dash"].clone())
     };
-    let deadline = Instant::now() + ANSWER_WAIT;
-    while listed() != Some(recording.server.http_url("0.ts/manifest.mpd").into()) {
-        assert!(Instant::now() < deadline, "{}", recording.server.index());
-        thread::sleep(Duration::from_millis(100));
-    }
+    let address = recording.server.http_url("0.ts/manifest.mpd");
+    await_true("its address is in the index", || listed() == Some(address.clone().into()));
 
     // A player goes on at the address that the description names.
     let location = &mpd.locations[0].url;
@@ -176,17 +168,12 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
     player.path = followed;
     for seconds in [17.0, 21.0, 25.0, 30.0] {
         recording.send_until(seconds);
-        let deadline = Instant::now() + ANSWER_WAIT;
-        loop {
+        listed = await_ok(|| {
             assert_dynamic(&player.load(&recording.server));
             let now = player.pictures();
-            if now > listed {
-                listed = now;
-                break;
-            }
-            assert!(Instant::now() < deadline, "nothing new behind {listed} at {seconds} s");
-            thread::sleep(Duration::from_millis(100));
-        }
+            let found = || format!("nothing new behind {listed} at {seconds} s");
+            if now > listed { Ok(now) } else { Err(found()) }
+        });
     }
     let last = player.streams.first_key_value().expect("pictures").1.fragments[listed - 1];
     let early = last.end;
@@ -209,11 +196,10 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
 #[track_caller]
 fn begun(server: &Server) -> (Follower, MPD) {
     let path = "/0.ts/manifest.mpd";
-    let deadline = Instant::now() + ANSWER_WAIT;
-    while fetch(server, path, None).status != 200 {
-        assert!(Instant::now() < deadline, "{}", fetch(server, path, None).text());
-        thread::sleep(Duration::from_millis(100));
-    }
+    await_ok(|| {
+        let answer = fetch(server, path, None);
+        if answer.status == 200 { Ok(()) } else { Err(answer.text()) }
+    });
     let mut player = Follower { path: path.to_owned(), ..Follower::default() };
     let mpd = player.load(server);
     (player, mpd)
@@ -381,7 +367,6 @@ const SCRIPT: &str = include_str!("live_dash.js");
 const LIBRARY: &str = "node_modules/dashjs/dist/modern/umd/dash.all.min.js";
 /// Time of the recording's beginning in fragments.
 const ORIGIN_S: f64 = 10.0;
-const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Time for which it plays beside its source, and until the end behind that.
 const PLAYED_S: usize = 30;
 const END_S: u64 = 60;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::answer::{Answer, Line};
 use crate::harness::recorder::{Recorder, Sender, free_port, url};
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_ok};
 use crate::live::Film;
 use crate::playlist_rules::{MUSTS, Must};
 use crate::site::{Playlist, fetch, resolved};
@@ -69,15 +69,13 @@ impl Recording {
     /// The multivariant playlist as soon as there is one, and the media playlist.
     #[track_caller]
     fn playlists(&self) -> (String, Playlist) {
-        let deadline = Instant::now() + PLAYLIST_WAIT;
         let path = "/0.ts/master.m3u8";
-        let mut master = self.text(path);
-        while master.status != 200 {
-            assert!(Instant::now() < deadline, "{}: {}", master.head, master.text());
-            thread::sleep(Duration::from_millis(100));
-            master = self.text(path);
-        }
-        let master = master.text();
+        let master = await_ok(|| {
+            let master = self.text(path);
+            let is_there = master.status == 200;
+            let found = || format!("{}: {}", master.head, master.text());
+            if is_there { Ok(master.text()) } else { Err(found()) }
+        });
         let uri = master.lines().find(|line| !line.starts_with('#')).expect("an address");
         let path = resolved(path, uri);
         let text = self.text(&path).text();
@@ -87,15 +85,11 @@ impl Recording {
     /// The media playlist once it has a segment that begins so late.
     #[track_caller]
     fn playlist_with(&self, segments: usize) -> Playlist {
-        let deadline = Instant::now() + PLAYLIST_WAIT;
-        loop {
+        await_ok(|| {
             let (_, playlist) = self.playlists();
-            if uris(&playlist).len() >= segments {
-                return playlist;
-            }
-            assert!(Instant::now() < deadline, "{}", playlist.text);
-            thread::sleep(Duration::from_millis(100));
-        }
+            let is_it = uris(&playlist).len() >= segments;
+            if is_it { Ok(playlist) } else { Err(playlist.text) }
+        })
     }
 
     /// The media playlist when it has all that was sent.
