@@ -347,7 +347,7 @@ impl MkvDemuxer {
             }
         }
         let found = Presentation::assemble(Container::Matroska, self.file_bytes, tracks, left_out)?;
-        Ok(found.with_warnings(warnings))
+        found.with_warnings(warnings).moved_to_start()
     }
 
     /// The warning of a file that is not read or not there to its end.

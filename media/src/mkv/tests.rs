@@ -283,13 +283,18 @@ fn text_is_listed_and_read_while_it_is_not_sent() {
     assert_eq!((track.id, track.coding, track.is_forced), (2, TextCoding::Utf8, true));
     assert_eq!(track.language.as_deref(), Some("pt-BR"));
     assert_eq!(track.name.as_deref(), Some("Signs"));
-    let cues = text_cues(&file, bytes, 2).unwrap();
+    let cues = text_cues(&file, bytes, 2, 0).unwrap();
     let cues = cues.cues().iter().map(|cue| (cue.start_ms, cue.end_ms, cue.text.as_str()));
     let expected =
         [(10_005, 11_005, "<i>a</i> &amp; b"), (10_900, 10_907, "c"), (19_997, 19_998, "d")];
     assert_eq!(cues.collect::<Vec<_>>(), expected);
-    assert!(matches!(text_cues(&file, bytes, 3), Err(NoCues::NoTrack)));
+    // The film begins with its sound, and so do the times of texts.
+    let origin_ticks = demux(&file).unwrap().file_origin_ticks();
+    assert_eq!(origin_ticks, 10 * TICKS_PER_SECOND);
+    let moved = text_cues(&file, bytes, 2, origin_ticks).unwrap();
+    assert_eq!(moved.cues()[0].start_ms, 5);
+    assert!(matches!(text_cues(&file, bytes, 3, 0), Err(NoCues::NoTrack)));
     // A recording that was cut off has the texts before.
     file.truncate(file.len() - 20);
-    assert_eq!(text_cues(&file, file.len() as u64, 2).unwrap().cues().len(), 2);
+    assert_eq!(text_cues(&file, file.len() as u64, 2, 0).unwrap().cues().len(), 2);
 }

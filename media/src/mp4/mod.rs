@@ -308,7 +308,7 @@ impl Mp4Demuxer {
         let (tracks, left_out, turned) = movie.finish(identity);
         let container = if self.has_fragments { Container::FragmentedMp4 } else { Container::Mp4 };
         let found = Presentation::assemble(container, self.file_bytes, tracks, left_out)?;
-        Ok(found.with_warnings(cut_off.into_iter().chain(turned).collect()))
+        found.with_warnings(cut_off.into_iter().chain(turned).collect()).moved_to_start()
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use media::{AssetPlan, Demuxer, PacketPlan, Presentation};
+use media::{AssetPlan, Demuxer, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
 use serve::{FilePlan, NoFilePlan, StreamSummary, download_only, plan_file};
 
@@ -49,6 +49,9 @@ pub(super) struct Content {
     pub(super) duration: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) codecs: Option<String>,
+    /// Time of the file that is the title's start, where its tracks begin later than at zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file_origin_s: Option<f64>,
     /// Tracks that are RTP streams of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tracks: Vec<InspectedTrack>,
@@ -138,6 +141,7 @@ impl Content {
         Ok(Content {
             duration: stream.duration_s,
             codecs: stream.codecs.clone(),
+            file_origin_s: None,
             tracks: Vec::new(),
             programmes: programmes::of(plan, file)?,
             stream,
@@ -172,9 +176,12 @@ impl Content {
             whole = whole.and(&plan);
             tracks.push(InspectedTrack { summary, times, plan, bitrate });
         }
+        let origin_ticks = presentation.file_origin_ticks();
+        let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND as f64;
         Ok(Content {
             duration: stream.duration_s,
             codecs: stream.codecs.clone(),
+            file_origin_s: (origin_ticks > 0).then(|| seconds(origin_ticks)),
             tracks,
             programmes: Vec::new(),
             stream,
