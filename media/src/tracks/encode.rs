@@ -20,7 +20,7 @@ use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::{PlanFault, TICKS_PER_SECOND};
 
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
-pub const PRESENTATION_FORMAT: u32 = 4;
+pub const PRESENTATION_FORMAT: u32 = 5;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 

@@ -4,7 +4,6 @@
 //! Field names of JSON are those of the index (docs/index-json.md) where the index has the field.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -98,7 +97,7 @@ pub(super) fn of(
         content: None,
         findings: Vec::new(),
     };
-    let is_behind = media::mp4::is_mp4(&beginning(file)[..])
+    let is_behind = matches!(Demuxer::of(file, bytes), Some(Demuxer::Mp4(_)))
         && media::mp4::is_index_behind_media(file, bytes).unwrap_or(false);
     inspected.findings.extend(is_behind.then(findings::index_behind_media));
     match planned {
@@ -192,18 +191,9 @@ impl Content {
     }
 }
 
-/// The first bytes of the file, as many as tell its kind; zeros where it is shorter.
-fn beginning(file: &File) -> [u8; Demuxer::BEGINNING_BYTES] {
-    let mut beginning = [0; Demuxer::BEGINNING_BYTES];
-    // What cannot be read is told of when the file is planned.
-    let _ = file.read_at(&mut beginning, 0);
-    beginning
-}
-
 /// The container that the first bytes announce, of those with tracks.
 fn container(file: &File, bytes: u64) -> Option<&'static str> {
-    let held = bytes.min(Demuxer::BEGINNING_BYTES as u64) as usize;
-    Demuxer::of(&beginning(file)[..held], bytes).map(|demuxer| demuxer.name())
+    Demuxer::of(file, bytes).map(|demuxer| demuxer.name())
 }
 
 const TRANSPORT_STREAM: &str = "MPEG transport stream";
