@@ -18,7 +18,7 @@
 //! Does not check that a gradual refresh keeps its promise.
 
 use crate::bits::Bits;
-use crate::tracks::Codec;
+use crate::tracks::{Codec, MediaSample, SampleTableBuilder, TrackMedia};
 
 /// Reads one access unit.
 #[derive(Debug, Clone)]
@@ -130,13 +130,44 @@ impl AccessReader {
     }
 }
 
+/// Marks the random-access points among the samples of a track from `next` on, at most `budget` of
+/// them, if it is one of pictures without any; adds their number to `found`. `read` reads from an
+/// offset of the file on. True at the track's end.
+///
+/// # Errors
+/// Those of `read`.
+pub(crate) fn find_starts<E>(
+    (codec, samples): (&Codec, &mut SampleTableBuilder),
+    (next, found): (&mut usize, &mut u32),
+    budget: &mut usize,
+    read: impl Fn(&mut [u8], u64) -> Result<(), E>,
+) -> Result<bool, E> {
+    let is_marked = |samples: &SampleTableBuilder| samples.so_far().starts() > 0;
+    let is_video = codec.media() == TrackMedia::Video;
+    if !is_video || samples.is_empty() || *next == 0 && is_marked(samples) {
+        return Ok(true);
+    }
+    let numbers = *next..next.saturating_add(*budget);
+    let some: Vec<MediaSample> = samples.so_far().samples(numbers).collect();
+    for sample in &some {
+        let read = |bytes: &mut [u8], at: u64| read(bytes, sample.file_offset + at);
+        if is_point_of_file(codec, sample.bytes, read)? {
+            samples.mark_start(*next);
+            *found += 1;
+        }
+        *next += 1;
+    }
+    *budget -= some.len();
+    Ok(*next == samples.len())
+}
+
 /// True where decoding can begin with a sample of a file of so many bytes, which `read` reads from
 /// an offset in it on; NAL units stand behind their lengths. A temporal unit of AV1 tells by the
 /// sequence header in front. Costs a read a NAL unit up to the first slice.
 ///
 /// # Errors
 /// Those of `read`.
-pub(crate) fn is_point_of_file<E>(
+fn is_point_of_file<E>(
     codec: &Codec,
     bytes: u32,
     read: impl Fn(&mut [u8], u64) -> Result<(), E>,

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use media::{Demuxer, Presentation, ReadAt, RtpIdentity};
+use media::{Demuxer, Presentation, RtpIdentity};
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 

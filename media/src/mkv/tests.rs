@@ -298,3 +298,20 @@ fn text_is_listed_and_read_while_it_is_not_sent() {
     file.truncate(file.len() - 20);
     assert_eq!(text_cues(&file, file.len() as u64, 2, 0).unwrap().cues().len(), 2);
 }
+
+#[test]
+fn starts_that_no_block_marks_are_found_in_the_pictures() {
+    let private = element(0x63a2, &[&AVC]);
+    let block = |time: u8, nal: [u8; 2]| [&[0x81, 0, time, 0, 0, 0, 0, 2][..], &nal].concat();
+    let (idr, predicted) = ([0x65, 0x88], [0x41, 0xc0]);
+    let blocks = [predicted, idr, predicted, idr].into_iter().zip([0, 40, 80, 120]);
+    let blocks: Vec<_> = blocks.map(|(nal, time)| block(time, nal)).collect();
+    let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let film = film("V_MPEG4/ISO/AVC", &[&private], &[&cluster(0, &blocks)]);
+    let found = demux(&film).unwrap();
+    let samples = &found.tracks()[0].samples;
+    let starts: Vec<_> = samples.samples(0..4).map(|sample| sample.is_start).collect();
+    assert_eq!(starts, [false, true, false, true]);
+    let [warning] = found.warnings() else { panic!("{:?}", found.warnings()) };
+    assert!(warning.starts_with("track 1: no block is marked as a key frame, and 2"), "{warning}");
+}

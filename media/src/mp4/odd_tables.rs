@@ -17,7 +17,7 @@ use super::boxes::{FourCode, Input};
 use super::movie::TrackState;
 use crate::DemuxError;
 use crate::random_access;
-use crate::tracks::{Codec, MediaSample, SampleTableBuilder, TrackMedia};
+use crate::tracks::{MediaSample, SampleTableBuilder};
 
 /// Part of a second by which times of fragments may step back: some pictures.
 const STEPS_BACK_PER_SECOND: u64 = 5;
@@ -102,29 +102,11 @@ impl TrackState {
         next: &mut usize,
         budget: &mut usize,
     ) -> Result<bool, DemuxError> {
-        let Some((codec, samples, odd)) = self.pictures() else { return Ok(true) };
-        if *next == 0 && samples.so_far().starts() > 0 {
-            return Ok(true);
-        }
-        let found: Vec<MediaSample> =
-            samples.so_far().samples(*next..next.saturating_add(*budget)).collect();
-        for sample in &found {
-            let read = |bytes: &mut [u8], at: u64| input.read(bytes, sample.file_offset + at);
-            if random_access::is_point_of_file(codec, sample.bytes, read)? {
-                samples.mark_start(*next);
-                odd.starts_found += 1;
-            }
-            *next += 1;
-        }
-        *budget -= found.len();
-        Ok(*next == samples.len())
-    }
-
-    /// Codec and samples of a track of pictures.
-    fn pictures(&mut self) -> Option<(&Codec, &mut SampleTableBuilder, &mut OddTables)> {
-        let description = self.descriptions.get((self.chosen? as usize).checked_sub(1)?)?;
-        let codec = description.codec.as_ref().ok()?;
-        let samples = self.samples.as_mut().ok().filter(|samples| !samples.is_empty())?;
-        (codec.media() == TrackMedia::Video).then_some((codec, samples, &mut self.odd))
+        let description = self.chosen.and_then(|chosen| self.descriptions.get(chosen as usize - 1));
+        let codec = description.and_then(|description| description.codec.as_ref().ok());
+        let (Some(codec), Ok(samples)) = (codec, &mut self.samples) else { return Ok(true) };
+        let found = &mut self.odd.starts_found;
+        let read = |bytes: &mut [u8], at: u64| input.read(bytes, at);
+        random_access::find_starts((codec, samples), (next, found), budget, read)
     }
 }
