@@ -10,6 +10,9 @@ use crate::tracks::{Container, Presentation};
 use crate::wav::{WavDemuxer, is_wav};
 use crate::{DemuxError, Refusal};
 
+/// Bytes that tell the kind of most files.
+const BEGINNING_BYTES: usize = 12;
+
 /// A demuxer: reads where a file's samples lie, some at a time.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -25,18 +28,18 @@ pub enum Demuxer {
 }
 
 impl Demuxer {
-    /// Bytes of a file's beginning by which its demuxer is chosen.
-    pub const BEGINNING_BYTES: usize = FrameDemuxer::BEGINNING_BYTES;
-
-    /// The demuxer for a file of `file_bytes` that begins so; none for a file without tracks.
-    pub fn of(beginning: &[u8], file_bytes: u64) -> Option<Demuxer> {
-        match beginning {
-            _ if is_mp4(beginning) => Some(Demuxer::Mp4(Box::new(Mp4Demuxer::new(file_bytes)))),
-            _ if is_mkv(beginning) => Some(Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes)))),
-            _ if is_wav(beginning) => Some(Demuxer::Wav(Box::new(WavDemuxer::new(file_bytes)))),
-            _ => FrameDemuxer::of(beginning, file_bytes)
-                .map(|demuxer| Demuxer::Frames(Box::new(demuxer))),
-        }
+    /// The demuxer for a file, by its first bytes, or those behind its tags; none for a file
+    /// without tracks, or one that cannot be read.
+    pub fn of(file: &(impl ReadAt + ?Sized), file_bytes: u64) -> Option<Demuxer> {
+        let mut beginning = [0; BEGINNING_BYTES];
+        let beginning = &mut beginning[..file_bytes.min(BEGINNING_BYTES as u64) as usize];
+        file.read_exact_at(beginning, 0).ok()?;
+        Some(match beginning {
+            _ if is_mp4(beginning) => Demuxer::Mp4(Box::new(Mp4Demuxer::new(file_bytes))),
+            _ if is_mkv(beginning) => Demuxer::Mkv(Box::new(MkvDemuxer::new(file_bytes))),
+            _ if is_wav(beginning) => Demuxer::Wav(Box::new(WavDemuxer::new(file_bytes))),
+            _ => Demuxer::Frames(Box::new(FrameDemuxer::of(file, file_bytes)?)),
+        })
     }
 
     /// Name of the kind of file, for people; that of a fragmented MP4 is known at the end.

@@ -18,6 +18,7 @@
 //! Does not check that a gradual refresh keeps its promise.
 
 use crate::bits::Bits;
+use crate::tracks::{Codec, MediaSample, SampleTableBuilder, TrackMedia};
 
 /// Reads one access unit.
 #[derive(Debug, Clone)]
@@ -129,6 +130,87 @@ impl AccessReader {
     }
 }
 
+/// Marks the random-access points among the samples of a track from `next` on, at most `budget` of
+/// them, if it is one of pictures without any; adds their number to `found`. `read` reads from an
+/// offset of the file on. True at the track's end.
+///
+/// # Errors
+/// Those of `read`.
+pub(crate) fn find_starts<E>(
+    (codec, samples): (&Codec, &mut SampleTableBuilder),
+    (next, found): (&mut usize, &mut u32),
+    budget: &mut usize,
+    read: impl Fn(&mut [u8], u64) -> Result<(), E>,
+) -> Result<bool, E> {
+    let is_marked = |samples: &SampleTableBuilder| samples.so_far().starts() > 0;
+    let is_video = codec.media() == TrackMedia::Video;
+    if !is_video || samples.is_empty() || *next == 0 && is_marked(samples) {
+        return Ok(true);
+    }
+    let numbers = *next..next.saturating_add(*budget);
+    let some: Vec<MediaSample> = samples.so_far().samples(numbers).collect();
+    for sample in &some {
+        let read = |bytes: &mut [u8], at: u64| read(bytes, sample.file_offset + at);
+        if is_point_of_file(codec, sample.bytes, read)? {
+            samples.mark_start(*next);
+            *found += 1;
+        }
+        *next += 1;
+    }
+    *budget -= some.len();
+    Ok(*next == samples.len())
+}
+
+/// True where decoding can begin with a sample of a file of so many bytes, which `read` reads from
+/// an offset in it on; NAL units stand behind their lengths. A temporal unit of AV1 tells by the
+/// sequence header in front. Costs a read a NAL unit up to the first slice.
+///
+/// # Errors
+/// Those of `read`.
+fn is_point_of_file<E>(
+    codec: &Codec,
+    bytes: u32,
+    read: impl Fn(&mut [u8], u64) -> Result<(), E>,
+) -> Result<bool, E> {
+    let (is_h265, length_bytes) = match codec {
+        Codec::H264(config) => (false, usize::from(config.length_bytes)),
+        Codec::H265(config) => (true, usize::from(config.length_bytes)),
+        Codec::Av1(_) => {
+            let mut head = [0; 3];
+            let head = &mut head[..bytes.min(3) as usize];
+            read(head, 0)?;
+            // Behind a temporal delimiter, which has no content.
+            let first = head.strip_prefix(&[0x12, 0]).unwrap_or(head).first();
+            return Ok(first.is_some_and(|header| header >> 3 & 15 == AV1_SEQUENCE_HEADER));
+        }
+        _ => return Ok(false),
+    };
+    let mut reader = AccessReader::new(is_h265);
+    let (bytes, mut at) = (u64::from(bytes), 0);
+    let mut unit = [0; UNIT_BYTES_READ];
+    for _ in 0..UNITS_MAX {
+        let there = (bytes - at).min(UNIT_BYTES_READ as u64) as usize;
+        if there <= length_bytes {
+            break;
+        }
+        read(&mut unit[..there], at)?;
+        let (length, nal) = unit[..there].split_at(length_bytes);
+        let length = length.iter().fold(0, |length, &byte| length << 8 | u64::from(byte));
+        reader.begin_nal();
+        nal.iter()
+            .take(usize::try_from(length).unwrap_or(usize::MAX))
+            .for_each(|&b| reader.take(b));
+        if let Some(verdict) = reader.verdict() {
+            return Ok(verdict);
+        }
+        at += length_bytes as u64 + length;
+        if at >= bytes {
+            break;
+        }
+    }
+    Ok(false)
+}
+
 /// slice_type of a slice of H.264, behind its NAL header; none where it is cut off.
 fn slice_type(head: &[u8]) -> Option<u32> {
     let bits = &mut Bits::new(head);
@@ -176,6 +258,15 @@ impl Messages {
 
 /// first_mb_in_slice of the largest picture takes 37 bits, and slice_type seven.
 const SLICE_BYTES: usize = 6;
+
+/// Bytes that are read of a NAL unit: messages in front of a recovery point are short, or few.
+const UNIT_BYTES_READ: usize = 512;
+
+/// NAL units in front of the first slice.
+const UNITS_MAX: usize = 64;
+
+/// obu_type of a sequence header (AV1 §6.2.2).
+const AV1_SEQUENCE_HEADER: u8 = 1;
 
 /// slice_type of an I slice, modulo 5 (table 7-6).
 const INTRA: u32 = 2;

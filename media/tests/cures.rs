@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use media::{Demuxer, Presentation, ReadAt, RtpIdentity};
+use media::{Demuxer, Presentation, RtpIdentity};
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
@@ -54,9 +54,7 @@ fn film(name: &str, options: &[&[&str]]) -> Option<PathBuf> {
 fn demux(path: &Path) -> Presentation {
     let file = File::open(path).expect("ffmpeg wrote it");
     let bytes = file.metadata().expect("it is open").len();
-    let mut beginning = vec![0; Demuxer::BEGINNING_BYTES.min(bytes as usize)];
-    file.read_exact_at(&mut beginning, 0).expect("it is as long");
-    let mut demuxer = Demuxer::of(&beginning, bytes).expect("a file with tracks");
+    let mut demuxer = Demuxer::of(&file, bytes).expect("a file with tracks");
     while !demuxer.advance(&file, 1000).expect("ffmpeg writes good files") {}
     demuxer.finish(|| IDENTITY).expect("a track can be streamed")
 }

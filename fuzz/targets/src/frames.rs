@@ -15,11 +15,10 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "frames", run };
 
 fn run(data: &[u8]) {
     presentations::run(data, |file| {
-        let beginning = &file[..file.len().min(FrameDemuxer::BEGINNING_BYTES)];
-        if is_wav(beginning) {
+        if is_wav(file) {
             return Some(Demuxer::Wav(Box::new(WavDemuxer::new(file.len() as u64))));
         }
-        let demuxer = FrameDemuxer::of(beginning, file.len() as u64)?;
+        let demuxer = FrameDemuxer::of(file, file.len() as u64)?;
         Some(Demuxer::Frames(Box::new(demuxer)))
     });
 }

@@ -27,7 +27,7 @@ fn run(data: &[u8]) {
     }
     let bytes = data.len() as u64;
     for track in text_tracks(data, bytes).unwrap_or_default() {
-        let _ = text_cues(data, bytes, track.id);
+        let _ = text_cues(data, bytes, track.id, 0);
     }
     for (_, track) in ttml_tracks(data, bytes).unwrap_or_default() {
         let (Ok(track), Some((film, plan))) = (track, film(data)) else { continue };

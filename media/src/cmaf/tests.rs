@@ -154,13 +154,16 @@ fn assert_carried(file: &[u8], presentation: &Presentation, tracks: &[usize]) {
     let origin_s = TrackSegments::of(presentation, TARGET_S).unwrap().origin_s() as i64;
     let joined = joined(file, presentation, tracks);
     let found = demux(&joined);
+    let file_origin = found.file_origin_ticks() as i64;
     assert_eq!(found.tracks().len(), tracks.len());
     for (&index, found) in tracks.iter().zip(found.tracks()) {
         let track = &presentation.tracks()[index];
         assert_eq!(found.codec, track.codec);
         assert_eq!(found.language, track.language);
         assert_eq!(found.samples.len(), track.samples.len());
-        let origin = origin_s * i64::from(track.samples.timescale());
+        let timescale = track.samples.timescale();
+        let origin = origin_s * i64::from(timescale)
+            - scaled(file_origin, timescale.into(), TICKS_PER_SECOND as u32);
         for (sample, found_sample) in samples(&track.samples).zip(samples(&found.samples)) {
             assert!(bytes_of(file, &sample) == bytes_of(&joined, &found_sample));
             assert_eq!(found.presented(&found_sample), track.presented(&sample) + origin);

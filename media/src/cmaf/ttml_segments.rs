@@ -3,9 +3,9 @@
 //!
 //! A segment has each stored document whose sample is shown within its borders; a document is in
 //! every segment that its sample overlaps, with the part of its duration that lies there. Documents
-//! are sent as they lie in the file, since their times are those of presentation, like the times of
-//! the samples. Time before the first sample has a document without text, and so has a segment
-//! behind the last.
+//! are sent as they lie in the file, since their times are those of the file, like the times of the
+//! samples, also where the film starts later than at zero ([`TtmlSegments::origin`]). Time before
+//! the first sample has a document without text, and so has a segment behind the last.
 //!
 //! Costs: a pass over the samples for the plan; for a segment two searches among them, 100 bytes
 //! and 8 a sample, and no copy of documents.
@@ -85,7 +85,7 @@ struct Shown {
 }
 
 impl TtmlSegments {
-    /// Cuts a track at the times of a film's first rendition. The first segment begins at zero, and
+    /// Cuts a track at the times of a film's first rendition. The first segment begins with it, and
     /// the last ends with the film or the track.
     ///
     /// # Errors
@@ -106,12 +106,14 @@ impl TtmlSegments {
             return Err(NoTtmlSegments::Document { bytes: largest, limit });
         }
         let film = plan.renditions().first().ok_or(NoTtmlSegments::NoFilm)?;
+        let origin = i64::try_from(presentation.file_origin_ticks()).unwrap_or(i64::MAX);
         let units = |ticks: i64| {
+            let ticks = ticks.saturating_add(origin);
             let units = scaled(ticks, samples.timescale().into(), TICKS_PER_SECOND as u32);
             u64::try_from(units).unwrap_or(0)
         };
         let end = i64::try_from(presentation.presented_end_ticks()).unwrap_or(i64::MAX);
-        let mut borders = vec![0];
+        let mut borders = vec![units(0)];
         borders.extend(film.segments().iter().skip(1).map(|segment| units(segment.start)));
         borders.push(units(end).max(track_end(&track)));
         // Times that go back are those of a segment without duration.
@@ -174,7 +176,12 @@ impl TtmlSegments {
         (peak.max(1), mean.max(1))
     }
 
-    /// Start and duration of each segment in units of the time scale: times of presentation.
+    /// Time at which the film begins, in units of the time scale.
+    pub fn origin(&self) -> u64 {
+        self.borders[0]
+    }
+
+    /// Start and duration of each segment in units of the time scale: times of the file.
     pub fn timeline(&self) -> Vec<(u64, u64)> {
         self.borders.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect()
     }
@@ -262,7 +269,7 @@ impl TtmlSegments {
     }
 }
 
-/// Time of presentation of what is decoded at this time; zero of what comes before the film.
+/// Time of the file at which a sample that is decoded at this time is shown; not below zero.
 fn presented(track: &TtmlTrack, decode: u64) -> u64 {
     u64::try_from(i128::from(decode) + i128::from(track.shift)).unwrap_or(0)
 }
@@ -337,6 +344,10 @@ mod tests {
 
     /// Pictures of 16 s, with a key frame every 2 s: segments of 6, 6 and 4 s.
     fn film() -> (Presentation, TrackSegments) {
+        film_that_begins_at(0)
+    }
+
+    fn film_that_begins_at(begin_s: i64) -> (Presentation, TrackSegments) {
         let mut pictures = SampleTableBuilder::new(25, FILE_BYTES);
         for decode in 0..400 {
             let (file_offset, is_start) = (decode * 10, decode % 50 == 0);
@@ -353,9 +364,11 @@ mod tests {
         }
         let samples = pictures.finish().unwrap();
         let (codec, language) = (h264(), None);
-        let track = Track { id: 1, codec, language, samples, shift: 0, identity: IDENTITY };
+        let track =
+            Track { id: 1, codec, language, samples, shift: begin_s * 25, identity: IDENTITY };
         let film =
             Presentation::assemble(Container::Mp4, FILE_BYTES, vec![track], Vec::new()).unwrap();
+        let film = film.moved_to_start().unwrap();
         let plan = TrackSegments::of(&film, TARGET_S).unwrap();
         (film, plan)
     }
@@ -413,6 +426,21 @@ mod tests {
         let later = segments(track(&samples, 5500)).unwrap();
         assert_eq!(shown(&later, 0), [(5500, false), (500, true)]);
         assert_eq!(shown(&later, 1), [(500, true), (4000, true), (1000, true)]);
+    }
+
+    #[test]
+    fn documents_of_a_film_that_begins_late_keep_their_times() {
+        let documents = [(100, 50, 1000, 2000), (150, 60, 3000, 4000), (900, 70, 7000, 11_000)];
+        let (film, plan) = film_that_begins_at(5000);
+        assert_eq!(plan.renditions()[0].segments()[1].start, 6 * TICKS_PER_SECOND as i64);
+        let late = TtmlSegments::of(track(&documents, 5_000_000), &film, &plan).unwrap();
+        assert_eq!(late.origin(), 5_000_000);
+        let starts: Vec<u64> = late.timeline().into_iter().map(|(start, _)| start).collect();
+        assert_eq!(starts, [5_000_000, 5_006_000, 5_012_000]);
+        let early = segments(track(&documents, 0)).unwrap();
+        for number in 0..3 {
+            assert_eq!(shown(&late, number), shown(&early, number));
+        }
     }
 
     #[test]

@@ -3,12 +3,15 @@
 //!
 //! Such a file has no table: each frame's header tells where the next one begins. The demuxer goes
 //! from header to header. Costs one read of ten bytes a frame, about half a microsecond from the
-//! page cache: 70 ms an hour of sound. Tags (ID3, APE) are stepped over. Where frames do not follow
-//! each other the next place with two headers in a row is looked for, in at most [`SEARCH_BYTES`];
-//! where there is none the sound ends, with a warning if more than that is left.
+//! page cache: 70 ms an hour of sound. Tags (ID3, APE) and the zeros that fill the place behind one
+//! are stepped over, in front of the frames, between them (files that were joined) and behind them.
+//! Where frames do not follow each other the next place with two headers in a row is looked for, in
+//! at most [`SEARCH_BYTES`]; where there is none the sound ends, with a warning if more than that
+//! is left.
 //!
 //! Sources: ISO/IEC 11172-3 §2.4.1.3 and 13818-3 §2.4.1 (headers of MPEG audio); ISO/IEC 14496-3
-//! §1.A.2.2 (ADTS); id3.org, "ID3v2.4.0 Structure" §3.1.
+//! §1.A.2.2 (ADTS); id3.org, "ID3v2.4.0 Structure" §3.1, §3.4 (footer), and "ID3v1";
+//! wiki.hydrogenaudio.org, "APE Tags Header".
 //! Does not correct for encoder delay: players of a stream cannot take it off.
 
 mod adts;
@@ -64,47 +67,52 @@ pub struct FrameDemuxer {
     table: Option<SampleTableBuilder>,
     /// Bytes that belong to no frame.
     lost_bytes: u64,
-    /// No frame was found behind its position, where none of a tag's bytes are.
+    /// True while the bytes before the position are a tag, or fill the place behind one.
+    is_behind_tag: bool,
+    /// No frame was found behind its position.
     is_cut: bool,
 }
 
 impl FrameDemuxer {
-    /// The demuxer of a file that begins so, at least [`FrameDemuxer::BEGINNING_BYTES`] if it is so
-    /// long; none where it does not begin with a tag or two frames.
-    pub fn of(beginning: &[u8], file_bytes: u64) -> Option<FrameDemuxer> {
-        let first = tag_bytes(beginning);
+    /// The demuxer of a file that begins with two frames of one kind, which may stand behind tags;
+    /// none of another file. Costs a read of 32 bytes, and with tags some more.
+    pub fn of(file: &(impl ReadAt + ?Sized), file_bytes: u64) -> Option<FrameDemuxer> {
         let kinds = [
             (Container::Adts, adts::parse as fn(&[u8; HEADER_BYTES]) -> Option<Frame>),
             (Container::MpegAudio, mpeg_audio::parse),
         ];
-        let header = |at: usize| beginning.get(at..)?.first_chunk::<HEADER_BYTES>();
-        // Behind a tag with a picture the frames are out of sight: the name of it is enough.
-        let is_far = first > 0 && header(first as usize).is_none();
-        let found = kinds.into_iter().find(|(_, parse)| {
-            let frame = header(first as usize).and_then(parse);
-            let second = frame.and_then(|frame| header(first as usize + frame.bytes as usize));
-            second.and_then(parse).is_some()
+        let begins = kinds.into_iter().filter_map(|(container, parse)| {
+            let mut demuxer = FrameDemuxer {
+                container,
+                parse,
+                file_bytes,
+                at: 0,
+                first: None,
+                table: None,
+                lost_bytes: 0,
+                is_behind_tag: false,
+                is_cut: false,
+            };
+            for _ in 0..TAGS_MAX {
+                if !demuxer.step_over_tag(file).ok()? {
+                    break;
+                }
+            }
+            let begins = match demuxer.is_followed(file, demuxer.at).ok()? {
+                true => demuxer.at,
+                // A tag that is longer than it says is looked past.
+                false if demuxer.is_behind_tag => demuxer.search(file).ok()??,
+                false => return None,
+            };
+            Some((begins, demuxer))
         });
-        let (container, parse) = found.or(is_far.then_some(kinds[1]))?;
-        Some(FrameDemuxer {
-            container,
-            parse,
-            file_bytes,
-            at: first,
-            first: None,
-            table: None,
-            lost_bytes: 0,
-            is_cut: false,
-        })
+        begins.min_by_key(|(begins, _)| *begins).map(|(_, demuxer)| demuxer)
     }
 
     /// The kind of file.
     pub fn container(&self) -> Container {
         self.container
     }
-
-    /// Bytes that [`FrameDemuxer::of`] wants to see: a tag's header, or two frames of the longest.
-    pub const BEGINNING_BYTES: usize = 4096;
 
     /// Offset of the next frame.
     pub fn position(&self) -> u64 {
@@ -125,10 +133,10 @@ impl FrameDemuxer {
             let end = |frame: &Frame| self.at + u64::from(frame.bytes);
             match (self.parse)(&header).filter(|frame| end(frame) <= self.file_bytes) {
                 Some(frame) if self.fits(&frame) => self.take(file, frame)?,
-                _ if header.starts_with(b"TAG") => return Ok(true),
+                _ if self.step_over_tag(file)? => {}
                 _ => {
                     let Some(next) = self.search(file)? else {
-                        self.is_cut = !header.starts_with(b"APETAGEX");
+                        self.is_cut = true;
                         return Ok(true);
                     };
                     self.lost_bytes += next - self.at;
@@ -149,6 +157,7 @@ impl FrameDemuxer {
     fn take(&mut self, file: &(impl ReadAt + ?Sized), frame: Frame) -> Result<(), DemuxError> {
         let at = self.at;
         self.at += u64::from(frame.bytes);
+        self.is_behind_tag = false;
         let is_first = self.first.is_none();
         if is_first && self.container == Container::MpegAudio && mpeg_audio::is_info(file, at)? {
             // A table of contents in a frame of silence.
@@ -171,6 +180,34 @@ impl FrameDemuxer {
         })?;
         self.first.get_or_insert(frame);
         Ok(())
+    }
+
+    /// Steps over the tag at the position, or over zeros behind one; false where there is neither.
+    fn step_over_tag(&mut self, file: &(impl ReadAt + ?Sized)) -> Result<bool, DemuxError> {
+        let left = self.file_bytes - self.at.min(self.file_bytes);
+        let mut header = [0; TAG_HEADER_BYTES];
+        let header = &mut header[..left.min(TAG_HEADER_BYTES as u64) as usize];
+        file.read_exact_at(header, self.at)?;
+        if let Some(bytes) = tag_bytes(header).filter(|&bytes| bytes <= left) {
+            self.at += bytes;
+            self.is_behind_tag = true;
+            return Ok(true);
+        }
+        if !self.is_behind_tag || header.first() != Some(&0) {
+            return Ok(false);
+        }
+        let mut filling = vec![0; left.min(SEARCH_BYTES as u64) as usize];
+        file.read_exact_at(&mut filling, self.at)?;
+        self.at += filling.iter().take_while(|&&byte| byte == 0).count() as u64;
+        Ok(true)
+    }
+
+    /// True when a frame begins at `offset` that another follows.
+    fn is_followed(&self, file: &(impl ReadAt + ?Sized), offset: u64) -> Result<bool, DemuxError> {
+        let frame = self.header(file, offset)?.and_then(|header| (self.parse)(&header));
+        let Some(frame) = frame.filter(|frame| self.fits(frame)) else { return Ok(false) };
+        let next = self.header(file, offset + u64::from(frame.bytes))?;
+        Ok(next.and_then(|header| (self.parse)(&header)).is_some())
     }
 
     /// The header at `offset`; none at the end of the file.
@@ -247,19 +284,31 @@ pub(crate) fn mpeg_audio_rate_hz(frame: &[u8]) -> Option<u32> {
     mpeg_audio::parse(frame.first_chunk()?).map(|frame| frame.rate_hz)
 }
 
-/// Bytes of an ID3v2 tag at the beginning of a file; 0 without one.
-fn tag_bytes(beginning: &[u8]) -> u64 {
-    let Some(&[b'I', b'D', b'3', version, _, flags, a, b, c, d]) = beginning.first_chunk::<10>()
-    else {
-        return 0;
-    };
-    if version == 0xff || (a | b | c | d) & 0x80 != 0 {
-        return 0;
+/// Bytes of the tag that begins with these; none where none does. One of APE has its number of
+/// bytes in a header, or in a footer behind its items.
+fn tag_bytes(beginning: &[u8]) -> Option<u64> {
+    match *beginning {
+        [b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] => {
+            let is_size = version != 0xff && (a | b | c | d) & 0x80 == 0;
+            let size = [a, b, c, d].into_iter().fold(0, |size, byte| size << 7 | u64::from(byte));
+            let footer = if flags & 0x10 != 0 { 10 } else { 0 };
+            is_size.then_some(10 + size + footer)
+        }
+        [b'T', b'A', b'G', ..] => Some(128),
+        [b'A', b'P', b'E', b'T', b'A', b'G', b'E', b'X', _, _, _, _, a, b, c, d, ..] => {
+            let is_header = beginning.get(23).is_some_and(|flags| flags & 0x20 != 0);
+            let size = if is_header { u32::from_le_bytes([a, b, c, d]).into() } else { 0 };
+            Some(TAG_HEADER_BYTES as u64 + size)
+        }
+        _ => None,
     }
-    let size = [a, b, c, d].into_iter().fold(0, |size, byte| size << 7 | u64::from(byte));
-    let footer = if flags & 0x10 != 0 { 10 } else { 0 };
-    10 + size + footer
 }
+
+/// Bytes of the longest header of a tag, that of APE.
+const TAG_HEADER_BYTES: usize = 32;
+
+/// Tags, and stretches of zeros, behind which the first frame is looked for.
+const TAGS_MAX: usize = 64;
 
 /// Bytes in which the next frame is looked for: some seconds of sound.
 const SEARCH_BYTES: usize = 64 << 10;

@@ -20,8 +20,7 @@ fn adts_frame(bytes: usize, fill: u8) -> Vec<u8> {
 }
 
 fn demux(file: &[u8]) -> Option<Result<Presentation, Refusal>> {
-    let beginning = &file[..file.len().min(FrameDemuxer::BEGINNING_BYTES)];
-    let mut demuxer = FrameDemuxer::of(beginning, file.len() as u64)?;
+    let mut demuxer = FrameDemuxer::of(file, file.len() as u64)?;
     while !demuxer.advance(file, 3).unwrap() {}
     let identity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
     Some(demuxer.finish(|| identity))
@@ -65,6 +64,56 @@ fn tags_and_tables_of_contents_are_stepped_over() {
     assert_eq!(places(&presentation), [(first, 417), (first + 417, 417), (first + 834, 417)]);
 }
 
+/// A tag of ID3v2 with a body of so many bytes, 16,383 at most.
+fn id3(bytes: usize, flags: u8) -> Vec<u8> {
+    let mut tag = vec![b'I', b'D', b'3', 4, 0, flags, 0, 0, (bytes >> 7) as u8, bytes as u8 & 0x7f];
+    tag.resize(10 + bytes, 7);
+    tag
+}
+
+/// A tag of APE with a header: 32 bytes, items of so many, and a footer.
+fn ape(items: u32) -> Vec<u8> {
+    let part = |is_header: bool| {
+        let mut part = b"APETAGEX\xd0\x07\0\0".to_vec();
+        part.extend((items + 32).to_le_bytes());
+        part.extend([1, 0, 0, 0, 0, 0, 0, if is_header { 0xa0 } else { 0x80 }]);
+        part.extend([0; 8]);
+        part
+    };
+    [part(true), vec![9; items as usize], part(false)].concat()
+}
+
+#[test]
+fn any_number_of_tags_stands_around_frames() {
+    let footer = [b"3DI\x04\0\0", &[0; 4][..]].concat();
+    // A picture, a footer, zeros behind the second tag, and a tag of APE.
+    let tags = [id3(16_000, 0), id3(50, 0x10), footer, vec![0; 9000], ape(100)].concat();
+    let mut last = b"TAG".to_vec();
+    last.resize(128, b' ');
+    for (sound, sent) in [
+        ([mp3_frame(1), mp3_frame(2)].concat(), 417),
+        ([adts_frame(300, 1), adts_frame(300, 2)].concat(), 293),
+    ] {
+        let header = u64::from(sent == 293) * 7;
+        let frame = u64::from(sent) + header;
+        // Two files that were joined, each with its tags.
+        let large = vec![8; SEARCH_BYTES + 1];
+        let size =
+            [(large.len() >> 14) as u8, (large.len() >> 7) as u8 & 0x7f, large.len() as u8 & 0x7f];
+        let picture = [&b"ID3\x03\0\0\0"[..], &size, &large].concat();
+        let file = [&tags[..], &sound, &last, &picture, &sound, &ape(70_000), &last].concat();
+        let found = demux(&file).unwrap().unwrap();
+        let first = tags.len() as u64 + header;
+        let second = first + 2 * frame + 128 + picture.len() as u64;
+        let expected = [first, first + frame, second, second + frame].map(|at| (at, sent));
+        assert_eq!(places(&found), expected);
+        assert_eq!(found.warnings(), [""; 0]);
+    }
+    // A tag that is longer than it says.
+    let file = [id3(50, 0), vec![7; 3000], mp3_frame(1).repeat(20)].concat();
+    assert_eq!(places(&demux(&file).unwrap().unwrap())[0], (3060, 417));
+}
+
 #[test]
 fn frames_of_adts_are_sent_without_their_headers() {
     let file = [adts_frame(300, 1), adts_frame(20, 2), adts_frame(8000, 3)].concat();
@@ -104,9 +153,10 @@ fn what_is_no_sound_is_not_taken() {
     assert!(demux(&[0xff; 5000]).is_none());
     assert!(demux(&[0x47; 5000]).is_none());
     assert!(demux(&mp3_frame(1)).is_none(), "one frame alone may be chance");
-    // A tag that promises more than the file has.
+    // A tag that promises more than the file has, and one in front of another format.
     let tag = b"ID3\x04\0\0\x7f\x7f\x7f\x7f";
-    assert!(demux(tag).unwrap().is_err());
+    assert!(demux(tag).is_none());
+    assert!(demux(&[&id3(20, 0)[..], b"fLaC", &[0; 5000]].concat()).is_none());
     let noise = [mp3_frame(1), mp3_frame(2), vec![0; 60_000], mp3_frame(3), mp3_frame(4)].concat();
     let refused = demux(&noise).unwrap().unwrap_err().to_string();
     assert!(refused.contains("more bytes between the frames than in them"), "{refused}");

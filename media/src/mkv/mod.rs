@@ -57,6 +57,8 @@ pub struct MkvDemuxer {
     lacking_end: u64,
     /// Place where reading ended before the end, and the finding there.
     stop: Option<(u64, &'static str)>,
+    /// Track and sample from which on random-access points are looked for, at the end.
+    starts_from: (usize, usize),
 }
 
 impl MkvDemuxer {
@@ -75,6 +77,7 @@ impl MkvDemuxer {
             has_tracks: false,
             lacking_end: 0,
             stop: None,
+            starts_from: (0, 0),
         }
     }
 
@@ -92,7 +95,7 @@ impl MkvDemuxer {
         let mut unchecked = 0;
         while left > 0 {
             if self.at >= self.segment_end.unwrap_or(self.file_bytes) {
-                return Ok(true);
+                return self.find_starts(file, left);
             }
             match self.step(&window) {
                 Ok(work) => {
@@ -103,7 +106,7 @@ impl MkvDemuxer {
                 Err(StepEnd::CutOff(what)) => {
                     self.stop = Some((self.at, what));
                     self.at = self.file_bytes;
-                    return Ok(true);
+                    return self.find_starts(file, left);
                 }
                 Err(StepEnd::Error(error)) => return Err(error),
             }
@@ -113,6 +116,27 @@ impl MkvDemuxer {
             }
         }
         Ok(false)
+    }
+
+    /// Closes the tracks, and looks into at most `budget` samples of those of pictures that have no
+    /// random-access point by their blocks; true when all is done.
+    fn find_starts(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        mut budget: usize,
+    ) -> Result<bool, DemuxError> {
+        let (index, next) = &mut self.starts_from;
+        while let Some(track) = self.tracks.get_mut(*index) {
+            let id = track.id();
+            track.close().map_err(|(sample, fault)| {
+                DemuxError::from(Refusal::Sample { container: NAME, track: id, sample, fault })
+            })?;
+            if budget == 0 || !track.find_starts(file, next, &mut budget)? {
+                return Ok(false);
+            }
+            (*index, *next) = (*index + 1, 0);
+        }
+        Ok(true)
     }
 
     /// Checks the memory of all tables.
@@ -329,25 +353,23 @@ impl MkvDemuxer {
             let what = "no tracks".to_owned();
             return Err(Refusal::Broken { container: NAME, offset: 0, what });
         }
-        let warnings = self.cut_off().into_iter().collect();
+        let unmarked = self.tracks.iter().filter_map(MkvTrack::unmarked);
+        let warnings = self.cut_off().into_iter().chain(unmarked).collect();
         let mut left_out = self.left_out;
         let mut tracks = Vec::new();
         for track in self.tracks {
             let (id, codec, frames) = (track.id(), track.codec_name(), track.frames());
             match track.finish(identity()) {
-                Ok(Some(track)) => tracks.push(track),
-                Ok(None) => {
+                Some(track) => tracks.push(track),
+                None => {
                     let reason = if frames == 0 { NO_SAMPLES } else { NO_START };
                     let reason = format!("track {id} ({codec}): {reason}");
                     left_out.push(LeftOut { id, reason });
                 }
-                Err((sample, fault)) => {
-                    return Err(Refusal::Sample { container: NAME, track: id, sample, fault });
-                }
             }
         }
         let found = Presentation::assemble(Container::Matroska, self.file_bytes, tracks, left_out)?;
-        Ok(found.with_warnings(warnings))
+        found.with_warnings(warnings).moved_to_start()
     }
 
     /// The warning of a file that is not read or not there to its end.

@@ -283,13 +283,35 @@ fn text_is_listed_and_read_while_it_is_not_sent() {
     assert_eq!((track.id, track.coding, track.is_forced), (2, TextCoding::Utf8, true));
     assert_eq!(track.language.as_deref(), Some("pt-BR"));
     assert_eq!(track.name.as_deref(), Some("Signs"));
-    let cues = text_cues(&file, bytes, 2).unwrap();
+    let cues = text_cues(&file, bytes, 2, 0).unwrap();
     let cues = cues.cues().iter().map(|cue| (cue.start_ms, cue.end_ms, cue.text.as_str()));
     let expected =
         [(10_005, 11_005, "<i>a</i> &amp; b"), (10_900, 10_907, "c"), (19_997, 19_998, "d")];
     assert_eq!(cues.collect::<Vec<_>>(), expected);
-    assert!(matches!(text_cues(&file, bytes, 3), Err(NoCues::NoTrack)));
+    // The film begins with its sound, and so do the times of texts.
+    let origin_ticks = demux(&file).unwrap().file_origin_ticks();
+    assert_eq!(origin_ticks, 10 * TICKS_PER_SECOND);
+    let moved = text_cues(&file, bytes, 2, origin_ticks).unwrap();
+    assert_eq!(moved.cues()[0].start_ms, 5);
+    assert!(matches!(text_cues(&file, bytes, 3, 0), Err(NoCues::NoTrack)));
     // A recording that was cut off has the texts before.
     file.truncate(file.len() - 20);
-    assert_eq!(text_cues(&file, file.len() as u64, 2).unwrap().cues().len(), 2);
+    assert_eq!(text_cues(&file, file.len() as u64, 2, 0).unwrap().cues().len(), 2);
+}
+
+#[test]
+fn starts_that_no_block_marks_are_found_in_the_pictures() {
+    let private = element(0x63a2, &[&AVC]);
+    let block = |time: u8, nal: [u8; 2]| [&[0x81, 0, time, 0, 0, 0, 0, 2][..], &nal].concat();
+    let (idr, predicted) = ([0x65, 0x88], [0x41, 0xc0]);
+    let blocks = [predicted, idr, predicted, idr].into_iter().zip([0, 40, 80, 120]);
+    let blocks: Vec<_> = blocks.map(|(nal, time)| block(time, nal)).collect();
+    let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let film = film("V_MPEG4/ISO/AVC", &[&private], &[&cluster(0, &blocks)]);
+    let found = demux(&film).unwrap();
+    let samples = &found.tracks()[0].samples;
+    let starts: Vec<_> = samples.samples(0..4).map(|sample| sample.is_start).collect();
+    assert_eq!(starts, [false, true, false, true]);
+    let [warning] = found.warnings() else { panic!("{:?}", found.warnings()) };
+    assert!(warning.starts_with("track 1: no block is marked as a key frame, and 2"), "{warning}");
 }

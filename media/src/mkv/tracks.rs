@@ -5,9 +5,13 @@
 //! specifications (codec identifiers and their private data).
 //! Does not read blocks.
 
+use std::io;
+
 use super::{NAME, ebml};
 use crate::Refusal;
 use crate::plan::RtpIdentity;
+use crate::random_access;
+use crate::read_at::ReadAt;
 use crate::reorder::{HELD_MAX, Reorder};
 use crate::tracks::reasons::{self, UnsentKind};
 use crate::tracks::records;
@@ -40,6 +44,8 @@ pub(super) struct MkvTrack {
     lead: i64,
     table: SampleTableBuilder,
     frames: usize,
+    /// Random-access points that were found in the pictures, as no block is marked as one.
+    starts_found: u32,
 }
 
 /// Place and kind of a frame.
@@ -228,6 +234,7 @@ impl MkvTrack {
             lead: 0,
             table: SampleTableBuilder::new(timescale, file_bytes),
             frames: 0,
+            starts_found: 0,
         }
     }
 
@@ -310,11 +317,8 @@ impl MkvTrack {
         }
     }
 
-    /// The track; none without a frame with which play can start. The error names the frame.
-    pub(super) fn finish(
-        mut self,
-        identity: RtpIdentity,
-    ) -> Result<Option<Track>, (usize, SampleFault)> {
+    /// Enters the frames that are held back at the end. The error names the frame.
+    pub(super) fn close(&mut self) -> Result<(), (usize, SampleFault)> {
         while let Some(decoded) = self.reorder.pop() {
             let at = self.table.len();
             self.enter(decoded).map_err(|fault| (at, fault))?;
@@ -325,13 +329,43 @@ impl MkvTrack {
             let duration = known.unwrap_or_else(|| self.table.last_duration());
             self.table.push(MediaSample { duration, ..last }).map_err(|fault| (at, fault))?;
         }
-        let Some(mut samples) = self.table.finish() else { return Ok(None) };
+        Ok(())
+    }
+
+    /// Looks for random-access points in the pictures of a closed track without any, as
+    /// [`random_access::find_starts`] does.
+    pub(super) fn find_starts(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        next: &mut usize,
+        budget: &mut usize,
+    ) -> io::Result<bool> {
+        let read = |bytes: &mut [u8], at: u64| file.read_exact_at(bytes, at);
+        let track = (&self.codec, &mut self.table);
+        random_access::find_starts(track, (next, &mut self.starts_found), budget, read)
+    }
+
+    /// The warning of a track whose random-access points had to be looked for.
+    pub(super) fn unmarked(&self) -> Option<String> {
+        let (id, count) = (self.id, self.starts_found);
+        (count > 0).then(|| {
+            format!(
+                "track {id}: no block is marked as a key frame, and {count} random-access points \
+                 were found in the pictures; make the file anew (ffmpeg -i IN -map 0 -c copy \
+                 OUT.mkv)"
+            )
+        })
+    }
+
+    /// The track, which is closed; none without a frame with which play can start.
+    pub(super) fn finish(self, identity: RtpIdentity) -> Option<Track> {
+        let mut samples = self.table.finish()?;
         // So much earlier is each frame decoded that none is decoded after it is presented.
         let lead = i32::try_from(self.lead).expect("no frame's is larger than OFFSET_MAX");
         samples.present_later(lead);
         let shift = -BIAS - i64::from(lead) - self.delay;
         let Self { id, codec, language, .. } = self;
-        Ok(Some(Track { id, codec, language, samples, shift, identity }))
+        Some(Track { id, codec, language, samples, shift, identity })
     }
 }
 

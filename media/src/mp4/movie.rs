@@ -11,6 +11,7 @@ use super::CONTAINER;
 use super::boxes::{FULL_BYTES, FileBox, FourCode, Input, broken, spelled};
 use super::edits::Edit;
 use super::entries::{Description, descriptions};
+use super::odd_tables::OddTables;
 use super::tables::{Described, TableBoxes};
 use crate::plan::RtpIdentity;
 use crate::text::{CUES_MAX, FoundTtmlTracks, TextCoding, TextTrack, TtmlTrack};
@@ -66,11 +67,11 @@ pub(super) struct TrackState {
     pub(super) id: u32,
     language: Option<[u8; 3]>,
     edit: Edit,
-    descriptions: Vec<Description>,
+    pub(super) descriptions: Vec<Description>,
     /// References of data that are in another file, by number from 1 on.
     outside: Vec<u16>,
     /// Number of the description that the samples have, from 1 on; none before the first sample.
-    chosen: Option<u32>,
+    pub(super) chosen: Option<u32>,
     /// True when every sample is a random-access point: that of sound or text.
     is_sound: bool,
     collected: Collected,
@@ -81,8 +82,10 @@ pub(super) struct TrackState {
     pub(super) tables: TableBoxes,
     /// True when the file was cut off within the track's samples.
     is_ended: bool,
+    /// Findings about its tables.
+    pub(super) odd: OddTables,
     /// Samples so far, or why the track is left out.
-    samples: Result<SampleTableBuilder, String>,
+    pub(super) samples: Result<SampleTableBuilder, String>,
 }
 
 impl Movie {
@@ -251,11 +254,13 @@ impl Movie {
         let (mut tracks, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for state in self.tracks {
             let (id, code, turn) = (state.id, state.code(), state.turn);
+            let odd = state.odd.clone();
             match state.finish(self.timescale, &mut identity) {
                 Ok(track) => {
                     if turn != 0 && track.codec.media() == TrackMedia::Video {
                         warnings.push(turned(id, turn));
                     }
+                    warnings.extend(odd.warnings(id, track.samples.timescale()));
                     tracks.push(track);
                 }
                 Err(reason) => {
@@ -322,6 +327,7 @@ impl TrackState {
             turn: turn(&header.matrix),
             tables,
             is_ended: false,
+            odd: OddTables::default(),
             samples: edit.map(|_| builder),
         };
         // The tables of a track that cannot be sent are not read. The reason is that of the codec,
@@ -362,6 +368,9 @@ impl TrackState {
         sample.is_start |= self.is_sound;
         let Ok(samples) = &mut self.samples else { return Ok(()) };
         let number = samples.len();
+        if sample.decode < samples.end() {
+            self.odd.step_forward(&mut sample, (samples, !self.is_sound));
+        }
         samples.push(sample).map_err(|fault| self.refuse(number, fault))
     }
 

@@ -6,17 +6,20 @@
 //! once, from front to back, a slice of 48 KiB at a time: 288 KiB for the track that is being read,
 //! however long it is.
 //!
-//! Entries that are missing are refused; entries past the last sample are ignored, as players do.
+//! Sizes and places that are missing are refused; of other tables the last entry holds for what
+//! follows ([`super::odd_tables`]). Entries past the last sample are ignored, as players do.
 //!
 //! Sources: ISO/IEC 14496-12 §8.6.1 (stts, ctts), §8.6.2 (stss), §8.7.3 (stsz, stz2), §8.7.4
 //! (stsc), §8.7.5 (stco, co64).
 
 use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
+use super::odd_tables::OddTables;
 use super::slices::Slices;
 use crate::DemuxError;
 use crate::tracks::{MediaSample, SAMPLES_MAX, SampleFault};
 
-/// Runs of no sample in a row: a few are written by editing programs, millions by nobody.
+/// Runs or chunks of no sample in a row, or entries of `stss` that go back: a few are written by
+/// editing programs, millions by nobody.
 const EMPTY_RUNS_MAX: u32 = 1024;
 
 /// Where a track's tables lie.
@@ -103,6 +106,10 @@ impl TableReader {
         let bytes = self.sizes.next(input, self.number)?;
         let (file_offset, description) = self.chunks.next(input, bytes)?;
         let duration = self.durations.next(input, self.number)?;
+        if self.durations.ended == Some(0) {
+            let Runs { found, .. } = self.durations;
+            return Err(broken(found.start, format!("{} without a sample", spelled(found.code))));
+        }
         // A table of version 0 has unsigned offsets, and QuickTime wrote negative ones into it.
         let offset = match &mut self.presentation {
             Some(runs) => runs.next(input, self.number)? as i32,
@@ -117,6 +124,19 @@ impl TableReader {
         self.decode = decode.saturating_add(duration.into());
         let sample = MediaSample { file_offset, bytes, decode, offset, duration, is_start };
         Ok(Some((sample, description)))
+    }
+
+    /// The findings about the tables, as far as they were read.
+    pub(super) fn into_odd(self) -> OddTables {
+        let TableReader { durations, presentation, starts, chunks, .. } = self;
+        let lists = [Some(durations), presentation.filter(|list| list.ended != Some(0))];
+        let ended = lists.into_iter().flatten();
+        OddTables {
+            ended: ended.filter_map(|list| Some((list.found.code, list.ended?))).collect(),
+            first_chunk: Some(chunks.begins).filter(|&first| first != 1),
+            starts_back: starts.map_or(0, |starts| starts.back),
+            ..OddTables::default()
+        }
     }
 }
 
@@ -177,24 +197,40 @@ struct Runs {
     entries: Slices,
     /// Samples left of the entry that was read last.
     left: u32,
+    /// Value of the last run with a sample; 0 before the first.
     value: u32,
+    /// Number of the first sample behind the last run.
+    ended: Option<u32>,
 }
 
 impl Runs {
     fn open(input: &Input<'_>, found: FileBox) -> Result<Runs, DemuxError> {
-        Ok(Runs { found, entries: Slices::counted(input, &found, 8)?, left: 0, value: 0 })
+        Ok(Runs {
+            found,
+            entries: Slices::counted(input, &found, 8)?,
+            left: 0,
+            value: 0,
+            ended: None,
+        })
     }
 
+    /// The value of sample `number`; that of the sample before it behind the last run.
     fn next(&mut self, input: &Input<'_>, number: u32) -> Result<u32, DemuxError> {
         let mut empty = 0;
         while self.left == 0 {
-            if self.entries.is_empty() || empty > EMPTY_RUNS_MAX {
-                let what = format!("{} that ends before sample {number}", spelled(self.found.code));
+            if self.entries.is_empty() {
+                self.ended.get_or_insert(number);
+                return Ok(self.value);
+            }
+            if empty > EMPTY_RUNS_MAX {
+                let what = format!("{} with runs of no sample", spelled(self.found.code));
                 return Err(broken(self.found.start, what));
             }
             let [a, b, c, d, value @ ..] = self.entries.entry::<8>(input)?;
             self.left = u32::from_be_bytes([a, b, c, d]);
-            self.value = u32::from_be_bytes(value);
+            if self.left > 0 {
+                self.value = u32::from_be_bytes(value);
+            }
             empty += 1;
         }
         self.left -= 1;
@@ -209,22 +245,29 @@ struct Starts {
     entries: Slices,
     /// Number of the next one, from 1 on; 0 behind the last.
     next: u32,
+    /// Entries that are not behind those before them.
+    back: u32,
 }
 
 impl Starts {
     fn open(input: &Input<'_>, found: FileBox) -> Result<Starts, DemuxError> {
         let entries = Slices::counted(input, &found, 4)?;
-        let mut starts = Starts { found, entries, next: 0 };
+        let mut starts = Starts { found, entries, next: 0, back: 0 };
         starts.advance(input)?;
         Ok(starts)
     }
 
     fn advance(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
         let before = std::mem::take(&mut self.next);
-        if !self.entries.is_empty() {
-            self.next = u32::from_be_bytes(self.entries.entry(input)?);
-            if self.next <= before {
-                let what = format!("stss with sample {} behind sample {before}", self.next);
+        while !self.entries.is_empty() {
+            let next = u32::from_be_bytes(self.entries.entry(input)?);
+            if next > before {
+                self.next = next;
+                break;
+            }
+            self.back += 1;
+            if self.back > EMPTY_RUNS_MAX {
+                let what = format!("stss with sample {next} behind sample {before}");
                 return Err(broken(self.found.start, what));
             }
         }
@@ -254,6 +297,8 @@ struct Chunks {
     /// The rule in force, and the first chunk of the one behind it; 0 where there is none.
     rule: ChunkRule,
     rule_end: ChunkRule,
+    /// The first chunk by the first rule, which holds for chunk 1 in any case.
+    begins: u32,
     /// Samples left in the chunk, and the place of the next.
     left: u32,
     at: u64,
@@ -284,12 +329,13 @@ impl Chunks {
             chunk: 1,
             rule: ChunkRule::default(),
             rule_end: ChunkRule::default(),
+            begins: 1,
             left: 0,
             at: 0,
         };
         chunks.read_rule(input)?;
-        if chunks.rule_end.first != 1 {
-            return Err(broken(of_samples.start, "stsc without an entry for the first chunk"));
+        if chunks.rule_end.first == 0 {
+            return Err(broken(of_samples.start, "stsc without an entry"));
         }
         Ok(chunks)
     }
@@ -302,14 +348,14 @@ impl Chunks {
             return Ok(());
         }
         let [a, b, c, d, e, f, g, h, description @ ..] = self.rules.entry::<12>(input)?;
-        let [first, samples] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+        let [mut first, samples] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
         let place = self.found.0.start;
+        if self.rule.first == 0 {
+            self.begins = std::mem::replace(&mut first, 1);
+        }
         if first <= self.rule.first {
             let what = format!("stsc with chunk {first} behind chunk {}", self.rule.first);
             return Err(broken(place, what));
-        }
-        if samples == 0 {
-            return Err(broken(place, format!("stsc with no sample in chunk {first}")));
         }
         let description = u32::from_be_bytes(description);
         self.rule_end = ChunkRule { first, samples, description };
@@ -318,8 +364,14 @@ impl Chunks {
 
     /// Place and description of the next sample, which has `bytes`.
     fn next(&mut self, input: &Input<'_>, bytes: u32) -> Result<(u64, u32), DemuxError> {
-        if self.left == 0 {
+        let mut empty = 0;
+        while self.left == 0 {
+            if empty > EMPTY_RUNS_MAX {
+                let what = format!("stsc with no sample in chunk {}", self.chunk - 1);
+                return Err(broken(self.found.0.start, what));
+            }
             self.enter(input)?;
+            empty += 1;
         }
         self.left -= 1;
         let at = self.at;

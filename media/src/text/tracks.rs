@@ -13,7 +13,7 @@ use super::track_samples::{Joined, SampleText, tx3g, utf8, webm_vtt, webvtt, wvt
 use super::{CUE_BYTES_MAX, CueList, FoundTtmlTracks, TEXT_BYTES_MAX, TextFault};
 use crate::mkv::{self, is_mkv};
 use crate::mp4::{self, is_mp4};
-use crate::{DemuxError, ReadAt};
+use crate::{DemuxError, ReadAt, TICKS_PER_SECOND};
 
 /// Text tracks of a file that are listed: films have some thirty languages.
 const TRACKS_LISTED_MAX: usize = 64;
@@ -141,7 +141,8 @@ pub fn ttml_tracks(
     }
 }
 
-/// The cues of a text track.
+/// The cues of a text track of a file whose time `origin_ticks` is the title's start
+/// ([`crate::Presentation::file_origin_ticks`]).
 ///
 /// # Errors
 /// The file has no such track with cues, the texts are too many, or the file cannot be read.
@@ -149,8 +150,10 @@ pub fn text_cues(
     file: &(impl ReadAt + ?Sized),
     file_bytes: u64,
     id: u32,
+    origin_ticks: u64,
 ) -> Result<CueList, NoCues> {
-    let mut texts = Texts { file, bytes: 0, joined: Joined::default() };
+    let origin_ms = origin_ticks / (TICKS_PER_SECOND / 1000);
+    let mut texts = Texts { file, bytes: 0, origin_ms, joined: Joined::default() };
     match FileKind::of(file, file_bytes)? {
         Some(FileKind::Mp4) => {
             let Some(found) = mp4::text_samples(file, file_bytes, id)? else {
@@ -200,6 +203,7 @@ impl FileKind {
 struct Texts<'a, F: ?Sized> {
     file: &'a F,
     bytes: usize,
+    origin_ms: u64,
     joined: Joined,
 }
 
@@ -208,7 +212,7 @@ impl<F: ReadAt + ?Sized> Texts<'_, F> {
         &mut self,
         coding: TextCoding,
         (file_offset, bytes): (u64, u32),
-        times: (u64, u64),
+        (start_ms, end_ms): (u64, u64),
     ) -> Result<(), NoCues> {
         // Longer ones are no text that is read on a screen.
         let mut sample = vec![0; bytes.min(CUE_BYTES_MAX as u32) as usize];
@@ -218,6 +222,7 @@ impl<F: ReadAt + ?Sized> Texts<'_, F> {
             return Err(TextFault::TooLarge { bytes, limit }.into());
         }
         self.file.read_exact_at(&mut sample, file_offset).map_err(DemuxError::from)?;
-        Ok(self.joined.push(times, coding.texts(&sample))?)
+        let moved = |ms: u64| ms.saturating_sub(self.origin_ms);
+        Ok(self.joined.push((moved(start_ms), moved(end_ms)), coding.texts(&sample))?)
     }
 }

@@ -12,14 +12,15 @@
 
 use super::{
     AacConfig, Av1Config, Codec, Container, H264Config, H265Config, LeftOut, MediaSample,
-    PcmConfig, PcmForm, Presentation, SampleTable, SampleTableBuilder, TRACKS_MAX, Track,
+    PcmConfig, PcmForm, Presentation, SECONDS_MAX, SampleTable, SampleTableBuilder, TRACKS_MAX,
+    Track,
 };
-use crate::PlanFault;
 use crate::plan::{PlanKey, RtpIdentity};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
+use crate::{PlanFault, TICKS_PER_SECOND};
 
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
-pub const PRESENTATION_FORMAT: u32 = 3;
+pub const PRESENTATION_FORMAT: u32 = 5;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
@@ -27,7 +28,7 @@ const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT 
 
 /// Number of the format of elementary streams; to be raised with every change of it, and of what
 /// [`crate::ElementaryDemuxer`] finds.
-pub const ELEMENTARY_FORMAT: u32 = 2;
+pub const ELEMENTARY_FORMAT: u32 = 3;
 
 const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
 
@@ -41,6 +42,7 @@ impl Presentation {
         envelope.seal(key, |out| {
             out.number(self.container.number());
             out.number(self.file_bytes);
+            out.number(self.file_origin_ticks);
             out.number(self.tracks.len() as u64);
             self.tracks.iter().for_each(|track| write_track(track, out));
             out.number(self.left_out.len() as u64);
@@ -75,24 +77,29 @@ impl Presentation {
         let parts = envelope.open(bytes, key, |body| {
             let container = Container::numbered(body.number()?).filter(&is_wanted)?;
             let file_bytes = body.number()?;
+            let file_origin_ticks = body.number()?;
             let tracks = body.items(1, |body| read_track(body, file_bytes))?;
             let left_out = body.items(2, |body| {
                 let id = u32::try_from(body.number()?).ok()?;
                 Some(LeftOut { id, reason: read_text(body)? })
             })?;
             let warnings = body.items(1, read_text)?;
-            Some((container, file_bytes, tracks, left_out, warnings))
+            Some(((container, file_bytes), file_origin_ticks, tracks, left_out, warnings))
         })?;
-        let (container, file_bytes, tracks, left_out, warnings) = parts;
+        let ((container, file_bytes), file_origin_ticks, tracks, left_out, warnings) = parts;
         if file_bytes != key.bytes {
             return Err(contradiction("file size"));
         }
         if tracks.len() > TRACKS_MAX {
             return Err(contradiction("number of tracks"));
         }
-        Presentation::assemble(container, file_bytes, tracks, left_out)
-            .map(|presentation| presentation.with_warnings(warnings))
-            .map_err(|_| contradiction("tracks"))
+        let assembled = Presentation::assemble(container, file_bytes, tracks, left_out)
+            .map_err(|_| contradiction("tracks"))?;
+        // The tracks were stored as they had been moved to the title's start.
+        if file_origin_ticks > SECONDS_MAX * TICKS_PER_SECOND {
+            return Err(contradiction("time of the title's start"));
+        }
+        Ok(Presentation { file_origin_ticks, warnings, ..assembled })
     }
 }
 

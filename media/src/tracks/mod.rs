@@ -9,9 +9,11 @@
 //!
 //! Three timelines meet here. *Media time* is that of a track, in units of its time scale.
 //! *Presentation time* is media time moved by the edit list: time zero is the title's start, and
-//! samples that only prepare a decoder lie before it. *Due time* is that of decoding, moved so that
-//! the first sample of all tracks is due at zero; it is never negative and in ticks of 27 MHz like
-//! all times of the pacer.
+//! samples that only prepare a decoder lie before it. Where all tracks begin a second or more
+//! behind the file's time zero, as those of a part of a live recording do, the title starts with
+//! them ([`Presentation::file_origin_ticks`]). *Due time* is that of decoding, moved so that the
+//! first sample of all tracks is due at zero; it is never negative and in ticks of 27 MHz like all
+//! times of the pacer.
 //!
 //! Memory: 4 bytes a sample, and 8 where presentation times are not in decoding order; more where
 //! samples do not continue each other, within a bound of all tracks: see [`SampleTable`].
@@ -125,7 +127,7 @@ pub struct Track {
     pub language: Option<[u8; 3]>,
     /// Its samples, in decoding order; at least one.
     pub samples: SampleTable,
-    /// Shift of media time by the edit list, in units of the time scale.
+    /// Shift of media time by the edit list, and to the title's start, in units of the time scale.
     pub shift: i64,
     /// SSRC and first values of its RTP stream.
     pub identity: RtpIdentity,
@@ -189,6 +191,7 @@ pub struct Presentation {
     due_origin: i64,
     duration_ticks: u64,
     presented_end_ticks: u64,
+    file_origin_ticks: u64,
 }
 
 /// A track that is not sent.
@@ -253,15 +256,18 @@ impl Presentation {
             })?;
         }
         let limit = (SECONDS_MAX * TICKS_PER_SECOND) as i64;
+        let is_far = |Track { samples, shift, .. }: &Track| {
+            let limit = i128::from(samples.timescale()) * i128::from(SECONDS_MAX);
+            let moved = |time: u64| (i128::from(time) + i128::from(*shift)).abs();
+            moved(samples.sample(0).decode) > limit || moved(samples.end()) > limit
+        };
+        if tracks.iter().any(is_far) {
+            return Err(Refusal::TooLong { container: name, limit_s: SECONDS_MAX });
+        }
         let mut due_origin = i64::MAX;
         let (mut due_end, mut presented_end) = (i64::MIN, i64::MIN);
         for track in &tracks {
             let samples = &track.samples;
-            let timescale = i128::from(samples.timescale());
-            let is_far = |time: i128| time > timescale * i128::from(SECONDS_MAX);
-            if is_far(i128::from(samples.end()) + i128::from(track.shift).abs()) {
-                return Err(Refusal::TooLong { container: name, limit_s: SECONDS_MAX });
-            }
             due_origin = due_origin.min(track.decode_ticks(samples.sample(0).decode));
             due_end = due_end.max(track.decode_ticks(samples.end()));
             let end = samples.presented_end() + track.shift;
@@ -279,7 +285,30 @@ impl Presentation {
             due_origin,
             duration_ticks,
             presented_end_ticks,
+            file_origin_ticks: 0,
         })
+    }
+
+    /// The presentation of a file, moved to the title's start where its times begin a second or
+    /// more behind zero. The distance is whole in the time scale of each track, so that they stay
+    /// together.
+    ///
+    /// # Errors
+    /// None: the times were those of a presentation before.
+    pub(crate) fn moved_to_start(mut self) -> Result<Presentation, Refusal> {
+        let scales = self.tracks.iter().map(|track| track.samples.timescale());
+        let common = scales.fold(0, gcd);
+        let start = title_start(&self.tracks, common).unwrap_or(0);
+        if start < i64::from(common) {
+            return Ok(self);
+        }
+        for track in &mut self.tracks {
+            track.shift -= start * i64::from(track.samples.timescale() / common);
+        }
+        let file_origin_ticks = scaled(start, TICKS_PER_SECOND, common).unsigned_abs();
+        let Presentation { container, file_bytes, tracks, left_out, warnings, .. } = self;
+        let moved = Presentation::assemble(container, file_bytes, tracks, left_out)?;
+        Ok(Presentation { warnings, file_origin_ticks, ..moved })
     }
 
     /// The presentation with these warnings; those before are replaced.
@@ -323,6 +352,13 @@ impl Presentation {
     /// Presentation time of the end of the last sample, from the title's start.
     pub fn presented_end_ticks(&self) -> u64 {
         self.presented_end_ticks
+    }
+
+    /// Time of the file, by its own timestamps and edit lists, that is the title's start. Zero
+    /// where a track begins within the first second: B-frames and sound that begins later than
+    /// pictures do so in nearly every file.
+    pub fn file_origin_ticks(&self) -> u64 {
+        self.file_origin_ticks
     }
 
     /// Names of the codecs (RFC 6381), separated by commas.
@@ -479,6 +515,27 @@ impl Presentation {
     pub fn presented_of_due(&self, ticks: u64) -> i64 {
         i64::try_from(ticks).unwrap_or(i64::MAX).saturating_add(self.due_origin)
     }
+}
+
+/// Time of presentation that is the title's start, in whole units of a second: the start of the
+/// pictures, or of sound that begins over a second before them. Sound that prepares a decoder lies
+/// before the title's start.
+pub(crate) fn title_start(tracks: &[Track], units_per_second: u32) -> Option<i64> {
+    let begins = |track: &Track| {
+        let first = track.presented(&track.samples.sample(0));
+        let units = i128::from(first) * i128::from(units_per_second);
+        units.div_euclid(track.samples.timescale().into()) as i64
+    };
+    let earliest = tracks.iter().map(begins).min()?;
+    let is_video = |track: &&Track| track.codec.media() == TrackMedia::Video;
+    let pictures = tracks.iter().find(is_video).map(begins);
+    let is_near = |&start: &i64| start - earliest <= units_per_second.into();
+    Some(pictures.filter(is_near).unwrap_or(earliest))
+}
+
+/// Greatest common divisor; that of zero and a number is the number.
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Leaves out tracks with so many bytes of parameters that a session description would be larger

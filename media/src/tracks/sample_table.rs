@@ -421,6 +421,16 @@ impl SampleTableBuilder {
         self.table.sizes.len()
     }
 
+    /// The samples so far.
+    pub(crate) fn so_far(&self) -> &SampleTable {
+        &self.table
+    }
+
+    /// Marks a sample as a random-access point, behind all that are marked.
+    pub(crate) fn mark_start(&mut self, number: usize) {
+        push(self.table.starts.get_or_insert_default(), number as u32);
+    }
+
     /// Memory that the samples so far take, and an eighth more in a long table.
     pub fn table_bytes(&self) -> u64 {
         self.table.entry_bytes()
@@ -518,7 +528,7 @@ impl SampleTableBuilder {
     }
 
     /// Time of decoding of the last sample; 0 before the first.
-    fn last_decode(&self) -> u64 {
+    pub(crate) fn last_decode(&self) -> u64 {
         let Some(pace) = self.table.paces.last() else { return 0 };
         let last = self.table.sizes.len() as u32 - 1;
         pace.decode + u64::from(last - pace.first) * u64::from(pace.duration)

@@ -52,6 +52,66 @@ fn presentation(tracks: Vec<Track>) -> Presentation {
     Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap()
 }
 
+/// Pictures of 4 s and sound of AAC whose times begin at `begin_s`: sound 1024 units before it.
+fn film_that_begins_at(begin_s: i64) -> Presentation {
+    let samples = |count: u64, duration: u32, every: u64| {
+        let all = (0..count).map(|number| MediaSample {
+            file_offset: number * 10,
+            bytes: 10,
+            decode: number * u64::from(duration),
+            offset: 0,
+            duration,
+            is_start: number % every == 0,
+        });
+        all.collect::<Vec<_>>()
+    };
+    let sound = Codec::Aac(AacConfig {
+        specific: vec![0x12, 0x10],
+        object_type: 2,
+        rate_hz: 44_100,
+        channels: 2,
+    });
+    let pictures = table(12_800, &samples(100, 512, 25)).unwrap();
+    let sounds = table(44_100, &samples(173, 1024, 1)).unwrap();
+    let tracks = vec![
+        track(h264(), pictures, begin_s * 12_800),
+        track(sound, sounds, begin_s * 44_100 - 1024),
+    ];
+    presentation(tracks).moved_to_start().unwrap()
+}
+
+#[test]
+fn title_starts_with_the_first_sample_of_a_file_that_begins_late() {
+    let (early, late) = (film_that_begins_at(0), film_that_begins_at(5000));
+    assert_eq!(early.file_origin_ticks(), 0);
+    assert_eq!(early.tracks()[1].shift, -1024, "sound that prepares the decoder");
+    assert_eq!(late.file_origin_ticks(), 5000 * TICKS_PER_SECOND);
+    // Tracks, durations, and places to start are those of the same film at zero.
+    let moved = Presentation { file_origin_ticks: 0, ..late.clone() };
+    assert_eq!(moved, early);
+    let sound = late.tracks()[1].clone();
+    let second_of_sound = presentation(vec![Track { shift: 44_100 - 1024, ..sound.clone() }]);
+    assert_eq!(second_of_sound.clone().moved_to_start().unwrap(), second_of_sound);
+    // Sound from two seconds before the pictures on is part of the title; the start is whole in
+    // both time scales, hundredths of a second.
+    let pictures = Track { shift: 12 * 12_800, ..late.tracks()[0].clone() };
+    let tracks = vec![pictures, Track { shift: 10 * 44_100 + 445, ..sound }];
+    let with_prelude = presentation(tracks).moved_to_start().unwrap();
+    assert_eq!(with_prelude.file_origin_ticks(), 1001 * TICKS_PER_SECOND / 100);
+    let shifts: Vec<i64> = with_prelude.tracks().iter().map(|track| track.shift).collect();
+    assert_eq!(shifts, [199 * 128, 4], "tracks stay together");
+    // Times since 1970.
+    let clock = film_that_begins_at(1_700_000_000);
+    assert_eq!(Presentation { file_origin_ticks: 0, ..clock }, early);
+}
+
+#[test]
+fn stored_presentation_keeps_the_time_of_the_title_start() {
+    let late = film_that_begins_at(5000);
+    let key = PlanKey { path: b"a".to_vec(), bytes: FILE_BYTES, modified_ns: 7, inode: 2 };
+    assert_eq!(Presentation::decode(&late.encode(&key), &key).unwrap(), late);
+}
+
 /// The header of `sample_table` states these sizes.
 #[test]
 fn a_table_takes_the_memory_of_its_entries_alone() {

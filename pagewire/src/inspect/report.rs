@@ -4,11 +4,10 @@
 //! Field names of JSON are those of the index (docs/index-json.md) where the index has the field.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use media::{AssetPlan, Demuxer, PacketPlan, Presentation};
+use media::{AssetPlan, Demuxer, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
 use serve::{FilePlan, NoFilePlan, StreamSummary, download_only, plan_file};
 
@@ -49,6 +48,9 @@ pub(super) struct Content {
     pub(super) duration: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) codecs: Option<String>,
+    /// Time of the file that is the title's start, where its tracks begin later than at zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) file_origin_s: Option<f64>,
     /// Tracks that are RTP streams of their own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tracks: Vec<InspectedTrack>,
@@ -95,7 +97,7 @@ pub(super) fn of(
         content: None,
         findings: Vec::new(),
     };
-    let is_behind = media::mp4::is_mp4(&beginning(file)[..])
+    let is_behind = matches!(Demuxer::of(file, bytes), Some(Demuxer::Mp4(_)))
         && media::mp4::is_index_behind_media(file, bytes).unwrap_or(false);
     inspected.findings.extend(is_behind.then(findings::index_behind_media));
     match planned {
@@ -138,6 +140,7 @@ impl Content {
         Ok(Content {
             duration: stream.duration_s,
             codecs: stream.codecs.clone(),
+            file_origin_s: None,
             tracks: Vec::new(),
             programmes: programmes::of(plan, file)?,
             stream,
@@ -172,9 +175,12 @@ impl Content {
             whole = whole.and(&plan);
             tracks.push(InspectedTrack { summary, times, plan, bitrate });
         }
+        let origin_ticks = presentation.file_origin_ticks();
+        let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND as f64;
         Ok(Content {
             duration: stream.duration_s,
             codecs: stream.codecs.clone(),
+            file_origin_s: (origin_ticks > 0).then(|| seconds(origin_ticks)),
             tracks,
             programmes: Vec::new(),
             stream,
@@ -185,18 +191,9 @@ impl Content {
     }
 }
 
-/// The first bytes of the file, as many as tell its kind; zeros where it is shorter.
-fn beginning(file: &File) -> [u8; Demuxer::BEGINNING_BYTES] {
-    let mut beginning = [0; Demuxer::BEGINNING_BYTES];
-    // What cannot be read is told of when the file is planned.
-    let _ = file.read_at(&mut beginning, 0);
-    beginning
-}
-
 /// The container that the first bytes announce, of those with tracks.
 fn container(file: &File, bytes: u64) -> Option<&'static str> {
-    let held = bytes.min(Demuxer::BEGINNING_BYTES as u64) as usize;
-    Demuxer::of(&beginning(file)[..held], bytes).map(|demuxer| demuxer.name())
+    Demuxer::of(file, bytes).map(|demuxer| demuxer.name())
 }
 
 const TRANSPORT_STREAM: &str = "MPEG transport stream";

@@ -46,6 +46,9 @@ fn write_content(text: &mut String, content: &Content, columns: usize) {
     let streams = content.tracks.len().max(1);
     let plural = if streams == 1 { "" } else { "s" };
     let _ = writeln!(text, "  streamed as {streams} RTP stream{plural}");
+    if let Some(origin_s) = content.file_origin_s {
+        let _ = writeln!(text, "  its start is the time {origin_s:.3} s of the file");
+    }
     for track in &content.tracks {
         write_track(text, track);
     }

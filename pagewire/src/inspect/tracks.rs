@@ -89,11 +89,12 @@ pub(super) fn times_of(presentation: &Presentation, track: &MediaTrack) -> Track
     let starts = starts.map(|sample| track.presented_ticks(&sample));
     let end = i64::try_from(presentation.presented_end_ticks()).unwrap_or(i64::MAX);
     let seconds = |units: i64| units as f64 / f64::from(samples.timescale());
+    let origin_s = presentation.file_origin_ticks() as f64 / TICKS_PER_SECOND as f64;
     let has_edits = matches!(presentation.container(), Container::Mp4 | Container::FragmentedMp4);
     let every = samples.starts() == samples.len();
     TrackTimes {
         timescale: samples.timescale(),
-        shift_s: has_edits.then(|| seconds(track.shift)),
+        shift_s: has_edits.then(|| seconds(track.shift) + origin_s),
         start_s: seconds(first),
         reordered,
         entries: samples.starts(),

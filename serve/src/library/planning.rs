@@ -243,9 +243,7 @@ impl Reader {
     /// Chooses by the file's first bytes; what is unknown is read as a transport stream, and
     /// refused as none.
     fn of(opened: &OpenedFile) -> Reader {
-        let mut beginning = [0; Demuxer::BEGINNING_BYTES];
-        let read = opened.file.read_at(&mut beginning, 0).unwrap_or(0);
-        match Demuxer::of(&beginning[..read], opened.key.bytes) {
+        match Demuxer::of(&opened.file, opened.key.bytes) {
             Some(demuxer) => Reader::Tracks(demuxer),
             None => Reader::TransportStream(Box::new(Scanner::new())),
         }

@@ -119,9 +119,9 @@ impl Subtitles {
                     return Err(NoAsset::Refused("the film has no such subtitles".to_owned()));
                 }
                 let (name, file) = (format!("{film}/~{}/{id}", asset.identity), file.clone());
-                let bytes = file.entity().bytes;
+                let (bytes, origin) = (file.entity().bytes, asset.file_origin_ticks());
                 let make = move || {
-                    let cues = text_cues(&OpenBytes(&file), bytes, number);
+                    let cues = text_cues(&OpenBytes(&file), bytes, number, origin);
                     Ok(cues.map_err(|reason| reason.to_string()))
                 };
                 self.get(name, make).await

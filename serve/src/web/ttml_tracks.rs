@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ttml_tracks: the tracks of TTML of a film, sent as fragments of MP4 at the film's borders.
 //!
-//! Times in documents are those of presentation and cannot be moved without rewriting them. An MPD
+//! Times in documents are those of the file and cannot be moved without rewriting them. An MPD
 //! states where the times of a representation begin; a playlist cannot, so HLS has them only where
-//! the times of the film's fragments are those of presentation, too. The TTML of HLS is IMSC:
+//! the times of the film's fragments are those of the file, too. The TTML of HLS is IMSC:
 //! players such as hls.js read no other.
 //!
 //! Costs a pass over the tables of such tracks when the plan of the film is made; a segment is
@@ -98,7 +98,7 @@ impl TtmlTracks {
 
 /// True where HLS has a track beside the fragments of a film.
 pub(super) fn has_playlist(track: &TtmlSegments, film: &TrackMedia) -> bool {
-    film.plan.origin_s() == 0 && track.is_imsc()
+    film.plan.origin_s() == 0 && track.origin() == 0 && track.is_imsc()
 }
 
 /// Writes the representation of a track, whose addresses begin with `below`.
@@ -111,12 +111,13 @@ pub(super) fn representation(
     let _ = write!(
         text,
         "      <Representation id=\"{number}\" bandwidth=\"{}\" codecs=\"{}\">\n        \
-         <SegmentTemplate timescale=\"{}\" presentationTimeOffset=\"0\" startNumber=\"0\" \
+         <SegmentTemplate timescale=\"{}\" presentationTimeOffset=\"{}\" startNumber=\"0\" \
          initialization=\"{below}/{id}/init.mp4\" media=\"{below}/{id}/$Number$.m4s\">\n          \
          <SegmentTimeline>\n",
         track.bits_per_second().0,
         track.codecs(),
         track.timescale(),
+        track.origin(),
     );
     write_entries(text, &track.timeline());
     text.push_str(

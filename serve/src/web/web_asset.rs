@@ -125,6 +125,15 @@ impl NewestText {
 }
 
 impl WebAsset {
+    /// Time of the file that is the film's start, in ticks; zero of a transport stream, which has
+    /// no tracks of text.
+    pub(super) fn file_origin_ticks(&self) -> u64 {
+        match &self.media {
+            WebMedia::Tracks(media) => media.asset.presentation.file_origin_ticks(),
+            WebMedia::Stream(_) => 0,
+        }
+    }
+
     /// Makes the plan of an asset whose content `file` has, of this identity. May read and wait.
     ///
     /// # Errors

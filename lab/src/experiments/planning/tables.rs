@@ -196,11 +196,7 @@ impl Tables {
 
 /// Plans a file.
 fn demux(file: &impl ReadAt, bytes: u64) -> Result<Presentation, String> {
-    let mut beginning = [0; Demuxer::BEGINNING_BYTES];
-    // A kind is told by fewer bytes; these are not counted.
-    let told = beginning.len().min(8);
-    file.read_exact_at(&mut beginning[..told], 0).map_err(|error| error.to_string())?;
-    let mut demuxer = Demuxer::of(&beginning[..told], bytes).ok_or("a file of no known kind")?;
+    let mut demuxer = Demuxer::of(file, bytes).ok_or("a file of no known kind")?;
     while !demuxer.advance(file, STEP_SAMPLES).map_err(|error| error.to_string())? {}
     demuxer.finish(|| IDENTITY).map_err(|refusal| refusal.to_string())
 }

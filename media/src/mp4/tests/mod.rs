@@ -5,6 +5,7 @@ mod broken_files;
 mod cut_off;
 mod left_out;
 mod made;
+mod odd_tables;
 mod pieces;
 mod text_tracks;
 

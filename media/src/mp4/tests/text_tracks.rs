@@ -36,14 +36,17 @@ fn text_is_listed_and_read_while_it_is_not_sent() {
         is_forced: false,
     };
     assert_eq!(text_tracks(&file[..], bytes).unwrap(), [track]);
-    let cues = text_cues(&file[..], bytes, 9).unwrap();
+    let cues = text_cues(&file[..], bytes, 9, 0).unwrap();
     let times: Vec<_> = cues.cues().iter().map(|cue| (cue.start_ms, cue.end_ms)).collect();
     // Half a second later, and without the first sample.
     assert_eq!(times[..2], [(476, 500), (500, 524)]);
     assert_eq!(cues.cues().len(), 6);
     assert_eq!(cues.cues()[3].text, "text &lt;3&gt;");
+    let of_late_film = text_cues(&file[..], bytes, 9, crate::TICKS_PER_SECOND / 2).unwrap();
+    let cue = &of_late_film.cues()[0];
+    assert_eq!((cue.start_ms, cue.end_ms), (0, 24), "the first ended before the film");
     for other in [0, 1, 7] {
-        assert!(matches!(text_cues(&file[..], bytes, other), Err(NoCues::NoTrack)), "{other}");
+        assert!(matches!(text_cues(&file[..], bytes, other, 0), Err(NoCues::NoTrack)), "{other}");
     }
 }
 
@@ -58,14 +61,14 @@ fn chapters_are_no_subtitles() {
 #[test]
 fn broken_tables_are_refused_when_the_text_is_read() {
     let outside = Trak { stco: table(b"stco", 1, &[PLACE, 1 << 30, 9]), ..text_track() };
-    let short = Trak { stts: table(b"stts", 2, &[2, 24]), ..text_track() };
+    let short = Trak { stco: table(b"stco", 1, &[PLACE]), ..text_track() };
     let none = Trak { stsz: boxed(b"stsz", &[&words(&[0, 10, 1 << 30])]), ..text_track() };
     for track in [outside, short, none] {
         let file = with_texts(&[Trak::of(1, PLACE), track]);
         let bytes = file.len() as u64;
         assert_eq!(demux(&file).unwrap().tracks().len(), 1, "it is sent as before");
         assert_eq!(text_tracks(&file[..], bytes).unwrap().len(), 1);
-        assert!(matches!(text_cues(&file[..], bytes, 9), Err(NoCues::File(_))));
+        assert!(matches!(text_cues(&file[..], bytes, 9, 0), Err(NoCues::File(_))));
     }
 }
 
@@ -87,7 +90,7 @@ fn documents_of_ttml_are_listed_and_have_no_cues() {
     let codings: Vec<_> = listed.iter().map(|track| (track.id, track.coding)).collect();
     let expected = [(9, TextCoding::Tx3g), (3, TextCoding::Stpp), (4, TextCoding::Stpp)];
     assert_eq!(codings, expected);
-    assert!(matches!(text_cues(&file[..], bytes, 3), Err(NoCues::NoTrack)));
+    assert!(matches!(text_cues(&file[..], bytes, 3, 0), Err(NoCues::NoTrack)));
     let found = ttml_tracks(&file[..], bytes).unwrap();
     let [(3, Ok(track)), (4, Err(reason))] = &found[..] else { panic!("{found:?}") };
     assert_eq!((track.shift, track.samples.len()), (-24, 6));
@@ -98,7 +101,7 @@ fn documents_of_ttml_are_listed_and_have_no_cues() {
 #[test]
 fn hostile_tables_of_ttml_are_refused() {
     let outside = Trak { stco: table(b"stco", 1, &[PLACE, 1 << 30, 9]), ..ttml_track(3, "") };
-    let short = Trak { stts: table(b"stts", 2, &[2, 24]), ..ttml_track(3, "") };
+    let short = Trak { stco: table(b"stco", 1, &[PLACE]), ..ttml_track(3, "") };
     // As many samples as a plan of a film may have.
     let count = 1 << 20;
     let many = Trak {

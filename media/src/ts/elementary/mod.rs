@@ -44,7 +44,7 @@ use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{PacketPlan, RtpIdentity};
 use crate::tracks::{
     Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
-    TrackMedia,
+    title_start,
 };
 use crate::{Damage, DemuxError, ReadAt, Refusal};
 
@@ -274,15 +274,7 @@ impl ElementaryDemuxer {
                 }
             }
         }
-        let first = |track: &Track| {
-            let presented = track.presented(&track.samples.sample(0));
-            presented * SECOND / i64::from(track.samples.timescale())
-        };
-        // The title starts with its pictures; sound that prepares a decoder lies before.
-        let is_video = |track: &&Track| track.codec.media() == TrackMedia::Video;
-        let earliest = tracks.iter().map(first).min().unwrap_or(0);
-        let leading = tracks.iter().find(is_video).map_or(earliest, first);
-        let start = if leading - earliest > SECOND { earliest } else { leading };
+        let start = title_start(&tracks, SECOND as u32).unwrap_or(0);
         for track in &mut tracks {
             let timescale = i64::from(track.samples.timescale());
             track.shift = -((start * timescale + SECOND / 2) / SECOND);
