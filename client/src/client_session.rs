@@ -139,10 +139,11 @@ impl ClientSession {
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue.
-    pub async fn finish_tracks(&mut self) {
+    /// Ends the tracks, and waits until the last packets are in the queue. Tracks that are `is_cut`
+    /// off go on without this receiver.
+    pub async fn finish_tracks(&mut self, is_cut: bool) {
         if let Some(stream) = self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
-            stream.finish().await;
+            stream.finish(is_cut).await;
         }
     }
 

@@ -116,12 +116,13 @@ pub(super) enum Command {
     /// Hold packets: PLAY is being asked for.
     Hold,
     /// PLAY was answered: a new clock, from this sequence number where one was announced.
-    Begin {
-        sequence: Option<u16>,
-    },
+    Begin { sequence: Option<u16> },
     /// PAUSE was answered.
     Pause,
-    Stop,
+    Stop {
+        /// The sender goes on: the last access unit may be cut off.
+        is_cut: bool,
+    },
 }
 
 /// Handle of the thread. Dropping it stops the thread.
@@ -199,8 +200,8 @@ impl ReceiveThread {
     }
 
     /// Takes what is still in the socket, closes the file, and ends the thread.
-    pub(super) async fn stop(self) -> Result<ReceiveResult, Error> {
-        self.command(Command::Stop);
+    pub(super) async fn stop(self, is_cut: bool) -> Result<ReceiveResult, Error> {
+        self.command(Command::Stop { is_cut });
         self.result.await.unwrap_or_else(|_| {
             let source = io::Error::other("the thread panicked");
             Err(Error::Host { call: "receive", object: "RTP".into(), source })
@@ -257,7 +258,10 @@ enum Phase {
     Playing,
     Paused(Instant),
     /// Takes what is in the socket, until then.
-    Stopping(Instant),
+    Stopping {
+        until: Instant,
+        is_cut: bool,
+    },
 }
 
 /// What is done with the receiver of a stream.
@@ -296,7 +300,7 @@ impl Thread {
                     break;
                 }
             }
-            if matches!(self.phase, Phase::Stopping(until) if now >= until) {
+            if matches!(self.phase, Phase::Stopping { until, .. } if now >= until) {
                 break;
             }
         }
@@ -322,7 +326,7 @@ impl Thread {
                 None if is_stopping => break,
                 None => {}
             }
-            if matches!(self.phase, Phase::Stopping(until) if Instant::now() >= until) {
+            if matches!(self.phase, Phase::Stopping { until, .. } if Instant::now() >= until) {
                 break;
             }
         }
@@ -338,7 +342,7 @@ impl Thread {
     }
 
     fn is_stopping(&self) -> bool {
-        matches!(self.phase, Phase::Stopping(_))
+        matches!(self.phase, Phase::Stopping { .. })
     }
 
     fn result(
@@ -358,13 +362,14 @@ impl Thread {
 
     fn close(&mut self) -> Result<Option<WrittenFile>, Error> {
         self.with_receiver(ReceiverStep::Finish);
+        let is_cut = matches!(self.phase, Phase::Stopping { is_cut: true, .. });
         match &mut self.format {
             StreamFormat::TransportStream(output) => {
                 output.take().map(FileWriter::finish).transpose()
             }
             StreamFormat::Track(track) => {
                 let mut stats = lock(&self.stats);
-                track.finish();
+                track.finish(is_cut);
                 track.flush_times(&mut stats.packets.lateness);
                 stats.units = track.counts();
                 Ok(None)
@@ -402,10 +407,11 @@ impl Thread {
                 Ok(Command::Begin { sequence }) => self.begin(sequence),
                 Ok(Command::Pause) => self.phase = Phase::Paused(Instant::now()),
                 Err(TryRecvError::Empty) => return,
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
-                    if !matches!(self.phase, Phase::Stopping(_)) {
+                command @ (Ok(Command::Stop { .. }) | Err(TryRecvError::Disconnected)) => {
+                    if !self.is_stopping() {
                         self.begin_held();
-                        self.phase = Phase::Stopping(Instant::now() + STOP_AFTER);
+                        let is_cut = !matches!(command, Ok(Command::Stop { is_cut: false }));
+                        self.phase = Phase::Stopping { until: Instant::now() + STOP_AFTER, is_cut };
                     }
                     return;
                 }

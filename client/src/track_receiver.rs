@@ -93,9 +93,12 @@ impl TrackReceiver {
         self.pass_on(units);
     }
 
-    /// The stream has ended.
-    pub(super) fn finish(&mut self) {
-        let units: Vec<_> = self.depayloader.finish().collect();
+    /// The stream has ended, or is `is_cut` off while the sender goes on.
+    pub(super) fn finish(&mut self, is_cut: bool) {
+        let units: Vec<_> = match is_cut {
+            true => self.depayloader.cut_off().collect(),
+            false => self.depayloader.finish().collect(),
+        };
         self.pass_on(units);
     }
 

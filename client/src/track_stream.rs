@@ -193,10 +193,11 @@ impl TrackStream {
         }
     }
 
-    /// Ends the threads, and waits until the last packet is in the queue.
-    pub(super) async fn finish(self) {
+    /// Ends the threads, and waits until the last packet is in the queue. A stream that `is_cut`
+    /// goes on without this receiver.
+    pub(super) async fn finish(self, is_cut: bool) {
         for track in &self.tracks {
-            track.receiving.command(Command::Stop);
+            track.receiving.command(Command::Stop { is_cut });
         }
         self.report_refused();
         drop(self.origins);

@@ -60,7 +60,7 @@ impl DescribedSource<'_> {
                 // An error means that the recording is gone.
                 _ = stopped.changed() => None,
             };
-            tracks.finish().await;
+            tracks.finish(why.is_none()).await;
             // The last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });

@@ -218,7 +218,7 @@ impl RecordingSession<'_> {
             && asked_at.elapsed() >= SILENCE_MAX;
         history.prefers_tcp |= is_silent;
         if session.has_tracks() {
-            session.finish_tracks().await;
+            session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
             // Its last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
         }
