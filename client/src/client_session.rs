@@ -147,6 +147,12 @@ impl ClientSession {
         }
     }
 
+    /// Number of sender reports of the tracks since the last call; zero without tracks.
+    pub fn new_sender_reports(&self) -> u64 {
+        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
+        stream.map_or(0, TrackStream::new_sender_reports)
+    }
+
     /// The longest time from one timestamp of a track to the next; zero without tracks.
     pub fn longest_step(&self) -> Duration {
         let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use media::depayload::{DepayloadCounts, Depayloader, TrackPacket};
 use media::{AccessUnit, Codec};
 use wire::reorder::Limits;
+use wire::rtcp::SenderInfo;
 use wire::rtp::Header;
 
 use super::decode_order::DecodeOrder;
 use super::lateness::Lateness;
+use super::sender_clock::SenderClock;
+use super::track_muxer::TrackOrigin;
 use super::track_queue::TrackSink;
 
 /// The depayloader of a track, and who gets its units.
@@ -77,6 +80,14 @@ impl TrackReceiver {
         if let Some(order) = &mut self.order {
             order.flush(ready);
         }
+    }
+
+    /// Takes a sender report.
+    pub(super) fn report(&self, sender: &SenderInfo) {
+        let Some(sink) = &self.sink else { return };
+        let clock_rate_hz = self.depayloader.clock_rate_hz();
+        let origin = TrackOrigin { timestamp: sender.rtp_timestamp, clock_rate_hz };
+        sink.report(SenderClock { ntp: sender.ntp, origin });
     }
 
     /// Takes the next packet in order, with its header.

@@ -13,7 +13,7 @@
 //! Does not decode, or change pictures and sound.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub(super) struct TrackStream {
     rates: Vec<u32>,
     origins: Sender<(Vec<Option<TrackOrigin>>, Duration)>,
     is_done: Arc<AtomicBool>,
+    /// Sender reports that were told of.
+    reports_told: AtomicU64,
     /// SSRC of the packets that are handed on.
     pub(super) ssrc: u32,
     /// Sequence number of the first of them.
@@ -145,7 +147,18 @@ impl TrackStream {
                 object: "thread tracks".into(),
                 source,
             })?;
-        Ok((TrackStream { tracks, rates, origins, is_done, ssrc, first_sequence }, frames))
+        Ok((
+            TrackStream {
+                tracks,
+                rates,
+                origins,
+                is_done,
+                reports_told: AtomicU64::new(0),
+                ssrc,
+                first_sequence,
+            },
+            frames,
+        ))
     }
 
     /// PLAY is being asked for: packets are held.
@@ -184,6 +197,13 @@ impl TrackStream {
             Duration::from_secs(stamps.into()) / rate.max(1)
         };
         self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
+    }
+
+    /// Number of sender reports of all tracks since the last call.
+    pub(super) fn new_sender_reports(&self) -> u64 {
+        let reports = |track: &TrackTasks| track.receiving.stats().rtcp.sender_reports;
+        let reports = self.tracks.iter().map(reports).sum();
+        reports - self.reports_told.swap(reports, Ordering::Relaxed)
     }
 
     /// Waits until the sender has said BYE on all tracks.
