@@ -139,11 +139,18 @@ impl ClientSession {
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue.
-    pub async fn finish_tracks(&mut self) {
+    /// Ends the tracks, and waits until the last packets are in the queue. Tracks that are `is_cut`
+    /// off go on without this receiver.
+    pub async fn finish_tracks(&mut self, is_cut: bool) {
         if let Some(stream) = self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
-            stream.finish().await;
+            stream.finish(is_cut).await;
         }
+    }
+
+    /// Number of sender reports of the tracks since the last call; zero without tracks.
+    pub fn new_sender_reports(&self) -> u64 {
+        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
+        stream.map_or(0, TrackStream::new_sender_reports)
     }
 
     /// The longest time from one timestamp of a track to the next; zero without tracks.

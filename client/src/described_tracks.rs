@@ -117,9 +117,15 @@ impl DescribedTracks {
         }
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue.
-    pub async fn finish(self) {
-        self.stream.finish().await;
+    /// Number of sender reports since the last call.
+    pub fn new_sender_reports(&self) -> u64 {
+        self.stream.new_sender_reports()
+    }
+
+    /// Ends the tracks, and waits until the last packets are in the queue. Tracks that are `is_cut`
+    /// off go on without this receiver.
+    pub async fn finish(self, is_cut: bool) {
+        self.stream.finish(is_cut).await;
     }
 }
 

@@ -134,14 +134,27 @@ impl Fetch {
 
     /// Reads into the buffer behind `from`; returns 0 at the end of the connection.
     async fn read(&mut self, from: usize) -> Result<usize, Error> {
-        match timeout(READ_WAIT, self.stream.read(&mut self.buffer[from..])).await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(error)) => Err(self.fault(format!("the connection broke: {error}"))),
-            Err(_) => Err(self.fault(format!("no byte came in {} s", READ_WAIT.as_secs()))),
-        }
+        let read = self.stream.read(&mut self.buffer[from..]).await;
+        read.map_err(|error| self.fault(format!("the connection broke: {error}")))
     }
 
+    /// Does the same, within [`READ_WAIT`].
+    async fn read_in_time(&mut self, from: usize) -> Result<usize, Error> {
+        let read = timeout(READ_WAIT, self.read(from)).await;
+        read.unwrap_or_else(|_| {
+            Err(self.fault(format!("no byte came in {} s", READ_WAIT.as_secs())))
+        })
+    }
+
+    /// Reads the head, all of it within [`READ_WAIT`].
     async fn head(&mut self) -> Result<Head, Error> {
+        let head = timeout(READ_WAIT, self.whole_head()).await;
+        head.unwrap_or_else(|_| {
+            Err(self.fault(format!("the head was not whole in {} s", READ_WAIT.as_secs())))
+        })
+    }
+
+    async fn whole_head(&mut self) -> Result<Head, Error> {
         loop {
             let received = &self.buffer[..self.filled];
             if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -168,7 +181,8 @@ impl Fetch {
     async fn refusal(&mut self, head: &Head) -> Error {
         // One read is enough for one line.
         let room = self.filled;
-        let more = if room < self.buffer.len() { self.read(room).await.unwrap_or(0) } else { 0 };
+        let more =
+            if room < self.buffer.len() { self.read_in_time(room).await.unwrap_or(0) } else { 0 };
         self.fault(head.refusal(&self.buffer[..room + more]))
     }
 
@@ -197,7 +211,7 @@ impl Fetch {
             if is_done {
                 return Ok(bytes);
             }
-            filled = self.read(0).await?;
+            filled = self.read_in_time(0).await?;
             if filled == 0 {
                 return match total {
                     None => Ok(bytes),
@@ -344,6 +358,25 @@ mod tests {
             assert!(error.ends_with(found), "{error}");
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"kept");
+    }
+
+    /// A server that sends a byte of its head each second.
+    #[tokio::test(start_paused = true)]
+    async fn a_head_has_one_deadline() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}/a.ts", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            for byte in b"HTTP/1.1 200 OK\r\nServer: one that has all the time" {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                stream.write_all(&[*byte]).await.unwrap();
+            }
+        });
+        let began = tokio::time::Instant::now();
+        let error = download(&url, DownloadTarget::Nowhere, |_| {}).await.unwrap_err().to_string();
+        assert!(error.ends_with("GET /a.ts: the head was not whole in 20 s"), "{error}");
+        assert_eq!(began.elapsed().as_secs(), 20);
+        serving.abort();
     }
 
     #[tokio::test]

@@ -121,6 +121,7 @@ impl PlaySession {
             end = self.run(range, &streams, track_file.as_ref(), stop, progress) => end,
             never = exchange(&streams) => match never {},
         };
+        let is_cut = matches!(end, Ok(PlayEnd::Length | PlayEnd::Stopped));
         tokio::select! {
             () = self.leave(&streams) => {}
             never = exchange(&streams) => match never {},
@@ -133,7 +134,7 @@ impl PlaySession {
             let stats = receiving.shared();
             let reports_sent = reporter.sent();
             drop(reporter);
-            let result = receiving.stop().await;
+            let result = receiving.stop(is_cut).await;
             ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
         }
         let file = match track_file {

@@ -98,6 +98,8 @@ pub(super) struct PacketStats {
 pub(super) struct RtcpStats {
     pub(super) sender_reports: u64,
     pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
+    /// Sender reports that the writer of the tracks has got.
+    pub(super) passed_on: u64,
     pub(super) has_sent_bye: bool,
     pub(super) malformed: u64,
 }
@@ -116,12 +118,13 @@ pub(super) enum Command {
     /// Hold packets: PLAY is being asked for.
     Hold,
     /// PLAY was answered: a new clock, from this sequence number where one was announced.
-    Begin {
-        sequence: Option<u16>,
-    },
+    Begin { sequence: Option<u16> },
     /// PAUSE was answered.
     Pause,
-    Stop,
+    Stop {
+        /// The sender goes on: the last access unit may be cut off.
+        is_cut: bool,
+    },
 }
 
 /// Handle of the thread. Dropping it stops the thread.
@@ -199,8 +202,8 @@ impl ReceiveThread {
     }
 
     /// Takes what is still in the socket, closes the file, and ends the thread.
-    pub(super) async fn stop(self) -> Result<ReceiveResult, Error> {
-        self.command(Command::Stop);
+    pub(super) async fn stop(self, is_cut: bool) -> Result<ReceiveResult, Error> {
+        self.command(Command::Stop { is_cut });
         self.result.await.unwrap_or_else(|_| {
             let source = io::Error::other("the thread panicked");
             Err(Error::Host { call: "receive", object: "RTP".into(), source })
@@ -257,7 +260,10 @@ enum Phase {
     Playing,
     Paused(Instant),
     /// Takes what is in the socket, until then.
-    Stopping(Instant),
+    Stopping {
+        until: Instant,
+        is_cut: bool,
+    },
 }
 
 /// What is done with the receiver of a stream.
@@ -296,7 +302,7 @@ impl Thread {
                     break;
                 }
             }
-            if matches!(self.phase, Phase::Stopping(until) if now >= until) {
+            if matches!(self.phase, Phase::Stopping { until, .. } if now >= until) {
                 break;
             }
         }
@@ -322,7 +328,7 @@ impl Thread {
                 None if is_stopping => break,
                 None => {}
             }
-            if matches!(self.phase, Phase::Stopping(until) if Instant::now() >= until) {
+            if matches!(self.phase, Phase::Stopping { until, .. } if Instant::now() >= until) {
                 break;
             }
         }
@@ -338,7 +344,7 @@ impl Thread {
     }
 
     fn is_stopping(&self) -> bool {
-        matches!(self.phase, Phase::Stopping(_))
+        matches!(self.phase, Phase::Stopping { .. })
     }
 
     fn result(
@@ -358,13 +364,14 @@ impl Thread {
 
     fn close(&mut self) -> Result<Option<WrittenFile>, Error> {
         self.with_receiver(ReceiverStep::Finish);
+        let is_cut = matches!(self.phase, Phase::Stopping { is_cut: true, .. });
         match &mut self.format {
             StreamFormat::TransportStream(output) => {
                 output.take().map(FileWriter::finish).transpose()
             }
             StreamFormat::Track(track) => {
                 let mut stats = lock(&self.stats);
-                track.finish();
+                track.finish(is_cut);
                 track.flush_times(&mut stats.packets.lateness);
                 stats.units = track.counts();
                 Ok(None)
@@ -375,7 +382,7 @@ impl Thread {
     /// Has the receiver take a step with this thread's consumer.
     fn with_receiver(&mut self, step: ReceiverStep<'_>) {
         let mut guard = lock(&self.stats);
-        let StreamStats { receiver, packets, units, is_output_broken, .. } = &mut *guard;
+        let StreamStats { receiver, packets, units, is_output_broken, rtcp, .. } = &mut *guard;
         let paused_since = match self.phase {
             Phase::Paused(since) => Some(since),
             _ => None,
@@ -388,6 +395,13 @@ impl Thread {
                 *is_output_broken = output.as_ref().is_some_and(FileWriter::is_broken);
             }
             StreamFormat::Track(track) => {
+                // Ahead of the units that it tells of.
+                if let Some((sender, _)) = &rtcp.last_sender
+                    && rtcp.passed_on < rtcp.sender_reports
+                {
+                    rtcp.passed_on = rtcp.sender_reports;
+                    track.report(sender);
+                }
                 let mut consumer = TrackConsumer { packets, track, clock, paused_since };
                 step.take(receiver, &mut consumer);
                 *units = track.counts();
@@ -402,10 +416,11 @@ impl Thread {
                 Ok(Command::Begin { sequence }) => self.begin(sequence),
                 Ok(Command::Pause) => self.phase = Phase::Paused(Instant::now()),
                 Err(TryRecvError::Empty) => return,
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
-                    if !matches!(self.phase, Phase::Stopping(_)) {
+                command @ (Ok(Command::Stop { .. }) | Err(TryRecvError::Disconnected)) => {
+                    if !self.is_stopping() {
                         self.begin_held();
-                        self.phase = Phase::Stopping(Instant::now() + STOP_AFTER);
+                        let is_cut = !matches!(command, Ok(Command::Stop { is_cut: false }));
+                        self.phase = Phase::Stopping { until: Instant::now() + STOP_AFTER, is_cut };
                     }
                     return;
                 }
@@ -496,7 +511,12 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 mod tests {
     use std::net::Ipv4Addr;
 
+    use media::depayload::Depayloader;
+    use wire::rtcp::SenderInfo;
+    use wire::rtp::Header;
+
     use super::*;
+    use crate::{SenderClock, TrackEvent, TrackOrigin, TrackQueue};
 
     #[test]
     fn a_receiver_that_is_dropped_leaves_no_thread_behind() {
@@ -518,5 +538,42 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(Arc::strong_count(&stats), 1);
+    }
+
+    #[test]
+    fn a_sender_report_is_passed_on_ahead_of_the_units_behind_it() {
+        let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 5004 RTP/AVP 0\r\n";
+        let offer = wire::sdp::parse_tracks(text).unwrap();
+        let depayloader = Depayloader::new(&offer.tracks[0]).unwrap();
+        let (mut sinks, queue) = TrackQueue::new(1);
+        let track = TrackReceiver::new(depayloader, false, sinks.pop());
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = socket.local_addr().unwrap();
+        let (ssrc, timestamp, clock_rate_hz) = (7, 160, 8000);
+        let source =
+            AnnouncedSender { host: None, ssrc: Some(ssrc), payload_type: 0, clock_rate_hz };
+        let format = StreamFormat::Track(Box::new(track));
+        let receiving = ReceiveThread::start(PacketInput::Socket(socket), source, format).unwrap();
+        let ntp = 5 << 32;
+        let sender = SenderInfo { ssrc, ntp, rtp_timestamp: timestamp, packets: 0, octets: 0 };
+        {
+            let mut stats = receiving.stats();
+            stats.rtcp.last_sender = Some((sender, Instant::now()));
+            stats.rtcp.sender_reports = 1;
+        }
+        receiving.command(Command::Begin { sequence: Some(1) });
+        let sending = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for sequence in 1..=3 {
+            let header =
+                Header { payload_type: 0, marker: false, sequence, timestamp, ssrc }.write();
+            sending.send_to(&[&header[..], &[0xff; 160]].concat(), to).unwrap();
+        }
+        let next = || queue.next(Duration::from_secs(60)).unwrap().expect("an event").1;
+        let TrackEvent::Report(clock) = next() else { panic!("no report") };
+        let origin = TrackOrigin { timestamp, clock_rate_hz };
+        assert_eq!(clock, SenderClock { ntp, origin });
+        assert!(matches!(next(), TrackEvent::Codec(_)));
+        // Once.
+        assert!((0..3).all(|_| matches!(next(), TrackEvent::Unit(_))));
     }
 }

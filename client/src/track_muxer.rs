@@ -2,20 +2,25 @@
 //! From the units of several tracks to the bytes of one file.
 //!
 //! The tracks' clocks are brought to one origin here: that of the range that is played (RTP-Info),
-//! or, where a server names none, the arrival of the first unit. A file's tables name the codec of
+//! or, where a server does not name it for each track, the time of the sender reports. Without them
+//! a track begins at the arrival of its first unit. Reports are waited for, [`REPORTS_WAIT`] at
+//! most; where they come later, tracks are moved once, each at its next unit where decoding begins,
+//! and never back: all that are behind the others go on later. A file's tables name the codec of
 //! every track, so units wait until all codecs are known, for [`CODECS_WAIT`] at most; a track that
 //! is not known by then is left out. Where a sender sets its clock, its units go on from where
 //! their track was ([`super::unit_clock`]).
 //!
-//! Sources: RFC 2326 §12.33 (RTP-Info); those of `media::mux`.
+//! Sources: RFC 2326 §12.33 (RTP-Info); RFC 3550 §6.4.1 (sender reports); those of `media::mux`.
 //! Does not write files.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use media::mux::{MediaWriter, WriterKind};
+use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec, MuxRefusal};
 
+use super::sender_clock::{APART_S_MAX, SenderClock};
 use super::track_queue::TrackEvent;
 use super::unit_clock::UnitClock;
 
@@ -65,6 +70,10 @@ struct MuxedTrack {
     /// ISO 639-2.
     language: Option<[u8; 3]>,
     origin: Option<TrackOrigin>,
+    /// Its last sender report that can be believed.
+    report: Option<SenderClock>,
+    /// It keeps step with the others, as far as the sender tells.
+    is_in_step: bool,
     /// Its timeline, from the first unit on.
     clock: Option<UnitClock>,
     /// Its number in the file.
@@ -110,6 +119,12 @@ impl TrackMuxer {
         match event {
             // Parameters that change later are in the units as well.
             TrackEvent::Codec(codec) => drop(self.tracks[track].codec.get_or_insert(codec)),
+            TrackEvent::Report(report) => {
+                if report.follows(self.tracks[track].report.as_ref()) {
+                    self.tracks[track].report = Some(report);
+                    self.keep_step();
+                }
+            }
             TrackEvent::Unit(unit) => {
                 let now = Instant::now();
                 let arrival = now - *self.first_arrival.get_or_insert(now);
@@ -166,7 +181,14 @@ impl TrackMuxer {
         }
         let are_known = self.tracks.iter().all(|track| track.codec.is_some());
         let waited = self.first_arrival.map_or(Duration::ZERO, |first| first.elapsed());
-        if are_known || waited >= CODECS_WAIT || self.waiting_bytes >= WAITING_BYTES_MAX {
+        let are_timed = self.tracks.len() < 2
+            || self.have_origins()
+            || self.tracks.iter().all(|track| track.report.is_some())
+            || waited >= REPORTS_WAIT;
+        if are_known && are_timed
+            || waited >= CODECS_WAIT
+            || self.waiting_bytes >= WAITING_BYTES_MAX
+        {
             self.begin(out);
         }
     }
@@ -197,27 +219,110 @@ impl TrackMuxer {
             Err(refusal) => self.note(&refusal),
         }
         self.waiting_bytes = 0;
+        self.begin_clocks();
         for (track, unit, arrival) in std::mem::take(&mut self.waiting) {
             self.write(track, unit, arrival, out);
         }
     }
 
-    fn write(&mut self, track: usize, unit: AccessUnit, arrival: Duration, out: &mut Vec<u8>) {
+    /// True where the server has named the start of each track.
+    fn have_origins(&self) -> bool {
+        self.tracks.iter().all(|track| track.origin.is_some())
+    }
+
+    /// Number of the track that the others keep step with: the first of pictures.
+    fn reference(&self) -> usize {
+        let is_video = |track: &MuxedTrack| {
+            track.codec.as_ref().is_some_and(|codec| codec.media() == TrackMedia::Video)
+        };
+        self.tracks.iter().position(is_video).unwrap_or(0)
+    }
+
+    /// Begins the clocks of the tracks of which units wait.
+    fn begin_clocks(&mut self) {
+        let reference = self.reference();
+        let mut earliest = 0.0_f64;
+        let others = (0..self.tracks.len()).filter(|&track| track != reference);
+        for track in std::iter::once(reference).chain(others) {
+            let first = self.waiting.iter().find(|(of, ..)| *of == track);
+            let Some(&(_, AccessUnit { time, .. }, arrival)) = first else { continue };
+            earliest = earliest.min(self.begin_clock(track, time, arrival));
+        }
+        if !self.have_origins() {
+            for clock in self.tracks.iter_mut().filter_map(|track| track.clock.as_mut()) {
+                clock.move_on(-earliest);
+            }
+        }
+    }
+
+    /// Begins the clock of a track with a unit; returns its time in seconds.
+    fn begin_clock(&mut self, track: usize, unit_time: i64, arrival: Duration) -> f64 {
+        let Some(codec) = &self.tracks[track].codec else { return 0.0 };
+        let rate = codec.clock_rate_hz();
+        let mut start_s = arrival.as_secs_f64();
+        let origin = self.tracks[track].origin.filter(|_| self.have_origins());
+        let told_s = match origin {
+            Some(origin) => {
+                Some((unit_time - origin.shift(unit_time, rate)) as f64 / f64::from(rate))
+            }
+            None => self.told_s(track, unit_time, rate),
+        };
+        let is_told = |told: &f64| origin.is_some() || (told - start_s).abs() <= APART_S_MAX;
+        let told_s = told_s.filter(is_told);
+        start_s = told_s.unwrap_or(start_s);
+        let start = (start_s * f64::from(rate)).round() as i64;
         let about = &mut self.tracks[track];
-        let (Some(number), Some(codec), Some(writer)) =
-            (about.number, &about.codec, &mut self.writer)
+        about.is_in_step = told_s.is_some();
+        about.clock = Some(UnitClock::new(rate, unit_time, start));
+        start_s
+    }
+
+    /// Time of a unit in the file, by the reports of its track and of the one that it keeps step
+    /// with, in seconds; none where a report lacks.
+    fn told_s(&self, track: usize, unit_time: i64, rate: u32) -> Option<f64> {
+        let to = &self.tracks[self.reference()];
+        let (clock, at) = to.clock.as_ref().zip(to.report)?;
+        let report_time = at.origin.shift(clock.last_time(), clock.rate_hz());
+        let report = self.tracks[track].report?;
+        Some(clock.seconds(report_time) + report.unit_s(unit_time, rate, at.ntp))
+    }
+
+    /// Moves tracks that do not keep step with the others, as their sender tells; none goes back.
+    fn keep_step(&mut self) {
+        for track in 0..self.tracks.len() {
+            let about = &self.tracks[track];
+            let Some(clock) = about.clock.as_ref().filter(|_| !about.is_in_step) else { continue };
+            let time = clock.last_time();
+            let Some(told_s) = self.told_s(track, time, clock.rate_hz()) else { continue };
+            let by_s = told_s - clock.seconds(time);
+            if by_s.abs() > APART_S_MAX {
+                continue;
+            }
+            self.tracks[track].is_in_step = true;
+            if by_s.abs() < STEP_S_MIN {
+                continue;
+            }
+            for (other, about) in self.tracks.iter_mut().enumerate() {
+                let is_behind = (other == track) == (by_s > 0.0);
+                if let Some(clock) = about.clock.as_mut().filter(|_| is_behind) {
+                    clock.move_on(by_s.abs());
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, track: usize, unit: AccessUnit, arrival: Duration, out: &mut Vec<u8>) {
+        if self.tracks[track].clock.is_none() {
+            self.begin_clock(track, unit.time, arrival);
+        }
+        let about = &mut self.tracks[track];
+        let (Some(number), Some(clock), Some(writer)) =
+            (about.number, &mut about.clock, &mut self.writer)
         else {
             self.counts.left_out_units += 1;
             return;
         };
-        let rate = codec.clock_rate_hz();
-        let clock = about.clock.get_or_insert_with(|| {
-            let shift = match about.origin {
-                Some(origin) => origin.shift(unit.time, rate),
-                None => unit.time - (arrival.as_secs_f64() * f64::from(rate)) as i64,
-            };
-            UnitClock::new(rate, -shift)
-        });
+        let rate = clock.rate_hz();
         let step = clock.push(unit, arrival);
         let mut refusals = Vec::new();
         for unit in step.units {
@@ -228,6 +333,12 @@ impl TrackMuxer {
         refusals.iter().for_each(|refusal| self.note(refusal));
         if let Some(by_s) = step.jump_s {
             self.counts.clock_jumps += 1;
+            // Reports of before tell nothing of the new clock.
+            self.tracks[track].report = None;
+            let is_reference = track == self.reference();
+            for (other, about) in self.tracks.iter_mut().enumerate() {
+                about.is_in_step &= other != track && !is_reference;
+            }
             self.add_fault(format!(
                 "track {track}: the sender's clock jumped by {by_s:.3} s; its units go on from \
                  where the track was"
@@ -281,7 +392,7 @@ impl TrackMuxer {
 impl TrackOrigin {
     /// The time of the origin on the timeline of a unit, which is less than half a turn of the
     /// timestamps away. Both in units of a clock of `rate`.
-    fn shift(self, unit_time: i64, rate: u32) -> i64 {
+    pub(super) fn shift(self, unit_time: i64, rate: u32) -> i64 {
         let scaled = |stamps: i64| {
             (i128::from(stamps) * i128::from(rate) / i128::from(self.clock_rate_hz.max(1))) as i64
         };
@@ -293,6 +404,10 @@ impl TrackOrigin {
 
 /// Parameter sets come with key frames, and these some seconds apart.
 const CODECS_WAIT: Duration = Duration::from_secs(10);
+/// Most senders report when they begin; the others some seconds later.
+const REPORTS_WAIT: Duration = Duration::from_secs(1);
+/// Half a picture: nobody sees or hears less, and reports are not more exact.
+const STEP_S_MIN: f64 = 0.02;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 const FAULTS_MAX: usize = 16;
 
@@ -308,5 +423,126 @@ mod tests {
         // The first unit came after the wrap, and its depayloader began there.
         assert_eq!(origin.shift(400, 90_000), at - (1 << 32));
         assert_eq!(origin.shift(200, 45_000), (at - (1 << 32)) / 2);
+    }
+
+    const VIDEO: u32 = 90_000;
+    const SOUND: u32 = 48_000;
+    /// Of the clocks of pictures and of sound; the second passes its end soon.
+    const STARTS: [u32; 2] = [111_111, u32::MAX - 1000];
+
+    fn unit(time: i64) -> AccessUnit {
+        let bytes = vec![0, 0, 0, 2, 0x65, 0x88];
+        AccessUnit { time, bytes, is_start: true, is_after_loss: false }
+    }
+
+    fn muxer() -> TrackMuxer {
+        let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 2);
+        let video = media::tracks::H264Config {
+            length_bytes: 4,
+            profile: [0x4d, 0, 0x29],
+            sequence_sets: vec![vec![0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80]],
+            picture_sets: vec![vec![0x68, 7]],
+        };
+        let codecs = [Codec::H264(video), Codec::Ac3 { rate_hz: SOUND, channels: 2 }];
+        for (track, codec) in codecs.into_iter().enumerate() {
+            muxer.take(track, TrackEvent::Codec(codec), &mut Vec::new());
+        }
+        muxer
+    }
+
+    /// A report of a track, `at_s` behind its start, whose clock the sender read `late_s` later.
+    fn report(track: usize, at_s: f64, late_s: f64) -> TrackEvent {
+        let clock_rate_hz = [VIDEO, SOUND][track];
+        let stamps = (at_s * f64::from(clock_rate_hz)) as u32;
+        let timestamp = STARTS[track].wrapping_add(stamps);
+        // The NTP era ends between the reports.
+        let ntp = ((at_s + late_s - 0.1) * 4_294_967_296.0) as i64;
+        let origin = TrackOrigin { timestamp, clock_rate_hz };
+        TrackEvent::Report(SenderClock { ntp: ntp.cast_unsigned(), origin })
+    }
+
+    /// Time in the file of a unit `at_s` behind the start of its track's clock.
+    fn place(muxer: &TrackMuxer, track: usize, at_s: f64) -> f64 {
+        let rate = f64::from([VIDEO, SOUND][track]);
+        let time = i64::from(STARTS[track]) + (at_s * rate) as i64;
+        muxer.tracks[track].clock.as_ref().unwrap().seconds(time)
+    }
+
+    fn places(muxer: &TrackMuxer, at_s: f64) -> [f64; 2] {
+        [0, 1].map(|track| place(muxer, track, at_s))
+    }
+
+    /// Takes a unit of each track.
+    fn take_units(muxer: &mut TrackMuxer, at_s: f64) {
+        for (track, rate) in [VIDEO, SOUND].into_iter().enumerate() {
+            let time = i64::from(STARTS[track]) + (at_s * f64::from(rate)) as i64;
+            muxer.take(track, TrackEvent::Unit(unit(time)), &mut Vec::new());
+        }
+    }
+
+    #[track_caller]
+    fn assert_apart(places: [f64; 2], sound_s: f64) {
+        let [video, sound] = places;
+        assert!((sound - video - sound_s).abs() < 0.001, "{places:?}, not {sound_s} s apart");
+        assert!(video >= 0.0 && sound >= 0.0, "{places:?}");
+    }
+
+    #[test]
+    fn tracks_keep_step_by_the_reports_that_come_before_the_file_begins() {
+        for late_s in [-0.4, 0.0, 0.4, 5.0] {
+            let mut muxer = muxer();
+            take_units(&mut muxer, 0.0);
+            assert!(muxer.writer.is_none(), "reports are waited for");
+            muxer.take(1, report(1, 1.0, late_s), &mut Vec::new());
+            muxer.take(0, report(0, 0.5, 0.0), &mut Vec::new());
+            assert!(muxer.writer.is_some());
+            assert_apart(places(&muxer, 0.0), late_s);
+            // A sender without a clock, and one that was set: neither is believed.
+            let zero = SenderClock { ntp: 0, origin: muxer.tracks[1].report.unwrap().origin };
+            muxer.take(1, TrackEvent::Report(zero), &mut Vec::new());
+            muxer.take(1, report(1, 1.5, 3600.0), &mut Vec::new());
+            take_units(&mut muxer, 2.0);
+            assert_apart(places(&muxer, 2.0), late_s);
+        }
+    }
+
+    #[test]
+    fn tracks_are_moved_on_and_never_back_by_reports_that_come_later() {
+        for late_s in [-0.4, 0.4, 0.01, 60.0] {
+            let mut muxer = muxer();
+            take_units(&mut muxer, 0.0);
+            muxer.begin(&mut Vec::new());
+            take_units(&mut muxer, 1.0);
+            let before = places(&muxer, 1.0);
+            let by_arrival = before[1] - before[0];
+            muxer.take(0, report(0, 1.0, 0.0), &mut Vec::new());
+            muxer.take(1, report(1, 1.0, late_s), &mut Vec::new());
+            take_units(&mut muxer, 1.04);
+            let after = places(&muxer, 1.04);
+            let is_moved = late_s.abs() == 0.4;
+            assert_apart(after, if is_moved { late_s } else { by_arrival });
+            assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
+            // It is done once.
+            muxer.take(1, report(1, 2.0, late_s + 0.3), &mut Vec::new());
+            take_units(&mut muxer, 2.0);
+            assert_apart(places(&muxer, 2.0), after[1] - after[0]);
+            assert_eq!(muxer.counts(), &MuxCounts::default());
+        }
+    }
+
+    #[test]
+    fn starts_that_the_server_has_named_for_each_track_hold() {
+        let origin = |track: usize| {
+            let clock_rate_hz = [VIDEO, SOUND][track];
+            Some(TrackOrigin { timestamp: STARTS[track], clock_rate_hz })
+        };
+        for origins in [[origin(0), origin(1)], [origin(0), None]] {
+            let mut muxer = muxer();
+            muxer.begin_at(&origins, Duration::ZERO);
+            muxer.take(0, report(0, 0.0, 0.0), &mut Vec::new());
+            muxer.take(1, report(1, 0.0, 0.4), &mut Vec::new());
+            take_units(&mut muxer, 0.0);
+            assert_apart(places(&muxer, 0.0), if origins[1].is_some() { 0.0 } else { 0.4 });
+        }
     }
 }

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use media::{AccessUnit, Codec};
 
+use super::sender_clock::SenderClock;
+
 /// What a track brings.
 #[derive(Debug)]
 pub enum TrackEvent {
@@ -20,6 +22,8 @@ pub enum TrackEvent {
     Codec(Codec),
     /// The next access unit.
     Unit(AccessUnit),
+    /// A sender report has come.
+    Report(SenderClock),
 }
 
 /// Sending end, one a track.
@@ -85,6 +89,11 @@ impl TrackSink {
     pub(crate) fn announce(&self, codec: Codec) {
         // Nobody listens any more where the receiving end is gone.
         let _ = self.events.send((self.track, TrackEvent::Codec(codec)));
+    }
+
+    /// Passes on what a sender report tells of the track's clock.
+    pub(crate) fn report(&self, clock: SenderClock) {
+        let _ = self.events.send((self.track, TrackEvent::Report(clock)));
     }
 
     /// Passes a unit on, if it fits.

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use media::depayload::{DepayloadCounts, Depayloader, TrackPacket};
 use media::{AccessUnit, Codec};
 use wire::reorder::Limits;
+use wire::rtcp::SenderInfo;
 use wire::rtp::Header;
 
 use super::decode_order::DecodeOrder;
 use super::lateness::Lateness;
+use super::sender_clock::SenderClock;
+use super::track_muxer::TrackOrigin;
 use super::track_queue::TrackSink;
 
 /// The depayloader of a track, and who gets its units.
@@ -79,6 +82,14 @@ impl TrackReceiver {
         }
     }
 
+    /// Takes a sender report.
+    pub(super) fn report(&self, sender: &SenderInfo) {
+        let Some(sink) = &self.sink else { return };
+        let clock_rate_hz = self.depayloader.clock_rate_hz();
+        let origin = TrackOrigin { timestamp: sender.rtp_timestamp, clock_rate_hz };
+        sink.report(SenderClock { ntp: sender.ntp, origin });
+    }
+
     /// Takes the next packet in order, with its header.
     pub(super) fn take(&mut self, datagram: &[u8]) {
         // It has been parsed before.
@@ -93,9 +104,12 @@ impl TrackReceiver {
         self.pass_on(units);
     }
 
-    /// The stream has ended.
-    pub(super) fn finish(&mut self) {
-        let units: Vec<_> = self.depayloader.finish().collect();
+    /// The stream has ended, or is `is_cut` off while the sender goes on.
+    pub(super) fn finish(&mut self, is_cut: bool) {
+        let units: Vec<_> = match is_cut {
+            true => self.depayloader.cut_off().collect(),
+            false => self.depayloader.finish().collect(),
+        };
         self.pass_on(units);
     }
 

@@ -13,7 +13,7 @@
 //! Does not decode, or change pictures and sound.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub(super) struct TrackStream {
     rates: Vec<u32>,
     origins: Sender<(Vec<Option<TrackOrigin>>, Duration)>,
     is_done: Arc<AtomicBool>,
+    /// Sender reports that were told of.
+    reports_told: AtomicU64,
     /// SSRC of the packets that are handed on.
     pub(super) ssrc: u32,
     /// Sequence number of the first of them.
@@ -145,7 +147,18 @@ impl TrackStream {
                 object: "thread tracks".into(),
                 source,
             })?;
-        Ok((TrackStream { tracks, rates, origins, is_done, ssrc, first_sequence }, frames))
+        Ok((
+            TrackStream {
+                tracks,
+                rates,
+                origins,
+                is_done,
+                reports_told: AtomicU64::new(0),
+                ssrc,
+                first_sequence,
+            },
+            frames,
+        ))
     }
 
     /// PLAY is being asked for: packets are held.
@@ -186,6 +199,13 @@ impl TrackStream {
         self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
     }
 
+    /// Number of sender reports of all tracks since the last call.
+    pub(super) fn new_sender_reports(&self) -> u64 {
+        let reports = |track: &TrackTasks| track.receiving.stats().rtcp.sender_reports;
+        let reports = self.tracks.iter().map(reports).sum();
+        reports - self.reports_told.swap(reports, Ordering::Relaxed)
+    }
+
     /// Waits until the sender has said BYE on all tracks.
     pub(super) async fn bye(&self) {
         while !self.tracks.iter().all(|track| track.receiving.stats().rtcp.has_sent_bye) {
@@ -193,10 +213,11 @@ impl TrackStream {
         }
     }
 
-    /// Ends the threads, and waits until the last packet is in the queue.
-    pub(super) async fn finish(self) {
+    /// Ends the threads, and waits until the last packet is in the queue. A stream that `is_cut`
+    /// goes on without this receiver.
+    pub(super) async fn finish(self, is_cut: bool) {
         for track in &self.tracks {
-            track.receiving.command(Command::Stop);
+            track.receiving.command(Command::Stop { is_cut });
         }
         self.report_refused();
         drop(self.origins);

@@ -10,7 +10,7 @@
 //! each other; holds [`WAITING_MAX`] units at most.
 //!
 //! Sources: RFC 3550 §5.1 (timestamps).
-//! Does not compare the clocks of tracks: sender reports are not read for it.
+//! Does not compare the clocks of tracks ([`super::track_muxer`] does).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,8 +21,11 @@ use media::AccessUnit;
 #[derive(Debug)]
 pub(super) struct UnitClock {
     rate_hz: u32,
+    first: i64,
     /// Added to the times of units.
     shift: i64,
+    /// Added to it where decoding next begins.
+    move_by: i64,
     /// The last unit on time, and the latest.
     last: Option<Passed>,
     /// Times of the last units that were passed on.
@@ -63,11 +66,14 @@ pub(super) struct UnitClockStep {
 }
 
 impl UnitClock {
-    /// The clock of a track whose units count `rate_hz` a second; `shift` is added to their times.
-    pub(super) fn new(rate_hz: u32, shift: i64) -> UnitClock {
+    /// The clock of a track whose units count `rate_hz` a second, and whose first one, of the time
+    /// `first`, gets the time `start`.
+    pub(super) fn new(rate_hz: u32, first: i64, start: i64) -> UnitClock {
         UnitClock {
             rate_hz: rate_hz.max(1),
-            shift,
+            first,
+            shift: start.saturating_sub(first),
+            move_by: 0,
             last: None,
             recent: VecDeque::new(),
             is_reordered: false,
@@ -79,6 +85,9 @@ impl UnitClock {
     /// Takes a unit that arrived at `arrival`.
     pub(super) fn push(&mut self, unit: AccessUnit, arrival: Duration) -> UnitClockStep {
         let mut step = UnitClockStep::default();
+        if unit.is_start && self.waiting.is_empty() {
+            self.shift += std::mem::take(&mut self.move_by);
+        }
         let time = unit.time.saturating_add(self.shift);
         if self.last.is_none_or(|last| self.follows(time, arrival, &last)) {
             self.agreed = 0;
@@ -103,6 +112,26 @@ impl UnitClock {
             self.place_by_arrival(passed, &mut step);
         }
         step
+    }
+
+    /// Seconds on the timeline of a unit's time, once the track has been moved.
+    pub(super) fn seconds(&self, unit_time: i64) -> f64 {
+        (unit_time + self.shift + self.move_by) as f64 / f64::from(self.rate_hz)
+    }
+
+    /// Time of the last unit on time, or of the first one that is to come, on the sender's clock.
+    pub(super) fn last_time(&self) -> i64 {
+        self.last.map_or(self.first, |last| last.time - self.shift)
+    }
+
+    /// Units a second.
+    pub(super) fn rate_hz(&self) -> u32 {
+        self.rate_hz
+    }
+
+    /// Moves the track on, from the next unit at which decoding begins.
+    pub(super) fn move_on(&mut self, by_s: f64) {
+        self.move_by += (by_s * f64::from(self.rate_hz)).ceil() as i64;
     }
 
     /// Number of units that still wait: they are not written.
@@ -261,7 +290,7 @@ mod tests {
     }
 
     fn run_times(all: impl Iterator<Item = i64>) -> (Vec<i64>, u64, Vec<f64>) {
-        let mut clock = UnitClock::new(RATE as u32, 0);
+        let mut clock = UnitClock::new(RATE as u32, 0, 0);
         let (mut times, mut placed, mut jumps) = (Vec::new(), 0, Vec::new());
         for (number, time) in all.enumerate() {
             let arrival = Duration::from_millis(number as u64 * 40);
@@ -329,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_sender_is_no_jump() {
-        let mut clock = UnitClock::new(RATE as u32, 5);
+        let mut clock = UnitClock::new(RATE as u32, 0, 5);
         assert_eq!(clock.push(unit(0), Duration::ZERO).units[0].time, 5);
         // Back after five minutes, with a clock that went on; and played four times as fast.
         let step = clock.push(unit(300 * RATE), Duration::from_secs(300));

@@ -55,12 +55,21 @@ impl DescribedSource<'_> {
                 }
             };
             drop(listens.take());
+            let count = || lock(&self.shared.rtcp).sender_reports += tracks.new_sender_reports();
+            let counting = async {
+                loop {
+                    sleep(COUNT_EVERY).await;
+                    count();
+                }
+            };
             let why = tokio::select! {
+                () = counting => None,
                 why = tracks.ended(SILENCE_MAX) => Some(why),
                 // An error means that the recording is gone.
                 _ = stopped.changed() => None,
             };
-            tracks.finish().await;
+            count();
+            tracks.finish(why.is_none()).await;
             // The last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
@@ -105,4 +114,6 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Senders that are silent for so long have ended.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
+/// Figures that are shown are no older.
+const COUNT_EVERY: Duration = Duration::from_millis(500);
 const SDP_BYTES_MAX: u64 = 64 << 10;

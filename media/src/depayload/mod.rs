@@ -136,11 +136,7 @@ impl Depayloader {
         self.sequence = Some(packet.sequence);
         if missing > 0 {
             self.output.counts.lost_packets += u64::from(missing);
-            match &mut self.format {
-                Format::Nal(format) => format.gap(&mut self.output),
-                Format::Av1(format) => format.gap(&mut self.output),
-                Format::Aac(_) | Format::Frames(_) | Format::Pcm(_) => {}
-            }
+            self.end_before_gap();
             self.output.is_after_loss = true;
             self.is_after_gap = true;
         }
@@ -169,8 +165,8 @@ impl Depayloader {
         self.ready()
     }
 
-    /// The stream has ended: returns the last access unit, if it is whole without a mark of its
-    /// end.
+    /// The sender has ended the stream: returns the last access unit, if it is whole without a mark
+    /// of its end.
     pub fn finish(&mut self) -> impl Iterator<Item = AccessUnit> + use<'_> {
         let output = &mut self.output;
         match &mut self.format {
@@ -182,6 +178,23 @@ impl Depayloader {
             Format::Pcm(_) => {}
         }
         self.ready()
+    }
+
+    /// The receiver stops while the sender goes on: returns the access unit that waits, if it is
+    /// known to be whole. Another is cut off, which is no loss.
+    pub fn cut_off(&mut self) -> impl Iterator<Item = AccessUnit> + use<'_> {
+        self.end_before_gap();
+        self.ready()
+    }
+
+    /// Gives out the unit that waits, if it is known to be whole.
+    fn end_before_gap(&mut self) {
+        match &mut self.format {
+            Format::Nal(format) => format.gap(&mut self.output),
+            Format::Av1(format) => format.gap(&mut self.output),
+            // They give out each unit with its last byte.
+            Format::Aac(_) | Format::Frames(_) | Format::Pcm(_) => {}
+        }
     }
 
     /// The format of the units; none until parameters that the description lacks have come in the

@@ -8,7 +8,8 @@
 //! each NAL unit, on parameter sets, or never. It tells that the unit before a gap is whole, where
 //! it has not lied before. Otherwise nobody knows to which of its neighbours missing packets
 //! belonged: a unit behind a gap is whole only if its first slice is the first of the picture. A
-//! unit so waits for the packet behind it, which is the next picture's.
+//! unit so waits for the packet behind it, which is the next picture's, or for the end of the
+//! stream.
 //!
 //! Start codes have no place in payloads; where a sender leaves them in, NAL units are taken apart
 //! there.

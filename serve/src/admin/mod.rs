@@ -28,7 +28,7 @@ use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use wire::http::{Limits, Part, Request, RequestReader, Response, refusal, unstored};
 
 use login::{COOKIE, Logins};
@@ -142,6 +142,9 @@ async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState
     let limits = Limits { body_bytes_max: CONTENT_BYTES_MAX, ..Limits::default() };
     let mut reader = RequestReader::new(limits).with_content();
     let mut buffer = [0; READ_BYTES];
+    // Of the request under way, or of its absence.
+    let deadline = |wait| tokio::time::Instant::now() + wait;
+    let mut until = deadline(timeouts.idle_http);
     loop {
         let response = match reader.next() {
             Ok(Some(mut request)) => {
@@ -149,17 +152,17 @@ async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState
                 hardened(answer(&request, peer, &server).await)
             }
             Ok(None) => {
-                let wait = match reader.is_empty() {
-                    true => timeouts.idle_http,
-                    false => timeouts.request,
-                };
-                match timeout(wait, read_some(&stream, &mut buffer)).await {
+                let was_empty = reader.is_empty();
+                match timeout_at(until, read_some(&stream, &mut buffer)).await {
                     Ok(bytes @ 1..) => {
                         reader.feed(&buffer[..bytes]);
+                        if was_empty {
+                            until = deadline(timeouts.request);
+                        }
                         continue;
                     }
                     Ok(0) => return,
-                    Err(_) if reader.is_empty() => return,
+                    Err(_) if was_empty => return,
                     Err(_) => refusal(408, "the request was not whole in time", SystemTime::now()),
                 }
             }
@@ -171,6 +174,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState
         if !response.keep_alive {
             return close(stream).await;
         }
+        until = deadline(if reader.is_empty() { timeouts.idle_http } else { timeouts.request });
     }
 }
 
@@ -243,3 +247,39 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A login is the longest content.
 const CONTENT_BYTES_MAX: u64 = 16 << 10;
 const READ_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::Server;
+
+    /// A peer that sends a byte of its request each second.
+    #[tokio::test]
+    async fn a_request_has_one_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::new(folder.path().to_owned());
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        (config.rtsp, config.http, config.admin) = (any, any, Some(any));
+        let most = config.timeouts.request.as_secs();
+        let server = Server::start(config).await.unwrap();
+        let stream = TcpStream::connect(server.admin().unwrap()).await.unwrap();
+        let (mut answer, mut request) = stream.into_split();
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        let dripping = tokio::spawn(async move {
+            request.write_all(b"GET /v1/sessions HTTP/1.1\r\nX: ").await.unwrap();
+            while request.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let mut text = [0; 12];
+        answer.read_exact(&mut text).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&text), "HTTP/1.1 408");
+        assert_eq!(began.elapsed().as_secs(), most);
+        dripping.abort();
+        tokio::time::resume();
+        server.stop().await;
+    }
+}
