@@ -90,7 +90,7 @@ impl Desk {
     }
 
     fn run(&self, choice: u8, body: &[u8]) {
-        match choice % 5 {
+        match choice % 6 {
             0 => self.seal(body),
             1 => self.seal(&book(&[("OEBPS/p.opf", body), ("OEBPS/a b.png", b"picture")])),
             2 => self.seal(&book_with("META-INF/container.xml", body)),
@@ -100,7 +100,7 @@ impl Desk {
                 ("META-INF/encryption.xml", body),
                 ("META-INF/license.lcpl", &self.licence),
             ])),
-            _ => {
+            4 => {
                 let mut sealed = self.sealed.clone();
                 for change in body.chunks_exact(3) {
                     let at = usize::from(u16::from_be_bytes([change[0], change[1]])) % sealed.len();
@@ -108,6 +108,11 @@ impl Desk {
                 }
                 self.open(&sealed);
             }
+            _ => self.seal(&book(&[
+                ("OEBPS/p.opf", PACKAGE),
+                ("a.otf", b"font"),
+                ("META-INF/encryption.xml", body),
+            ])),
         }
     }
 

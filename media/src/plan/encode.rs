@@ -12,7 +12,7 @@ use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::{Aspect, PlanFault};
 
 /// Number of the format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 pub(crate) const ENVELOPE: Envelope = Envelope { magic: *b"pwplan\r\n", format: FORMAT };
 
@@ -57,6 +57,7 @@ impl PacketPlan {
             self.losses_seen,
             self.lost_bytes,
             self.tail_bytes,
+            self.bad_tables,
         ] {
             out.number(number);
         }
@@ -115,6 +116,7 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
     let losses_seen = body.number()?;
     let lost_bytes = body.number()?;
     let tail_bytes = body.number()?;
+    let bad_tables = body.number()?;
     let extents = body.pairs(|offset, packets| Some((offset, packets)))?;
     let mut last = ClockPoint { ts_packet: 0, ticks: 0 };
     let clock = body.pairs(|packets, ticks| {
@@ -153,6 +155,7 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
         losses_seen,
         lost_bytes,
         tail_bytes,
+        bad_tables,
         codecs,
     })
 }

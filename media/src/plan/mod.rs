@@ -34,7 +34,7 @@ const HEADER_BYTES: u64 = rtp::HEADER_BYTES as u64;
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Elementary streams of a programme: more do not fit a section of its map.
-const STREAMS_MAX: usize = 256;
+pub(crate) const STREAMS_MAX: usize = 256;
 
 /// SSRC and first values of an asset's RTP stream, drawn at random when the plan is made (RFC 3550
 /// §5.1).
@@ -135,6 +135,7 @@ pub struct PacketPlan {
     losses_seen: u64,
     lost_bytes: u64,
     tail_bytes: u64,
+    bad_tables: u64,
     codecs: Option<String>,
     ts_packets: u64,
     packets: u64,
@@ -158,6 +159,7 @@ pub(crate) struct PlanParts {
     pub(crate) losses_seen: u64,
     pub(crate) lost_bytes: u64,
     pub(crate) tail_bytes: u64,
+    pub(crate) bad_tables: u64,
     pub(crate) codecs: Option<String>,
 }
 
@@ -197,6 +199,7 @@ impl PacketPlan {
             losses_seen: parts.losses_seen,
             lost_bytes: parts.lost_bytes,
             tail_bytes: parts.tail_bytes,
+            bad_tables: parts.bad_tables,
             codecs: parts.codecs,
             ts_packets,
             packets,
@@ -238,7 +241,8 @@ impl PacketPlan {
         &self.entries
     }
 
-    /// The elementary streams of the programme that is followed; none if no map was found.
+    /// The elementary streams that the maps of the programme that is followed name, in the order
+    /// of their first mention; none if no map was found.
     pub fn streams(&self) -> &[ElementaryStream] {
         &self.streams
     }
@@ -285,6 +289,27 @@ impl PacketPlan {
     /// Bytes at the end of the file that are less than a packet.
     pub fn tail_bytes(&self) -> u64 {
         self.tail_bytes
+    }
+
+    /// Sections of the association table and of maps that were not followed because their CRC is
+    /// wrong.
+    pub fn bad_tables(&self) -> u64 {
+        self.bad_tables
+    }
+
+    /// What viewers would notice of the file as a whole, each with its cure.
+    pub fn warnings(&self) -> Vec<String> {
+        let (number, noun) = match self.bad_tables {
+            0 => return Vec::new(),
+            1 => (1, "table (PAT, PMT) has"),
+            more => (more, "tables (PAT, PMT) have"),
+        };
+        let loss = match self.streams.is_empty() {
+            true => "no programme is known by another, so that seeking and HLS are missing",
+            false => "streams that only these name are missing",
+        };
+        let cure = "remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)";
+        vec![format!("{number} {noun} a wrong checksum, and {loss}; {cure}")]
     }
 
     /// Transport stream packets that are streamed.

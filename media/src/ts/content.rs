@@ -11,7 +11,7 @@ use super::lead::{EntryPoints, TablePackets};
 use super::tables::{TableChange, TableReader};
 use super::unit_starts::UnitStarts;
 use super::{PIDS, TsHeader, TsPacket};
-use crate::plan::ElementaryStream;
+use crate::plan::{ElementaryStream, STREAMS_MAX};
 use crate::{Refusal, TS_PACKET_BYTES};
 
 /// The PID carries tables.
@@ -28,7 +28,7 @@ pub(super) struct PacketDispatch {
     clock: PcrTimelines,
     access: EntryFinder,
     lead: TablePackets,
-    /// Streams of the last map, kept when a later table drops the programme.
+    /// Streams of all maps of the programme, kept when a later table drops them.
     streams: Vec<ElementaryStream>,
 }
 
@@ -97,11 +97,16 @@ impl PacketDispatch {
     fn learn(&mut self, news: TableChange) {
         if news == TableChange::Preferred {
             self.access.forget();
+            self.streams.clear();
         }
         let watched = self.tables.map().and_then(|map| {
             self.clock.follow(map.pcr_pid, self.tables.is_settled());
-            let stream = |&(pid, stream_type)| ElementaryStream { pid, stream_type };
-            self.streams = map.streams.iter().map(stream).collect();
+            for &(pid, stream_type) in &map.streams {
+                let stream = ElementaryStream { pid, stream_type };
+                if self.streams.len() < STREAMS_MAX && !self.streams.contains(&stream) {
+                    self.streams.push(stream);
+                }
+            }
             self.access.watch(map)
         });
         self.mark(watched);
@@ -115,6 +120,11 @@ impl PacketDispatch {
         if let Some(pid) = watched {
             self.wanted[usize::from(pid)] |= WATCHED;
         }
+    }
+
+    /// Sections of the tables that were dropped because their CRC is wrong.
+    pub(super) fn bad_sections(&self) -> u64 {
+        self.tables.bad_sections()
     }
 
     /// The timeline, the places to start and the streams of the programme followed.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Program specific information: assembles sections from packets and reads the two tables.
 //!
-//! A section that is incomplete or whose CRC is wrong is dropped silently: the tables are repeated
-//! several times a second. One PID's sections need at most [`SECTION_BYTES_MAX`] bytes.
+//! A section that is incomplete or whose CRC is wrong is dropped: the tables are repeated several
+//! times a second. Those of a PAT or PMT with a wrong CRC are counted. One PID's sections need at
+//! most [`SECTION_BYTES_MAX`] bytes.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (sections, pointer_field, PAT §2.4.4.3, PMT §2.4.4.8), annex A
 //! (CRC). Descriptors are returned unparsed.
@@ -11,6 +12,12 @@ use super::TsPacket;
 
 /// Longest section of a PAT or PMT: 3 bytes of header and a length of at most 1021.
 const SECTION_BYTES_MAX: usize = 1024;
+
+/// Table ids of the association table and of a programme's map (table 2-31).
+const PAT: u8 = 0x00;
+const PMT: u8 = 0x02;
+/// section_syntax_indicator, in the byte after the table id: the section ends with a CRC.
+const LONG_FORM: u8 = 0x80;
 
 /// Table id of the bytes that fill up a packet after its last section.
 const SECTION_STUFFING: u8 = 0xff;
@@ -25,6 +32,8 @@ pub(super) struct Sections {
     /// Index of the packet in which that section starts.
     started: u64,
     continuity: Option<u8>,
+    /// Sections of a PAT or PMT with a wrong CRC, since [`take_bad`](Self::take_bad).
+    bad: u64,
 }
 
 impl Sections {
@@ -69,6 +78,11 @@ impl Sections {
         }
     }
 
+    /// The sections of a PAT or PMT dropped since the last call because their CRC is wrong.
+    pub(super) fn take_bad(&mut self) -> u64 {
+        std::mem::take(&mut self.bad)
+    }
+
     fn close(&mut self) {
         self.buffer.clear();
         self.open = false;
@@ -92,6 +106,8 @@ impl Sections {
         }
         if crc32_mpeg(&self.buffer[..bytes]) == 0 {
             each(&self.buffer[..bytes], self.started);
+        } else if matches!(table, PAT | PMT) && high & LONG_FORM != 0 {
+            self.bad += 1;
         }
         self.buffer.drain(..bytes);
         self.open = !self.buffer.is_empty();
@@ -118,7 +134,7 @@ pub(super) struct ProgrammeMap {
 
 /// Reads a section of a PAT that is in force.
 pub(super) fn association(section: &[u8]) -> Option<AssociationSection> {
-    let (header, body) = table(section, 0x00)?;
+    let (header, body) = table(section, PAT)?;
     let programmes = body
         .chunks_exact(4)
         .map(|entry| (u16::from_be_bytes([entry[0], entry[1]]), pid(&entry[2..])))
@@ -139,7 +155,7 @@ pub(super) struct MapSection<'a> {
 
 /// Reads a section of a PMT that is in force, with its descriptors.
 pub(super) fn described(section: &[u8]) -> Option<MapSection<'_>> {
-    let (header, body) = table(section, 0x02)?;
+    let (header, body) = table(section, PMT)?;
     let number = u16::from_be_bytes([header[3], header[4]]);
     let pcr_pid = pid(body.get(..2)?);
     let (descriptors, mut rest) = body.get(4..)?.split_at_checked(length(body.get(2..4)?))?;
@@ -163,7 +179,7 @@ pub(super) fn map(section: &[u8]) -> Option<(u16, ProgrammeMap)> {
 /// Splits a section of long form and of the kind `table_id` into its header of eight bytes and
 /// what lies between that and the CRC; nothing if it is announced for later only.
 fn table(section: &[u8], table_id: u8) -> Option<(&[u8], &[u8])> {
-    let is_long = section.get(1)? & 0x80 != 0;
+    let is_long = section.get(1)? & LONG_FORM != 0;
     let body = section.get(8..section.len().checked_sub(4)?)?;
     let is_current = section[5] & 1 != 0;
     (section[0] == table_id && is_long && is_current).then_some((&section[..8], body))

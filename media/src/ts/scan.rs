@@ -188,6 +188,7 @@ impl Scanner {
         if self.extents.is_empty() {
             return Err(Refusal::NotTransportStream { searched_bytes: file_bytes });
         }
+        let bad_tables = self.content.bad_sections();
         let (timeline, mut starts, streams) = self.content.finish()?;
         present(&timeline.points, &mut starts);
         let parts = PlanParts {
@@ -203,6 +204,7 @@ impl Scanner {
             losses_seen: self.losses_seen,
             lost_bytes: self.lost_bytes,
             tail_bytes: self.tail_bytes,
+            bad_tables,
             codecs: None,
         };
         let plan = PacketPlan::assemble(parts).expect("a scan yields a plan that is consistent");

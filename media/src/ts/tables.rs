@@ -49,6 +49,8 @@ pub(super) struct TableReader {
     map_at: Option<u64>,
     /// The same, once the map of the programme followed has come after it.
     complete_from: Option<u64>,
+    /// Sections with a wrong CRC.
+    bad_sections: u64,
 }
 
 impl TableReader {
@@ -70,6 +72,11 @@ impl TableReader {
     /// True when only a new table can replace the followed programme.
     pub(super) fn is_settled(&self) -> bool {
         self.followed == Some(0)
+    }
+
+    /// Sections of the association table and of maps that were dropped because their CRC is wrong.
+    pub(super) fn bad_sections(&self) -> u64 {
+        self.bad_sections
     }
 
     /// The packet at which the last association table started.
@@ -102,6 +109,7 @@ impl TableReader {
                     }
                 }
             });
+            self.bad_sections += pat.take_bad();
             self.pat = pat;
         } else if let Some(slot) = self.maps.iter().position(|&(map_pid, _)| map_pid == pid) {
             let mut sections = std::mem::take(&mut self.maps[slot].1);
@@ -113,6 +121,7 @@ impl TableReader {
                     }
                 }
             });
+            self.bad_sections += sections.take_bad();
             self.maps[slot].1 = sections;
         }
         news

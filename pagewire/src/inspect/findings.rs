@@ -6,10 +6,12 @@
 //! headers; ffmpeg(1) for the cures.
 //! Sets no pass or fail: thresholds are those below.
 
+use media::plan::ElementaryStream;
 use media::{AssetPlan, Presentation};
 use serde::Serialize;
 
 use super::figures::PlanFigures;
+use super::programmes::InspectedProgramme;
 use super::rates::Rates;
 use super::report::Content;
 use super::text::{bitrate, bytes, clock};
@@ -61,8 +63,12 @@ pub(super) fn of(plan: &AssetPlan, content: &Content) -> Vec<Finding> {
         let cure = "encode it anew (ffmpeg -i IN -c:v libx264 -c:a aac OUT.mp4)";
         findings.push(Finding::new("not_laid_out", message, cure));
     }
+    // Each has its cure.
+    let of_file = |message: &String| Finding { kind: "file", message: message.clone(), cure: None };
+    findings.extend(content.stream.warnings.iter().map(of_file));
     match plan {
         AssetPlan::TransportStream(plan) => {
+            findings.extend(later_streams(plan.streams(), &content.programmes));
             let (losses, lost) = (plan.losses_seen(), plan.lost_bytes());
             if losses > 0 {
                 let message = format!(
@@ -80,14 +86,32 @@ pub(super) fn of(plan: &AssetPlan, content: &Content) -> Vec<Finding> {
             }
         }
         AssetPlan::Tracks(presentation) => {
-            // Each has its cure.
-            let finding =
-                |message: &String| Finding { kind: "file", message: message.clone(), cure: None };
-            findings.extend(presentation.warnings().iter().map(finding));
             findings.extend(left_out(presentation));
         }
     }
     findings
+}
+
+/// Streams of maps behind those of the beginning, which the programmes lack.
+fn later_streams(
+    streams: &[ElementaryStream],
+    programmes: &[InspectedProgramme],
+) -> Option<Finding> {
+    let is_listed = |pid: u16| {
+        programmes.iter().flat_map(|programme| &programme.streams).any(|stream| stream.pid == pid)
+    };
+    let later: Vec<String> = streams
+        .iter()
+        .filter(|stream| !is_listed(stream.pid))
+        .map(|stream| format!("PID {} (stream type {:#04x})", stream.pid, stream.stream_type))
+        .collect();
+    let message = format!(
+        "named by maps behind the beginning alone: {}; the transport stream has them, its tracks \
+         (?es) do not",
+        later.join(", ")
+    );
+    (!later.is_empty() && !programmes.is_empty())
+        .then(|| Finding::new("later_streams", message, REMUX_WHOLE))
 }
 
 /// The reasons of tracks that are not sent, which have their cures.
@@ -142,6 +166,8 @@ fn link_bits(media_bits: u64, plan: &PlanFigures) -> u64 {
     u64::try_from(bits).unwrap_or(u64::MAX).max(media_bits)
 }
 
+const REMUX_WHOLE: &str = "remux it (ffmpeg -analyzeduration 1G -probesize 1G -i IN -map 0 -c \
+                           copy OUT.ts)";
 const REMUX_TS: &str = "remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)";
 /// Longer than this is a long wait for a viewer who seeks.
 const GAP_S_MAX: f64 = 30.0;
@@ -175,6 +201,30 @@ mod tests {
                         Mb/s: a link needs 5.84 Mb/s for it, headers of IP included";
         assert_eq!(found.message, expected);
         assert!(found.cure.unwrap().contains("-maxrate 2000k -bufsize 4000k"));
+    }
+
+    #[test]
+    fn streams_of_later_maps_are_named() {
+        let stream = |pid| ElementaryStream { pid, stream_type: 0x0f };
+        let track = |pid| super::super::programmes::InspectedStream {
+            pid,
+            stream_type: 0x0f,
+            media: "audio",
+            codec: None,
+            language: None,
+            width: None,
+            height: None,
+            pictures_per_second: None,
+            channels: None,
+        };
+        let programme =
+            InspectedProgramme { number: 1, pcr_pid: 256, streams: vec![track(256), track(257)] };
+        let all = [256, 257, 258].map(stream);
+        let programmes = [programme];
+        assert_eq!(later_streams(&all[..2], &programmes), None);
+        assert_eq!(later_streams(&all, &[]), None, "none was looked for");
+        let found = later_streams(&all, &programmes).unwrap().message;
+        assert!(found.contains("alone: PID 258 (stream type 0x0f); the transport stream has"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! them in the page cache.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (tables).
-//! Does not see a programme that begins later.
+//! Does not see what begins later: of the followed programme, the plan has it (`findings`).
 
 use std::fs::File;
 use std::io;

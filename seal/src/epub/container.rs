@@ -93,10 +93,15 @@ impl Parts {
     pub(super) fn is_compressed(&self, name: &str) -> bool {
         match self.media_types.get(name) {
             Some(media_type) => is_codec(media_type),
-            None => {
-                let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-                CODEC_EXTENSIONS.iter().any(|codec| codec.eq_ignore_ascii_case(extension))
-            }
+            None => has_extension(name, CODEC_EXTENSIONS),
+        }
+    }
+
+    /// True when this entry is a font. Books of before EPUB 3 name no media type of fonts.
+    pub(super) fn is_font(&self, name: &str) -> bool {
+        match self.media_types.get(name).map_or("", String::as_str) {
+            "" | "application/octet-stream" => has_extension(name, FONT_EXTENSIONS),
+            media_type => media_type.contains("font") || media_type.contains("opentype"),
         }
     }
 
@@ -270,6 +275,11 @@ fn is_codec(media_type: &str) -> bool {
     }
 }
 
+fn has_extension(name: &str, extensions: &[&str]) -> bool {
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    extensions.iter().any(|one| one.eq_ignore_ascii_case(extension))
+}
+
 fn not_epub(archive: &Archive, found: &str) -> Error {
     archive.fault(BookFault::NotEpub { found: found.into() })
 }
@@ -279,6 +289,7 @@ const MIMETYPE_BYTES_MAX: u64 = 256;
 const DEPTH_MAX: usize = 256;
 const CODEC_APPLICATIONS: &[&str] =
     &["pdf", "zip", "gzip", "epub+zip", "font-woff", "font-woff2", "mp4", "ogg", "x-font-woff"];
+const FONT_EXTENSIONS: &[&str] = &["otf", "ttf", "ttc", "woff", "woff2", "eot"];
 const CODEC_EXTENSIONS: &[&str] = &[
     "jpg", "jpeg", "png", "gif", "webp", "avif", "jxl", "mp3", "m4a", "m4b", "aac", "mp4", "m4v",
     "ogg", "opus", "oga", "ogv", "webm", "flac", "woff", "woff2", "pdf", "zip", "gz",

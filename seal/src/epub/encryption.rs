@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! META-INF/encryption.xml: the enciphered entries, their cipher, and their state before.
 //!
+//! Obfuscated fonts keep their elements: obfuscation is no protection, and the key of a font
+//! follows from the package document. An element is read and written anew, by its algorithm, path
+//! and compression, so that a hostile document adds nothing else to a sealed book.
+//!
 //! The document is written element by element and never held whole: it grows with the number of
 //! entries. Paths are percent-encoded except for characters without a meaning in URLs and XML, so
 //! no second escaping is needed.
 //!
 //! Sources: EPUB 3.3 §4.2.6.3.2 (encryption.xml), §4.2.6.3.2.1 (order of compression and
-//! encryption); W3C XML Encryption §5.2; Readium LCP 1.0.4 §2.2 (KeyInfo, OriginalLength).
+//! encryption), §4.4 (obfuscated fonts); W3C XML Encryption §5.2; Readium LCP 1.0.4 §2.2 (KeyInfo,
+//! OriginalLength).
 //!
-//! Supports only AES-256-CBC under the licence's content key.
+//! Supports AES-256-CBC under the licence's content key, and the obfuscations of IDPF and Adobe.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crc32fast::Hasher;
 use flate2::{FlushCompress, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::archive::{Archive, Entry, Method};
-use super::container::{attribute, each_element};
+use super::container::{ENCRYPTION, Parts, attribute, each_element};
 use super::fault::BookFault;
 use super::payload::Codec;
 use crate::error::Error;
@@ -26,7 +31,10 @@ use crate::error::Error;
 pub(crate) const AES_256_CBC: &str = "http://www.w3.org/2001/04/xmlenc#aes256-cbc";
 /// Location of the key: a JSON pointer into the licence.
 const CONTENT_KEY: &str = "license.lcpl#/encryption/content_key";
-const CONTENT_KEY_TYPE: &str = "http://readium.org/2014/01/lcp#EncryptedContentKey";
+const KEY_INFO: &str = concat!(
+    "<ds:KeyInfo><ds:RetrievalMethod URI=\"license.lcpl#/encryption/content_key\"",
+    " Type=\"http://readium.org/2014/01/lcp#EncryptedContentKey\"/></ds:KeyInfo>",
+);
 
 const BEGIN: &str = concat!(
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n",
@@ -37,13 +45,22 @@ const BEGIN: &str = concat!(
 );
 const END: &str = "</encryption>\n";
 
-/// Properties of an enciphered entry once it is deciphered.
+/// Properties of an entry once it is deciphered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inside {
     /// Compression of the entry before it was enciphered.
     pub(super) method: Method,
     /// Bytes inflated. Other packagers leave it out for entries that are not compressed.
     pub(super) bytes: Option<u64>,
+}
+
+/// Encryption of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encryption {
+    /// AES-256-CBC under the licence's content key.
+    Sealed(Inside),
+    /// Obfuscation of a font by this algorithm, one of [`OBFUSCATIONS`].
+    Obfuscated(&'static str, Inside),
 }
 
 /// Text of encryption.xml in progress.
@@ -120,27 +137,88 @@ impl Text {
 }
 
 /// Returns the element of one entry.
-pub(super) fn element(name: &str, method: Method, bytes: u64) -> String {
-    let (path, method) = (utf8_percent_encode(name, ESCAPED), method.number());
+pub(super) fn element(name: &str, encryption: Encryption) -> String {
+    let path = utf8_percent_encode(name, ESCAPED);
+    let (algorithm, key, inside) = match encryption {
+        Encryption::Sealed(inside) => (AES_256_CBC, KEY_INFO, inside),
+        Encryption::Obfuscated(algorithm, inside) => (algorithm, "", inside),
+    };
+    let properties = match inside {
+        Inside { method: Method::Stored, bytes: None } => String::new(),
+        Inside { method, bytes } => format!(
+            "<enc:EncryptionProperties><enc:EncryptionProperty>\
+             <comp:Compression Method=\"{}\"{}/>\
+             </enc:EncryptionProperty></enc:EncryptionProperties>",
+            method.number(),
+            bytes.map(|bytes| format!(" OriginalLength=\"{bytes}\"")).unwrap_or_default(),
+        ),
+    };
     format!(
-        "<enc:EncryptedData><enc:EncryptionMethod Algorithm=\"{AES_256_CBC}\"/>\
-         <ds:KeyInfo><ds:RetrievalMethod URI=\"{CONTENT_KEY}\" Type=\"{CONTENT_KEY_TYPE}\"/>\
-         </ds:KeyInfo><enc:CipherData><enc:CipherReference URI=\"{path}\"/></enc:CipherData>\
-         <enc:EncryptionProperties><enc:EncryptionProperty>\
-         <comp:Compression Method=\"{method}\" OriginalLength=\"{bytes}\"/>\
-         </enc:EncryptionProperty></enc:EncryptionProperties></enc:EncryptedData>\n"
+        "<enc:EncryptedData><enc:EncryptionMethod Algorithm=\"{algorithm}\"/>{key}\
+         <enc:CipherData><enc:CipherReference URI=\"{path}\"/></enc:CipherData>\
+         {properties}</enc:EncryptedData>\n"
     )
 }
 
-/// Reads the enciphered entries, by name. Each must be for the licence's content key.
-pub(super) fn read(archive: &Archive, entry: &Entry) -> Result<HashMap<String, Inside>, Error> {
-    let mut inside = HashMap::new();
+/// Reads the encryption of a sealed book's entries, by name.
+pub(super) fn read(archive: &Archive, entry: &Entry) -> Result<HashMap<String, Encryption>, Error> {
+    let (encryption, foreign) = declared(archive, entry)?;
+    match foreign {
+        None => Ok(encryption),
+        Some(found) => {
+            Err(archive.fault(BookFault::Foreign { name: entry.name.to_string(), found }))
+        }
+    }
+}
+
+/// Reads the obfuscated fonts of a book to be sealed. Any other encryption is protection.
+pub(super) fn read_obfuscated(archive: &Archive) -> Result<HashMap<String, Encryption>, Error> {
+    let Some(entry) = archive.find(ENCRYPTION) else { return Ok(HashMap::new()) };
+    let (encryption, foreign) = declared(archive, entry)?;
+    let is_sealed = |one: &Encryption| matches!(one, Encryption::Sealed(_));
+    if foreign.is_some() || encryption.is_empty() || encryption.values().any(is_sealed) {
+        return Err(archive.fault(BookFault::Protected { by: ENCRYPTION }));
+    }
+    Ok(encryption)
+}
+
+/// Refuses names that are not in the book or are no fonts: sealing leaves these entries as they
+/// are, and a text among them would stay readable.
+pub(super) fn check_fonts(
+    archive: &Archive,
+    parts: &Parts,
+    obfuscated: &HashMap<String, Encryption>,
+) -> Result<(), Error> {
+    let names: HashSet<&str> = archive.entries.iter().map(|entry| &*entry.name).collect();
+    let found = |name: &String| match name.as_str() {
+        name if !names.contains(name) => Some(format!("names {name:?}, which is not there")),
+        name if !parts.is_font(name) || parts.is_clear(name) => {
+            Some(format!("obfuscates {name:?}, which is no font"))
+        }
+        _ => None,
+    };
+    // The first of all messages, so that it is the same each time.
+    match obfuscated.keys().filter_map(found).min() {
+        Some(found) => Err(archive.fault(BookFault::Document { name: ENCRYPTION.into(), found })),
+        None => Ok(()),
+    }
+}
+
+/// Reads all elements. Also returns the first encryption that is not supported.
+fn declared(
+    archive: &Archive,
+    entry: &Entry,
+) -> Result<(HashMap<String, Encryption>, Option<String>), Error> {
+    let mut encryption = HashMap::new();
     let mut now: Option<Reading> = None;
-    let mut wrong = None;
+    let (mut foreign, mut twice) = (None, None);
     // An element is complete when the next one begins; the last at the end of the document.
     let mut end = |now: &mut Option<Reading>| match now.take().map(Reading::end) {
-        Some(Ok((name, one))) => drop(inside.insert(name, one)),
-        Some(Err(found)) => drop(wrong.get_or_insert(found)),
+        Some(Ok((name, one))) => match encryption.get(&name) {
+            Some(earlier) if *earlier != one => drop(twice.get_or_insert(name)),
+            _ => drop(encryption.insert(name, one)),
+        },
+        Some(Err(found)) => drop(foreign.get_or_insert(found)),
         None => {}
     };
     each_element(archive, entry, |element, _| match element.local_name().as_ref() {
@@ -154,45 +232,28 @@ pub(super) fn read(archive: &Archive, entry: &Entry) -> Result<HashMap<String, I
         }
         local => {
             let Some(reading) = &mut now else { return };
-            match local {
-                "EncryptionMethod" => {
-                    reading.algorithm = attribute(element, "Algorithm").unwrap_or_default();
-                }
-                "RetrievalMethod" => {
-                    reading.key = attribute(element, "URI").unwrap_or_default();
-                }
-                "CipherReference" => {
-                    reading.path = attribute(element, "URI").unwrap_or_default();
-                }
+            let (field, name) = match local {
+                "EncryptionMethod" => (&mut reading.algorithm, "Algorithm"),
+                "RetrievalMethod" => (&mut reading.key, "URI"),
+                "CipherReference" => (&mut reading.path, "URI"),
                 "Compression" => {
-                    reading.method = attribute(element, "Method").unwrap_or_default();
                     reading.bytes = attribute(element, "OriginalLength");
+                    (&mut reading.method, "Method")
                 }
-                _ => {}
-            }
+                _ => return,
+            };
+            reading.is_ambiguous |= !field.is_empty();
+            *field = attribute(element, name).unwrap_or_default();
         }
     })?;
     end(&mut now);
-    match wrong {
-        None => Ok(inside),
-        Some(found) => {
-            Err(archive.fault(BookFault::Foreign { name: entry.name.to_string(), found }))
+    match twice {
+        None => Ok((encryption, foreign)),
+        Some(name) => {
+            let found = format!("names {name:?} twice, not alike");
+            Err(archive.fault(BookFault::Document { name: ENCRYPTION.into(), found }))
         }
     }
-}
-
-/// True when the document has only obfuscated fonts, which is no protection.
-pub(super) fn is_obfuscation_alone(archive: &Archive, entry: &Entry) -> Result<bool, Error> {
-    let mut all = true;
-    let mut any = false;
-    each_element(archive, entry, |element, _| {
-        if element.local_name().as_ref() == "EncryptionMethod" {
-            any = true;
-            let algorithm = attribute(element, "Algorithm").unwrap_or_default();
-            all &= OBFUSCATIONS.contains(&algorithm.as_str());
-        }
-    })?;
-    Ok(any && all)
 }
 
 #[derive(Debug, Default)]
@@ -202,15 +263,21 @@ struct Reading {
     path: String,
     method: String,
     bytes: Option<String>,
+    /// True: an element with one of these values came twice, and readers differ in which they use.
+    is_ambiguous: bool,
 }
 
 impl Reading {
-    fn end(self) -> Result<(String, Inside), String> {
-        if self.algorithm != AES_256_CBC {
+    fn end(self) -> Result<(String, Encryption), String> {
+        let obfuscation = OBFUSCATIONS.into_iter().find(|known| *known == self.algorithm);
+        if obfuscation.is_none() && self.algorithm != AES_256_CBC {
             return Err(format!("enciphered by {:?}", self.algorithm));
         }
-        if self.key != CONTENT_KEY {
+        if obfuscation.is_none() && self.key != CONTENT_KEY {
             return Err(format!("a key at {:?}", self.key));
+        }
+        if self.is_ambiguous {
+            return Err("an EncryptedData with an element twice".into());
         }
         let method = match self.method.as_str() {
             "" | "0" => Method::Stored,
@@ -222,9 +289,13 @@ impl Reading {
             Some(Ok(bytes)) => Some(bytes),
             Some(Err(_)) => return Err("an OriginalLength that is no number".into()),
         };
-        let name = percent_decode_str(&self.path).decode_utf8();
-        match name {
-            Ok(name) => Ok((name.into_owned(), Inside { method, bytes })),
+        let inside = Inside { method, bytes };
+        let encryption = match obfuscation {
+            Some(algorithm) => Encryption::Obfuscated(algorithm, inside),
+            None => Encryption::Sealed(inside),
+        };
+        match percent_decode_str(&self.path).decode_utf8() {
+            Ok(name) => Ok((name.into_owned(), encryption)),
             Err(_) => Err("a path that is no UTF-8".into()),
         }
     }

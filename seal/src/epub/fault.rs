@@ -28,12 +28,6 @@ pub enum BookFault {
         /// The file of the container that protects it.
         by: &'static str,
     },
-    /// The fonts are obfuscated; that cannot be combined with a second `encryption.xml`.
-    #[error(
-        "has obfuscated fonts (META-INF/encryption.xml); \
-         put the plain fonts in and take encryption.xml out"
-    )]
-    Obfuscated,
     /// The publication is to be unsealed and is not sealed.
     #[error("is not protected: it has no {missing}; nothing to unseal")]
     Clear {

@@ -12,6 +12,7 @@
 //! Source: Readium LCP 1.0.4 §2.
 //! Does not run itself; [`crate::engine`] does that.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use super::archive::{Archive, Entry, Method};
 use super::book_journal::BookJournal;
 use super::container::{ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, Parts};
 use super::content_hash::Content;
-use super::encryption;
+use super::encryption::{self, Encryption, Inside};
 use super::fault::BookFault;
 use super::payload::{Change, Codec, Payload};
 use super::zip_writer::{Head, SMALL_MAX, Sum, ZipWriter};
@@ -73,10 +74,12 @@ impl Work for Book {
 
     fn open(self) -> Result<BookSealing, Error> {
         let archive = Archive::open(&self.source)?;
-        refuse_protected(&archive)?;
+        let obfuscated = refuse_protected(&archive)?;
         let parts = Parts::read(&archive)?;
+        encryption::check_fonts(&archive, &parts, &obfuscated)?;
+        let entries = archive.entries.iter();
         let fates: Vec<EntryAction> =
-            archive.entries.iter().map(|entry| EntryAction::of(entry, &parts)).collect();
+            entries.map(|entry| EntryAction::of(entry, &parts, &obfuscated)).collect();
         let mut secret = Zeroizing::new([0; 32]);
         random(secret.as_mut())?;
         let path = self.target.shown();
@@ -106,18 +109,23 @@ impl Work for Book {
 /// Action on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryAction {
-    /// Written anew, before all others.
-    Mimetype,
+    /// Written anew: `mimetype` before all others, encryption.xml after them.
+    Anew,
     /// Stays unchanged.
     Clear,
+    /// Stays unchanged, with this element in encryption.xml.
+    Obfuscated(Encryption),
     /// Enciphered, after this change.
     Sealed(Change),
 }
 
 impl EntryAction {
-    fn of(entry: &Entry, parts: &Parts) -> Self {
-        if &*entry.name == MIMETYPE {
-            return EntryAction::Mimetype;
+    fn of(entry: &Entry, parts: &Parts, obfuscated: &HashMap<String, Encryption>) -> Self {
+        if [MIMETYPE, ENCRYPTION].contains(&&*entry.name) {
+            return EntryAction::Anew;
+        }
+        if let Some(encryption) = obfuscated.get(&*entry.name) {
+            return EntryAction::Obfuscated(*encryption);
         }
         if parts.is_clear(&entry.name) {
             return EntryAction::Clear;
@@ -336,10 +344,8 @@ impl BookSealing {
             match self.next {
                 Next::Mimetype => {
                     self.next = Next::Entry(0);
-                    let (what, mut head) = document(MIMETYPE, MEDIA_TYPE.to_vec());
-                    head.modified =
-                        self.archive.find(MIMETYPE).map_or(DOS_EPOCH, |entry| entry.modified);
-                    break (what, head);
+                    let (what, head) = document(MIMETYPE, MEDIA_TYPE.to_vec());
+                    break (what, self.as_before(head));
                 }
                 Next::Entry(at) if at == self.fates.len() => self.next = Next::Encryption,
                 Next::Entry(at) => {
@@ -351,10 +357,8 @@ impl BookSealing {
                 Next::Encryption => {
                     self.next = Next::Licence;
                     self.codec.deflate().reset();
-                    break (
-                        What::Encryption(encryption::Text::new()),
-                        head(ENCRYPTION, Method::Deflated, NOT_LARGE),
-                    );
+                    let head = head(ENCRYPTION, Method::Deflated, NOT_LARGE);
+                    break (What::Encryption(encryption::Text::new()), self.as_before(head));
                 }
                 Next::Licence => {
                     self.next = Next::End;
@@ -372,11 +376,17 @@ impl BookSealing {
         Ok(Current { what, crc: Hasher::new(), stored: 0, ended: false })
     }
 
+    /// Sets the time of a part written anew to that of the entry in the source, if there is one.
+    fn as_before(&self, head: Head) -> Head {
+        let entry = self.archive.find(&head.name);
+        Head { modified: entry.map_or(DOS_EPOCH, |entry| entry.modified), ..head }
+    }
+
     fn begin_entry(&mut self, at: usize) -> Result<Option<(What, Head)>, Error> {
         let (entry, fate) = (&self.archive.entries[at], self.fates[at]);
         let (change, is_sealed) = match fate {
-            EntryAction::Mimetype => return Ok(None),
-            EntryAction::Clear => (Change::None, false),
+            EntryAction::Anew => return Ok(None),
+            EntryAction::Clear | EntryAction::Obfuscated(_) => (Change::None, false),
             EntryAction::Sealed(change) => (change, true),
         };
         enter(SealStage::Read);
@@ -447,9 +457,11 @@ fn describe(archive: &Archive, fates: &[EntryAction], at: usize) -> Option<Strin
     let (entry, fate) = (archive.entries.get(at)?, fates[at]);
     Some(match fate {
         EntryAction::Sealed(change) => {
-            encryption::element(&entry.name, method_inside(entry, change), entry.bytes)
+            let inside = Inside { method: method_inside(entry, change), bytes: Some(entry.bytes) };
+            encryption::element(&entry.name, Encryption::Sealed(inside))
         }
-        EntryAction::Mimetype | EntryAction::Clear => String::new(),
+        EntryAction::Obfuscated(encryption) => encryption::element(&entry.name, encryption),
+        EntryAction::Anew | EntryAction::Clear => String::new(),
     })
 }
 
@@ -471,17 +483,12 @@ fn head(name: &str, method: Method, bytes: u64) -> Head {
     Head { name: name.into(), method, modified: DOS_EPOCH, is_large: bytes > SMALL_MAX }
 }
 
-fn refuse_protected(archive: &Archive) -> Result<(), Error> {
-    if let Some(entry) = archive.find(ENCRYPTION) {
-        let is_obfuscation = encryption::is_obfuscation_alone(archive, entry)?;
-        return Err(archive.fault(match is_obfuscation {
-            true => BookFault::Obfuscated,
-            false => BookFault::Protected { by: ENCRYPTION },
-        }));
-    }
+/// Returns the obfuscated fonts, which are no protection.
+fn refuse_protected(archive: &Archive) -> Result<HashMap<String, Encryption>, Error> {
+    let obfuscated = encryption::read_obfuscated(archive)?;
     match PROTECTIONS.into_iter().find(|by| archive.find(by).is_some()) {
         Some(by) => Err(archive.fault(BookFault::Protected { by })),
-        None => Ok(()),
+        None => Ok(obfuscated),
     }
 }
 

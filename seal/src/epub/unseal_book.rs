@@ -5,6 +5,8 @@
 //! directory of the book needs the checksum of the inflated text. A changed ciphertext, the key of
 //! another book and a wrong padding all give one message.
 //!
+//! Obfuscated fonts stay so, and get an encryption.xml of their own back, behind `mimetype`.
+//!
 //! Decryption is parallel within an entry, so it is done here and not in the lanes.
 //!
 //! Sources: Readium LCP 1.0.4 §2.2, §5.1; W3C XML Encryption §5.2.
@@ -19,7 +21,7 @@ use simd::cbc::{AesKey, Cbc};
 
 use super::archive::{Archive, Entry, Method};
 use super::container::{DOCUMENT_BYTES_MAX, ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, document};
-use super::encryption::{self, Inside};
+use super::encryption::{self, Encryption, Inside};
 use super::fault::BookFault;
 use super::payload::{Change, Codec, Payload, Plain};
 use super::zip_writer::{Head, SMALL_MAX, Sum, ZipWriter};
@@ -52,16 +54,16 @@ pub struct SealedBook {
     pub cbc: Cbc,
 }
 
-/// Reads the licence of a sealed book, and the list of its enciphered entries.
+/// Reads the licence of a sealed book, and the encryption of its entries.
 pub(super) fn read_protection(
     archive: &Archive,
-) -> Result<(Licence, HashMap<String, Inside>), Error> {
+) -> Result<(Licence, HashMap<String, Encryption>), Error> {
     let missing = |missing| archive.fault(BookFault::Clear { missing });
     let licence = archive.find(LICENCE).ok_or_else(|| missing(LICENCE))?;
     let licence = document(archive, licence, DOCUMENT_BYTES_MAX)?;
     let licence = Licence::read(LICENCE, &licence).map_err(|fault| archive.fault(fault))?;
-    let inside = archive.find(ENCRYPTION).ok_or_else(|| missing(ENCRYPTION))?;
-    Ok((licence, encryption::read(archive, inside)?))
+    let encryption = archive.find(ENCRYPTION).ok_or_else(|| missing(ENCRYPTION))?;
+    Ok((licence, encryption::read(archive, encryption)?))
 }
 
 impl Work for SealedBook {
@@ -77,14 +79,14 @@ impl Work for SealedBook {
 
     fn open(self) -> Result<BookUnsealing, Error> {
         let archive = Archive::open(&self.source)?;
-        let (licence, inside) = read_protection(&archive)?;
+        let (licence, encryption) = read_protection(&archive)?;
         if let Some(roots) = &self.roots {
             licence.verify(Some(roots)).map_err(|fault| archive.fault(fault))?;
         }
         let secret =
             licence.open(&self.user_key, &self.cbc).map_err(|fault| archive.fault(fault))?;
-        let inside: Vec<Option<Inside>> =
-            archive.entries.iter().map(|entry| inside.get(&*entry.name).copied()).collect();
+        let of_entry = |entry: &Entry| encryption.get(&*entry.name).copied();
+        let encryption: Vec<Option<Encryption>> = archive.entries.iter().map(of_entry).collect();
         let target = ZipWriter::new(self.target.create(self.mode)?);
         Ok(BookUnsealing {
             key: AesKey::new(secret.as_slice()).expect("32 bytes"),
@@ -93,8 +95,11 @@ impl Work for SealedBook {
             current: None,
             codec: Codec::default(),
             taken: 0,
+            fonts: (0..archive.entries.len())
+                .any(|at| describe(&archive, &encryption, at).is_some_and(|text| !text.is_empty()))
+                .then(encryption::Text::new),
             archive,
-            inside,
+            encryption,
             target,
             replace: self.replace,
             sync: self.sync,
@@ -106,7 +111,10 @@ impl Work for SealedBook {
 #[derive(Debug)]
 pub struct BookUnsealing {
     archive: Archive,
-    inside: Vec<Option<Inside>>,
+    /// Encryption of each entry.
+    encryption: Vec<Option<Encryption>>,
+    /// encryption.xml of a book with obfuscated fonts, until it is begun.
+    fonts: Option<encryption::Text>,
     target: ZipWriter,
     key: AesKey,
     cbc: Cbc,
@@ -130,7 +138,12 @@ struct Current {
 #[derive(Debug)]
 enum What {
     Mimetype,
-    Clear { at: usize, payload: Payload },
+    /// encryption.xml of the obfuscated fonts, deflated.
+    Fonts(encryption::Text),
+    Clear {
+        at: usize,
+        payload: Payload,
+    },
     Sealed(Ciphertext),
 }
 
@@ -205,6 +218,15 @@ impl BookUnsealing {
                 let crc = crc32fast::hash(MEDIA_TYPE);
                 current.sum = Some(Sum { crc, stored: bytes, bytes });
             }
+            What::Fonts(text) => {
+                let (archive, encryption) = (&self.archive, &self.encryption);
+                let more = |at: usize| describe(archive, encryption, at);
+                enter(SealStage::Deflate);
+                let (bytes, ended) = text.fill(&mut self.codec, buffer, more);
+                filled.bytes = bytes;
+                let stored = current.stored + bytes as u64;
+                current.sum = ended.then(|| Sum { crc: text.crc(), stored, bytes: text.bytes() });
+            }
             What::Clear { at, payload } => {
                 let entry = &self.archive.entries[*at];
                 let left = payload.left();
@@ -237,24 +259,25 @@ impl BookUnsealing {
     /// Returns the index of the next entry that goes into the book.
     fn skip_own(&self) -> usize {
         let from = self.next.unwrap_or(0);
-        let own = [MIMETYPE, ENCRYPTION, LICENCE];
         let rest = self.archive.entries[from..].iter();
-        from + rest.take_while(|entry| own.contains(&&*entry.name)).count()
+        from + rest.take_while(|entry| OWN.contains(&&*entry.name)).count()
     }
 
     fn begin(&mut self) -> Result<Current, Error> {
-        let (what, head) = match self.next {
-            None => {
-                self.next = Some(0);
-                let modified = self.archive.find(MIMETYPE).map_or(0, |entry| entry.modified);
-                let (name, method) = (MIMETYPE.into(), Method::Stored);
-                (What::Mimetype, Head { name, method, modified, is_large: false })
-            }
-            Some(_) => {
-                let at = self.skip_own();
-                self.next = Some(at + 1);
-                self.begin_entry(at)?
-            }
+        let anew = |name: &str, method| {
+            let modified = self.archive.find(name).map_or(0, |entry| entry.modified);
+            Head { name: name.into(), method, modified, is_large: false }
+        };
+        let (what, head) = if self.next.is_none() {
+            self.next = Some(0);
+            (What::Mimetype, anew(MIMETYPE, Method::Stored))
+        } else if let Some(text) = self.fonts.take() {
+            self.codec.deflate().reset();
+            (What::Fonts(text), anew(ENCRYPTION, Method::Deflated))
+        } else {
+            let at = self.skip_own();
+            self.next = Some(at + 1);
+            self.begin_entry(at)?
         };
         self.target.begin(head);
         Ok(Current { what, stored: 0, sum: None })
@@ -266,7 +289,7 @@ impl BookUnsealing {
             let (name, modified) = (entry.name.clone(), entry.modified);
             Head { name, method, modified, is_large }
         };
-        let Some(inside) = self.inside[at] else {
+        let Some(Encryption::Sealed(inside)) = self.encryption[at] else {
             let is_large = entry.stored.max(entry.bytes) > SMALL_MAX;
             let payload = Payload::open(archive, entry, Change::None, &mut self.codec)?;
             return Ok((What::Clear { at, payload }, head(entry.method, is_large)));
@@ -349,6 +372,17 @@ impl BookUnsealing {
     }
 }
 
+/// Returns the element of the entry `at` in encryption.xml, empty unless it is an obfuscated font.
+fn describe(archive: &Archive, encryption: &[Option<Encryption>], at: usize) -> Option<String> {
+    let entry = archive.entries.get(at)?;
+    Some(match encryption[at] {
+        Some(font @ Encryption::Obfuscated(..)) if !OWN.contains(&&*entry.name) => {
+            encryption::element(&entry.name, font)
+        }
+        _ => String::new(),
+    })
+}
+
 pub(super) fn undecipherable(archive: &Archive, entry: &Entry) -> Error {
     archive.fault(BookFault::Undecipherable { name: entry.name.to_string() })
 }
@@ -378,5 +412,8 @@ pub(super) fn check_sealed(archive: &Archive, entry: &Entry, inside: Inside) -> 
 }
 
 const BUFFER_BYTES_MIN: usize = 64;
-/// Bytes of an ordinary book's directory, and of a window to inflate.
+/// Entries that a sealed book has of its own; its source may have had others of these names.
+pub(super) const OWN: [&str; 3] = [MIMETYPE, ENCRYPTION, LICENCE];
+/// Bytes of an ordinary book's directory, and of a window to inflate. A book with obfuscated fonts
+/// holds 300 KiB more to deflate their encryption.xml.
 const HELD_BYTES: usize = 128 * 1024;

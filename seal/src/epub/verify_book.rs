@@ -21,11 +21,11 @@ use openssl::symm::{Cipher, Crypter, Mode};
 use zeroize::Zeroizing;
 
 use super::archive::{Archive, Entry, Method};
-use super::container::{ENCRYPTION, LICENCE, MIMETYPE, Parts};
+use super::container::{MIMETYPE, Parts};
 use super::content_hash::Content;
-use super::encryption::Inside;
+use super::encryption::{self, Encryption, Inside};
 use super::fault::BookFault;
-use super::unseal_book::{check_sealed, read_protection, undecipherable};
+use super::unseal_book::{OWN, check_sealed, read_protection, undecipherable};
 use crate::engine::stage::{SealStage, enter};
 use crate::error::Error;
 use crate::lcp::{Licence, RootCertificates, UserKey};
@@ -54,13 +54,14 @@ pub fn verify(
     content: Option<(&[u8; 32], &[u8; 32])>,
 ) -> Result<VerifiedBook, Error> {
     let archive = Archive::open(sealed)?;
-    let (licence, inside) = read_protection(&archive)?;
+    let (licence, encryption) = read_protection(&archive)?;
     licence.verify(roots).map_err(|fault| archive.fault(fault))?;
     let key = open_licence(&licence, user_key).map_err(|fault| archive.fault(fault))?;
-    check_clear(&archive, |name| inside.contains_key(name))?;
+    check_clear(&archive, |name| encryption.contains_key(name))?;
     let source = source.map(Archive::open).transpose()?;
     if let Some(source) = &source {
         check_complete(&archive, source)?;
+        check_obfuscated(&archive, &encryption, source)?;
     }
     let by_name: HashMap<&str, &Entry> = source
         .iter()
@@ -72,22 +73,22 @@ pub fn verify(
     let hash = RefCell::new(content.map(|(key, _)| Content::new(key)));
     for entry in &archive.entries {
         let name = &*entry.name;
+        let is_own = OWN.contains(&name);
         let original = match source.as_ref().zip(by_name.get(name)) {
-            // `mimetype` is written anew, without white space around it.
-            Some((source, entry)) if name != MIMETYPE => Some(plain(source, entry, &unhashed)?),
+            // `mimetype` is written anew, without white space around it; so is encryption.xml.
+            Some((source, entry)) if !is_own => Some(plain(source, entry, &unhashed)?),
             _ => None,
         };
-        let is_own = [MIMETYPE, ENCRYPTION, LICENCE].contains(&name);
         if let Some(hash) = hash.borrow_mut().as_mut().filter(|_| !is_own) {
             hash.begin(name);
         }
         let hash = if is_own { &unhashed } else { &hash };
-        verified.bytes += match inside.get(name) {
-            Some(inside) => {
+        verified.bytes += match encryption.get(name) {
+            Some(Encryption::Sealed(inside)) => {
                 verified.sealed += 1;
                 verify_sealed(&archive, entry, *inside, &key, original, hash)?
             }
-            None => {
+            Some(Encryption::Obfuscated(..)) | None => {
                 verified.clear += 1;
                 verify_clear(&archive, entry, original, hash)?
             }
@@ -182,16 +183,35 @@ fn check_complete(sealed: &Archive, source: &Archive) -> Result<(), Error> {
         let (name, found) = (entry.name.to_string(), found.into());
         Err(sealed.fault(BookFault::Differs { name, found }))
     };
-    let own = |entry: &&Entry| ![ENCRYPTION, LICENCE].contains(&&*entry.name);
+    let is_foreign = |entry: &&Entry| !OWN.contains(&&*entry.name);
     let mut names: HashSet<_> =
-        sealed.entries.iter().filter(own).map(|entry| &*entry.name).collect();
-    for entry in &source.entries {
+        sealed.entries.iter().filter(is_foreign).map(|entry| &*entry.name).collect();
+    for entry in source.entries.iter().filter(is_foreign) {
         if !names.remove(&*entry.name) {
             return differs(entry, "missing");
         }
     }
     match sealed.entries.iter().find(|entry| names.contains(&*entry.name)) {
         Some(entry) => differs(entry, "not in the source"),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the obfuscated fonts are those of the source.
+fn check_obfuscated(
+    sealed: &Archive,
+    encryption: &HashMap<String, Encryption>,
+    source: &Archive,
+) -> Result<(), Error> {
+    let expected = encryption::read_obfuscated(source)?;
+    let is_obfuscated = |one: &&Encryption| matches!(one, Encryption::Obfuscated(..));
+    let of_name = |name: &str| encryption.get(name).filter(is_obfuscated);
+    let mut names = expected.keys().chain(encryption.keys());
+    match names.find(|name| of_name(name) != expected.get(*name)) {
+        Some(name) => {
+            let (name, found) = (name.clone(), "its obfuscation is another".into());
+            Err(sealed.fault(BookFault::Differs { name, found }))
+        }
         None => Ok(()),
     }
 }

@@ -115,6 +115,26 @@ pub(crate) fn varied(seed: u64) -> Vec<Entry> {
     entries
 }
 
+/// Makes an encryption.xml: algorithm, path, and what follows `CipherData` of each element.
+pub(crate) fn encryption(elements: &[(&str, &str, &str)]) -> Vec<u8> {
+    let mut text = String::from(
+        "<?xml version='1.0'?><encryption xmlns='urn:oasis:names:tc:opendocument:xmlns:container' \
+         xmlns:e='http://www.w3.org/2001/04/xmlenc#'>",
+    );
+    for (algorithm, path, rest) in elements {
+        text += &format!(
+            "<e:EncryptedData><e:EncryptionMethod Algorithm='{algorithm}'/><e:CipherData>\
+             <e:CipherReference URI='{path}'/></e:CipherData>{rest}</e:EncryptedData>"
+        );
+    }
+    (text + "</encryption>").into_bytes()
+}
+
+/// The obfuscation of EPUB 3.3 §4.4.
+pub(crate) const IDPF: &str = "http://www.idpf.org/2008/embedding";
+/// The obfuscation of Adobe's programs.
+pub(crate) const ADOBE: &str = "http://ns.adobe.com/pdf/enc#RC";
+
 /// Makes a book of about `bytes` bytes as publishers do: deflated chapters and style, stored
 /// pictures, in one of four also sounds.
 pub(crate) fn ordinary(seed: u64, bytes: usize) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::process::Command;
 use seal::epub::verify;
 use seal::lcp::{Algorithm, Rights, User};
 
-use crate::books::{self, Random};
+use crate::books::{self, ADOBE, IDPF, Random};
 use crate::zip::{Entry, archive, deflated, stored};
 use crate::{Desk, PASSPHRASE, refusal, user_key, well};
 
@@ -85,6 +85,66 @@ fn unsealed_every_resource_is_as_before() {
     assert_same_resources(&[(again.clone(), source)]);
     // The book can be sealed again: nothing of the protection is left.
     well(vec![desk.book(&again, &desk.path("sealed again.epub"))]);
+}
+
+#[test]
+fn obfuscated_fonts_stay_as_they_are_and_keep_their_elements() {
+    let items = [
+        ("a", "a%20b.otf", "application/vnd.ms-opentype", ""),
+        ("b", "fonts/b.ttf", "application/x-font-ttf", ""),
+    ];
+    let mut random = Random::new(11);
+    let mut entries = books::front(&items);
+    entries.extend([
+        deflated("OEBPS/a.xhtml", &random.chapter(9000)),
+        stored("OEBPS/a b.otf", &random.bytes(5000)),
+        deflated("OEBPS/fonts/b.ttf", &random.bytes(6000)),
+        stored("old.otf", &random.bytes(3000)),
+        stored("plain.otf", &random.bytes(3000)),
+    ]);
+    let compressed = "<e:EncryptionProperties><e:EncryptionProperty><c:Compression Method='8' \
+         OriginalLength='7000' xmlns:c='http://www.idpf.org/2016/encryption#compression'/>\
+         </e:EncryptionProperty></e:EncryptionProperties>";
+    let elements = [
+        (IDPF, "OEBPS/a%20b.otf", ""),
+        (ADOBE, "OEBPS/fonts/b.ttf", compressed),
+        (IDPF, "old.otf", ""),
+        (IDPF, "old.otf", ""),
+    ];
+    let fonts = deflated("META-INF/encryption.xml", &books::encryption(&elements));
+    // The element's position in the archive is not the format's concern.
+    for at in [1, entries.len()] {
+        let mut entries = entries.clone();
+        entries.insert(at, fonts.clone());
+        let desk = Desk::new(Algorithm::Ecdsa);
+        let source = desk.write("book.epub", &archive(&entries, false));
+        let (sealed, again) = (desk.path("sealed.epub"), desk.path("again.epub"));
+        well(vec![desk.book(&source, &sealed)]);
+        read_by_python(&desk, &sealed, &source);
+        let verified =
+            verify(&sealed, Some(&source), &desk.user_key, Some(&desk.roots()), None).unwrap();
+        assert_eq!((verified.sealed, verified.clear), (2, 8));
+        well(vec![desk.sealed_book(&sealed, &again)]);
+        // Sealed and unsealed once more, the document has the form that this crate gives it.
+        let (sealed_again, third) = (desk.path("sealed again.epub"), desk.path("third.epub"));
+        well(vec![desk.book(&again, &sealed_again)]);
+        for source in [&source, &again] {
+            verify(&sealed_again, Some(source), &desk.user_key, None, None).unwrap();
+        }
+        well(vec![desk.sealed_book(&sealed_again, &third)]);
+        assert_same_resources(&[(third, again)]);
+        // Verification notices an element that is missing, and one that is not the source's.
+        for other in [vec![(IDPF, "old.otf", "")], vec![(ADOBE, "OEBPS/a%20b.otf", "")], vec![]] {
+            let mut entries = entries.clone();
+            entries.retain(|entry| entry.name != fonts.name);
+            if !other.is_empty() {
+                entries.push(deflated("META-INF/encryption.xml", &books::encryption(&other)));
+            }
+            let source = desk.write("other.epub", &archive(&entries, false));
+            let said = verify(&sealed, Some(&source), &desk.user_key, None, None).unwrap_err();
+            assert!(said.to_string().contains("its obfuscation is another"), "{said}");
+        }
+    }
 }
 
 #[test]

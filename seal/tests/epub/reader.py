@@ -29,6 +29,7 @@ DS = "{http://www.w3.org/2000/09/xmldsig#}"
 COMP = "{http://www.idpf.org/2016/encryption#compression}"
 OPF = "{http://www.idpf.org/2007/opf}"
 AES = "http://www.w3.org/2001/04/xmlenc#aes256-cbc"
+OBFUSCATIONS = {"http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"}
 OURS = {"META-INF/encryption.xml", "META-INF/license.lcpl"}
 
 
@@ -115,6 +116,17 @@ def clear_names(book):
     return clear
 
 
+def obfuscated(document):
+    """Returns the algorithm of each obfuscated font, by name."""
+    found = {}
+    for data in document.findall(ENC + "EncryptedData"):
+        algorithm = data.find(ENC + "EncryptionMethod").get("Algorithm")
+        if algorithm in OBFUSCATIONS:
+            uri = data.find(ENC + "CipherData").find(ENC + "CipherReference").get("URI")
+            found[urllib.parse.unquote(uri)] = algorithm
+    return found
+
+
 def main(sealed_path, source_path, passphrase, root=None):
     sealed, source = zipfile.ZipFile(sealed_path), zipfile.ZipFile(source_path)
     first = sealed.infolist()[0]
@@ -142,7 +154,10 @@ def main(sealed_path, source_path, passphrase, root=None):
     inside = {}
     document = ET.fromstring(sealed.read("META-INF/encryption.xml"))
     for data in document.findall(ENC + "EncryptedData"):
-        need(data.find(ENC + "EncryptionMethod").get("Algorithm") == AES, "algorithm")
+        algorithm = data.find(ENC + "EncryptionMethod").get("Algorithm")
+        if algorithm in OBFUSCATIONS:
+            continue
+        need(algorithm == AES, "algorithm")
         retrieval = data.find(DS + "KeyInfo").find(DS + "RetrievalMethod")
         need(retrieval.get("URI") == "license.lcpl#/encryption/content_key", "retrieval URI")
         kind = "http://readium.org/2014/01/lcp#EncryptedContentKey"
@@ -155,8 +170,13 @@ def main(sealed_path, source_path, passphrase, root=None):
         inside[name] = int(compression.get("Method")), int(compression.get("OriginalLength"))
 
     names = {info.filename for info in source.infolist() if not info.is_dir()}
+    fonts = {}
+    if "META-INF/encryption.xml" in names:
+        fonts = obfuscated(ET.fromstring(source.read("META-INF/encryption.xml")))
+    need(obfuscated(document) == fonts, "obfuscated fonts: %r" % obfuscated(document))
+    names -= OURS
     need(set(sealed.namelist()) == names | OURS, "names: %r" % (set(sealed.namelist()) ^ names))
-    protected = names - clear_names(source)
+    protected = names - clear_names(source) - set(fonts)
     need(set(inside) == protected, "clear list: %r" % (set(inside) ^ protected))
     deflated = 0
     ivs = set()

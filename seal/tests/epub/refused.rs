@@ -3,7 +3,7 @@
 
 use seal::lcp::Algorithm;
 
-use crate::books::{self, CONTAINER, Random, package};
+use crate::books::{self, ADOBE, CONTAINER, IDPF, Random, package};
 use crate::zip::{Entry, archive, deflated, stored};
 use crate::{Desk, refusal};
 
@@ -65,23 +65,61 @@ fn what_is_no_epub() {
 
 #[test]
 fn what_is_protected_already() {
-    let encryption = |algorithm: &str| {
-        let xml = format!(
-            "<encryption xmlns='urn:oasis:names:tc:opendocument:xmlns:container' \
-             xmlns:e='http://www.w3.org/2001/04/xmlenc#'><e:EncryptedData>\
-             <e:EncryptionMethod Algorithm='{algorithm}'/></e:EncryptedData></encryption>"
-        );
-        with(deflated("META-INF/encryption.xml", xml.as_bytes()))
+    let encryption = |elements: &[(&str, &str, &str)]| {
+        let mut entries = books::front(&[]);
+        entries.push(stored("f.otf", b"font"));
+        entries.push(deflated("META-INF/encryption.xml", &books::encryption(elements)));
+        archive(&entries, false)
     };
-    let obfuscated = "has obfuscated fonts (META-INF/encryption.xml); put the plain fonts in";
+    let aes = "http://www.w3.org/2001/04/xmlenc#aes256-cbc";
+    let other = "<e:EncryptionMethod Algorithm='urn:other'/>";
+    let with_key = format!("<e:EncryptedKey>{other}</e:EncryptedKey>");
+    let protected = "is protected already: it has META-INF/encryption.xml";
     all_are_refused(vec![
-        (encryption("http://www.w3.org/2001/04/xmlenc#aes256-cbc"), "is protected already"),
-        (encryption("http://www.idpf.org/2008/embedding"), obfuscated),
-        (encryption("http://ns.adobe.com/pdf/enc#RC"), obfuscated),
-        (with(stored("META-INF/encryption.xml", b"<encryption/>")), "is protected already"),
+        (encryption(&[(aes, "f.otf", "")]), protected),
+        (encryption(&[(IDPF, "f.otf", ""), (aes, "a.xhtml", "")]), protected),
+        (encryption(&[("", "f.otf", "")]), protected),
+        (encryption(&[("&undefined;", "f.otf", "")]), protected),
+        (encryption(&[(IDPF, "f.otf", other)]), protected),
+        (encryption(&[("urn:other", "f.otf", &other.replace("urn:other", IDPF))]), protected),
+        (encryption(&[(IDPF, "f.otf", &with_key)]), protected),
+        (with(stored("META-INF/encryption.xml", b"<encryption/>")), protected),
         (with(stored("META-INF/license.lcpl", b"{}")), "it has META-INF/license.lcpl; give the"),
         (with(stored("META-INF/rights.xml", b"<r/>")), "it has META-INF/rights.xml"),
         (with(stored("META-INF/sinf.xml", b"<r/>")), "it has META-INF/sinf.xml"),
+    ]);
+}
+
+#[test]
+fn obfuscation_of_anything_but_a_font_of_the_book_is_refused() {
+    let items = [
+        ("nav", "nav.otf", "application/vnd.ms-opentype", "nav"),
+        ("text", "text.otf", "application/xhtml+xml", ""),
+        ("font", "f.otf", "font/otf", ""),
+    ];
+    let encryption = |elements: &[(&str, &str, &str)]| {
+        let mut entries = books::front(&items);
+        for name in ["OEBPS/nav.otf", "OEBPS/text.otf", "OEBPS/f.otf", "a.xhtml"] {
+            entries.push(text(name));
+        }
+        entries.push(stored("META-INF/encryption.xml", &books::encryption(elements)));
+        archive(&entries, false)
+    };
+    let compressed = "<e:Compression Method='8' OriginalLength='9'/>";
+    let font = (IDPF, "OEBPS/f.otf", "");
+    let long = "x".repeat(49 << 20);
+    all_are_refused(vec![
+        (encryption(&[font, (IDPF, "f.otf", "")]), "names \"f.otf\", which is not there; the"),
+        (encryption(&[(IDPF, "../etc/f.otf", "")]), "names \"../etc/f.otf\", which is not there"),
+        (encryption(&[(IDPF, "", "")]), "names \"\", which is not there"),
+        (encryption(&[font, (IDPF, "a.xhtml", "")]), "obfuscates \"a.xhtml\", which is no font"),
+        (encryption(&[(ADOBE, "OEBPS/text.otf", "")]), "obfuscates \"OEBPS/text.otf\", which is"),
+        (encryption(&[(IDPF, "OEBPS/nav.otf", "")]), "obfuscates \"OEBPS/nav.otf\", which is"),
+        (encryption(&[(IDPF, "mimetype", "")]), "obfuscates \"mimetype\", which is no font"),
+        (encryption(&[(IDPF, "META-INF/encryption.xml", "")]), "encryption.xml\", which is no"),
+        (encryption(&[font, (ADOBE, "OEBPS/f.otf", "")]), "names \"OEBPS/f.otf\" twice, not"),
+        (encryption(&[font, (IDPF, "OEBPS/%66.otf", compressed)]), "\"OEBPS/f.otf\" twice, not"),
+        (encryption(&[(IDPF, "OEBPS/f.otf", &long)]), "bytes, over the limit of 50331648"),
     ]);
 }
 

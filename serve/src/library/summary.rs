@@ -107,7 +107,7 @@ impl StreamSummary {
             streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
             tracks: Vec::new(),
             left_out: Vec::new(),
-            warnings: Vec::new(),
+            warnings: plan.warnings(),
             sync_losses: plan.losses_seen(),
             has_segments: !plan.entries().is_empty(),
         }

@@ -9,8 +9,9 @@
 //! their bytes in memory, so sending reads no file.
 //!
 //! Where the programme's map names other PIDs later, a track goes on with the first stream of its
-//! type there. Costs one read of the file, about a nanosecond for each byte that is looked at (the
-//! beginnings of pictures) and 10 for each packet; 28 bytes of memory a sample.
+//! type there; a stream that no map of the beginning has is named among those left out. Costs one
+//! read of the file, about a nanosecond for each byte that is looked at (the beginnings of
+//! pictures) and 10 for each packet; 28 bytes of memory a sample.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets), §2.4.4 (tables).
 //! Does not join a stream that comes back with other parameters: pictures bring their own, and
@@ -41,7 +42,7 @@ use super::survey::{Programme, Survey};
 use super::tables::TableReader;
 use super::{PIDS, TsHeader, TsPacket};
 use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
-use crate::plan::{PacketPlan, RtpIdentity};
+use crate::plan::{PacketPlan, RtpIdentity, STREAMS_MAX};
 use crate::tracks::{
     Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
     title_start,
@@ -212,7 +213,7 @@ impl ElementaryDemuxer {
             self.tables.feed(0, packet);
             if let Some(map) = self.tables.map() {
                 let map = map.clone();
-                self.follow(&map);
+                self.follow(offset, &map);
             }
         }
         let target = self.targets[usize::from(pid)];
@@ -221,30 +222,45 @@ impl ElementaryDemuxer {
         }
     }
 
-    /// Follows a map to other PIDs. Maps of other programmes at the file's beginning are ignored.
-    fn follow(&mut self, map: &ProgrammeMap) {
+    /// Follows the map at `offset` to other PIDs. Maps of other programmes at the file's beginning
+    /// are ignored.
+    fn follow(&mut self, offset: u64, map: &ProgrammeMap) {
         let is_own = |stream: &EsTrack, &(pid, kind): &(u16, u8)| {
             (stream.pid, stream.stream_type) == (pid, kind)
         };
         let keeps = |stream: &EsTrack| map.streams.iter().any(|entry| is_own(stream, entry));
         self.is_joined |= self.streams.iter().any(keeps);
         self.is_joined |= self.is_part && self.tables.is_single();
-        if !self.is_joined || self.streams.iter().all(keeps) {
+        if !self.is_joined {
             return;
         }
         let kept: Vec<bool> = self.streams.iter().map(keeps).collect();
         let mut free = map.streams.clone();
         free.retain(|entry| !self.streams.iter().any(|stream| is_own(stream, entry)));
-        for (stream, _) in self.streams.iter_mut().zip(kept).filter(|(_, is_kept)| !is_kept) {
-            let found = free.iter().position(|&(_, kind)| kind == stream.stream_type);
-            if let Some((pid, _)) = found.map(|at| free.remove(at)) {
-                (stream.pid, stream.payload) = (pid, PesPayload::default());
-                stream.lose();
+        if kept.contains(&false) {
+            for (stream, _) in self.streams.iter_mut().zip(kept).filter(|(_, is_kept)| !is_kept) {
+                let found = free.iter().position(|&(_, kind)| kind == stream.stream_type);
+                if let Some((pid, _)) = found.map(|at| free.remove(at)) {
+                    (stream.pid, stream.payload) = (pid, PesPayload::default());
+                    stream.lose();
+                }
+            }
+            self.targets.fill(0);
+            for (index, stream) in self.streams.iter().enumerate() {
+                self.targets[usize::from(stream.pid)] = index as u8 + 1;
             }
         }
-        self.targets.fill(0);
-        for (index, stream) in self.streams.iter().enumerate() {
-            self.targets[usize::from(stream.pid)] = index as u8 + 1;
+        if !self.is_part {
+            free.into_iter().for_each(|(pid, kind)| self.name_later(offset, pid, kind));
+        }
+    }
+
+    /// Names a stream that is in no map of the file's beginning, once.
+    fn name_later(&mut self, offset: u64, pid: u16, stream_type: u8) {
+        let is_named = self.left_out.iter().any(|track| track.id == u32::from(pid));
+        if !is_named && self.left_out.len() < STREAMS_MAX {
+            let reason = format!("named by a map at byte {offset}, behind the beginning; {LATER}");
+            self.leave_out(pid, name(Coding::of(stream_type, &[])), &reason);
         }
     }
 
@@ -397,6 +413,8 @@ fn unsupported(coding: Coding) -> &'static str {
     }
 }
 
+const LATER: &str = "the transport stream has it; tracks of all streams are made by remuxing it \
+                     (ffmpeg -analyzeduration 1G -probesize 1G -i IN -map 0 -c copy OUT.ts)";
 const ENCODE: &str =
     "play the transport stream, or encode it anew (ffmpeg -i IN -c:v libx264 -c:a aac OUT.ts)";
 

@@ -342,6 +342,46 @@ fn tracks_go_on_when_the_map_names_other_pids() {
 }
 
 #[test]
+fn streams_of_later_maps_are_named() {
+    let mut muxer = film(25);
+    let offset = muxer.bytes.len() + TS_PACKET_BYTES;
+    // The second sound takes the place of none; the third comes and goes.
+    muxer.tables(&[PICTURES, SOUND, (0x102, SOUND.1), (0x103, 0x81)]);
+    muxer.title(900_000 + 25 * PICTURE, 25, [PICTURES.0, SOUND.0]);
+    muxer.tables(&[PICTURES, SOUND, (0x102, SOUND.1)]);
+    muxer.title(900_000 + 50 * PICTURE, 25, [PICTURES.0, SOUND.0]);
+    let whole = demux(&muxer.bytes).unwrap();
+    let counts: Vec<_> = whole.tracks().iter().map(|track| track.samples.len()).collect();
+    assert_eq!(counts, [75, 138]);
+    let reasons: Vec<_> = whole.left_out().iter().map(|track| track.reason.as_str()).collect();
+    let [aac, ac3] = reasons[..] else { panic!("{reasons:?}") };
+    let expected = format!("PID 258, AAC: named by a map at byte {offset}, behind the beginning");
+    assert!(aac.starts_with(&expected), "{aac}");
+    assert!(ac3.starts_with("PID 259, AC-3: named by a map at byte"), "{ac3}");
+    let pids: Vec<_> = plan(&muxer.bytes).streams().iter().map(|stream| stream.pid).collect();
+    assert_eq!(pids, [0x100, 0x101, 0x102, 0x103]);
+}
+
+#[test]
+fn tables_with_a_wrong_checksum_are_counted() {
+    let mut muxer = film(10);
+    assert_eq!(plan(&muxer.bytes).bad_tables(), 0);
+    let begin = muxer.bytes.len();
+    muxer.tables(&[PICTURES]);
+    // The last bytes of both sections, their CRC, lie before the stuffing.
+    for packet in muxer.bytes[begin..].chunks_mut(TS_PACKET_BYTES) {
+        let last = packet.iter().rposition(|&byte| byte != 0xff).unwrap();
+        packet[last] ^= 1;
+    }
+    muxer.title(900_000 + 10 * PICTURE, 10, [PICTURES.0, SOUND.0]);
+    let found = plan(&muxer.bytes);
+    assert_eq!((found.bad_tables(), found.streams().len()), (2, 2));
+    let key = PlanKey { path: vec![1], bytes: found.file_bytes(), modified_ns: 1, inode: 1 };
+    assert_eq!(PacketPlan::decode(&found.encode(&key), &key).unwrap(), found);
+    assert!(found.warnings()[0].starts_with("2 tables (PAT, PMT) have a wrong checksum"));
+}
+
+#[test]
 fn scrambled_streams_are_named() {
     let mut muxer = film(10);
     let offset = muxer.bytes.len();
