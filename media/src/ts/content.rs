@@ -28,7 +28,8 @@ pub(super) struct PacketDispatch {
     clock: PcrTimelines,
     access: EntryFinder,
     lead: TablePackets,
-    /// Streams of all maps of the programme, kept when a later table drops them.
+    /// Number of the last programme that had a map, and the streams of all its maps.
+    programme: Option<u16>,
     streams: Vec<ElementaryStream>,
 }
 
@@ -41,6 +42,7 @@ impl PacketDispatch {
             clock: PcrTimelines::default(),
             access: EntryFinder::default(),
             lead: TablePackets::default(),
+            programme: None,
             streams: Vec::new(),
         };
         content.mark(None);
@@ -97,9 +99,12 @@ impl PacketDispatch {
     fn learn(&mut self, news: TableChange) {
         if news == TableChange::Preferred {
             self.access.forget();
-            self.streams.clear();
         }
         let watched = self.tables.map().and_then(|map| {
+            if self.programme != self.tables.programme() {
+                self.programme = self.tables.programme();
+                self.streams.clear();
+            }
             self.clock.follow(map.pcr_pid, self.tables.is_settled());
             for &(pid, stream_type) in &map.streams {
                 let stream = ElementaryStream { pid, stream_type };

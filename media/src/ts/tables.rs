@@ -64,6 +64,11 @@ impl TableReader {
         self.programmes[self.followed?].map.as_ref()
     }
 
+    /// Number of the programme followed.
+    pub(super) fn programme(&self) -> Option<u16> {
+        Some(self.programmes[self.followed?].number)
+    }
+
     /// True when the stream has one programme.
     pub(super) fn is_single(&self) -> bool {
         self.programmes.len() == 1
