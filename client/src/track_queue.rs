@@ -65,7 +65,7 @@ impl TrackQueue {
         match self.events.recv_timeout(at_most) {
             Ok((track, event)) => {
                 if let TrackEvent::Unit(unit) = &event {
-                    self.shared.queued_bytes.fetch_sub(unit.bytes.len(), Ordering::Relaxed);
+                    self.shared.queued_bytes.fetch_sub(charge(unit), Ordering::Relaxed);
                 }
                 Ok(Some((track, event)))
             }
@@ -98,7 +98,7 @@ impl TrackSink {
 
     /// Passes a unit on, if it fits.
     pub(crate) fn push(&self, unit: AccessUnit) {
-        let bytes = unit.bytes.len();
+        let bytes = charge(&unit);
         let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = queued + bytes <= QUEUED_BYTES_MAX;
         let is_sent = fits && self.events.send((self.track, TrackEvent::Unit(unit))).is_ok();
@@ -109,6 +109,13 @@ impl TrackSink {
     }
 }
 
+/// Memory of a unit that waits: that of its bytes and of what is kept beside them.
+fn charge(unit: &AccessUnit) -> usize {
+    unit.bytes.len() + UNIT_BYTES
+}
+
+/// An event in the queue and a block of the allocator: units of a byte must not fill the memory.
+const UNIT_BYTES: usize = 128;
 /// Ten seconds of 50 Mb/s.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
@@ -118,6 +125,14 @@ mod tests {
 
     fn unit(bytes: usize) -> AccessUnit {
         AccessUnit { time: 0, bytes: vec![0; bytes], is_start: true, is_after_loss: false }
+    }
+
+    #[test]
+    fn units_of_a_byte_are_bounded_by_their_number() {
+        let (sinks, queue) = TrackQueue::new(1);
+        let most = QUEUED_BYTES_MAX / (1 + UNIT_BYTES);
+        (0..most + 10).for_each(|_| sinks[0].push(unit(1)));
+        assert_eq!(queue.dropped_units(), 10);
     }
 
     #[test]

@@ -244,6 +244,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_file_has_tables_alone() {
+        let stream = [tables(), picture(true, 3).repeat(20)].concat();
+        let files = Trial::new(Some(3 * PACKET as u64), None).files(&[(0, stream)]);
+        assert!(files.iter().all(|file| *file != tables()), "{:?}", lengths(&files));
+    }
+
+    /// A picture that never comes is not waited for: what was known before it is forgotten.
+    #[test]
+    fn an_access_unit_without_a_picture_is_given_up() {
+        let mut cutter = FileCutter::new(Rotation { bytes: Some(1), time: None }).unwrap();
+        let delimiter = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 9, 0x10];
+        cutter.feed(&[tables(), packet(0x101, true, &delimiter)].concat());
+        assert_eq!(cutter.undecided_bytes(), PACKET as u64);
+        (0..20_000).for_each(|_| cutter.feed(&packet(0x102, false, &[0; 8])));
+        assert!(cutter.next_start().is_none());
+        assert_eq!(cutter.undecided_bytes(), 0);
+    }
+
     fn lengths(files: &[Vec<u8>]) -> Vec<usize> {
         files.iter().map(|file| file.len() / PACKET).collect()
     }

@@ -89,6 +89,8 @@ pub(crate) struct StreamOutput {
     block: Option<Vec<u8>>,
     /// Bytes handed over for the file that is being written.
     file_bytes: u64,
+    /// Bytes of the tables in front of it.
+    lead_bytes: u64,
     /// Start of the file, and of the block.
     file_began: Option<Duration>,
     block_began: Duration,
@@ -110,6 +112,7 @@ impl StreamOutput {
             cutter: FileCutter::new(rotation),
             block: None,
             file_bytes: 0,
+            lead_bytes: 0,
             file_began: None,
             block_began: Duration::ZERO,
             dropped_packets: 0,
@@ -233,11 +236,12 @@ impl StreamOutput {
             Some(kept) if start.ts_packet < start.access_unit => (kept, Vec::new()),
             _ => (kept(start.access_unit).unwrap_or(0), cutter.lead(start)),
         };
-        if self.file_bytes + kept == 0 {
+        if self.file_bytes + kept <= self.lead_bytes {
             return;
         }
         let rest = block.split_off(kept as usize);
         self.end_file();
+        self.lead_bytes = lead.len() as u64;
         self.refill(&lead, now);
         self.refill(&rest, now);
     }
@@ -252,7 +256,7 @@ impl StreamOutput {
     fn end_file(&mut self) {
         self.hand_over();
         let _ = self.orders.send(WriteCommand::Rotate { stream: self.stream });
-        (self.file_bytes, self.file_began) = (0, None);
+        (self.file_bytes, self.lead_bytes, self.file_began) = (0, 0, None);
         if let Some(cutter) = &mut self.cutter {
             cutter.begin_file();
         }

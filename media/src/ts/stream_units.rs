@@ -30,6 +30,9 @@ const LATE_TICKS_MAX: u64 = TICKS_PER_SECOND / 2;
 /// Longest step of the clock; a longer one is a clock that was set.
 const STEP_TICKS_MAX: u64 = 3600 * TICKS_PER_SECOND;
 
+/// Packets, 3 MB, in which it is decided whether play can start at an access unit.
+const UNDECIDED_MAX: u64 = 1 << 14;
+
 /// Programmes that begin at the next key frame, at most.
 const JOINS_MAX: usize = 1024;
 
@@ -243,9 +246,11 @@ impl StreamUnits {
         self.lead.starts(Vec::new()).tables(&start.context)
     }
 
-    /// Packets of which nothing more will be found out.
+    /// Packets of which nothing more will be found out, or not soon: an access unit that goes on for
+    /// [`UNDECIDED_MAX`] packets without a picture is not waited for.
     pub fn settled(&self) -> u64 {
-        self.access.undecided().unwrap_or(self.packets)
+        let recent = |&unit: &u64| self.packets - unit < UNDECIDED_MAX;
+        self.access.undecided().filter(recent).unwrap_or(self.packets)
     }
 
     /// True when a place was found at which play can start.
