@@ -246,8 +246,8 @@ impl StreamUnits {
         self.lead.starts(Vec::new()).tables(&start.context)
     }
 
-    /// Packets of which nothing more will be found out, or not soon: an access unit that goes on for
-    /// [`UNDECIDED_MAX`] packets without a picture is not waited for.
+    /// Packets of which nothing more will be found out, or not soon: an access unit that goes on
+    /// for [`UNDECIDED_MAX`] packets without a picture is not waited for.
     pub fn settled(&self) -> u64 {
         let recent = |&unit: &u64| self.packets - unit < UNDECIDED_MAX;
         self.access.undecided().filter(recent).unwrap_or(self.packets)
