@@ -50,7 +50,7 @@ pub(super) struct AnnouncedSender {
     pub(super) clock_rate_hz: u32,
 }
 
-/// What the packets carry, and who gets it.
+/// Content of the packets, and who gets it.
 pub(super) enum StreamFormat {
     /// A transport stream, for a file as it is.
     TransportStream(Option<FileWriter>),
@@ -266,7 +266,7 @@ enum Phase {
     },
 }
 
-/// What is done with the receiver of a stream.
+/// Step of the receiver of a stream.
 enum ReceiverStep<'a> {
     Datagram(SocketDatagram<'a>),
     Expire(Duration),

@@ -2,7 +2,7 @@
 //! The queue of access units from the receiving threads to whoever writes them.
 //!
 //! A receiving thread must never wait for a disk: a unit that does not fit is dropped and counted.
-//! What waits is bounded in bytes.
+//! Memory of waiting units is bounded.
 //!
 //! Does not order units of different tracks: each has its own time.
 
@@ -15,7 +15,7 @@ use media::{AccessUnit, Codec};
 
 use super::sender_clock::SenderClock;
 
-/// What a track brings.
+/// Event of a track.
 #[derive(Debug)]
 pub enum TrackEvent {
     /// The format of the units that follow.

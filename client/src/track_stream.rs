@@ -336,7 +336,7 @@ impl Packetizer {
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FULL_WAIT: Duration = Duration::from_millis(2);
-/// What the receiving threads still take, and a write of the last group of pictures.
+/// Time for the packets that the threads still take, and for the last group of pictures.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
 /// A jump by more would be that of a new source (RFC 3550 A.1, MAX_DROPOUT).
 const SKIPPED_MAX: u64 = 1000;

@@ -205,11 +205,11 @@ impl GrowingSegments {
         }
         let times = starts.entries.entries.iter().map(|(entry, _)| entry.presented_ticks);
         let apart = apart(times, first.presented_ticks, SEEN_TICKS).max(apart_ticks);
-        let (packet, tables) = match context.is_led() {
-            true => (first.ts_packet, Vec::new()),
-            false => (first.access_unit, starts.entries.tables(context)),
+        let tables = match context.is_led() {
+            true => Vec::new(),
+            false => starts.entries.tables(context),
         };
-        let place = CutPlace::new(packet, first.presented_ticks, clock);
+        let place = CutPlace::new(context.first_packet(first), first.presented_ticks, clock);
         let place = CutPlace { is_key: true, ..place };
         let segments = GrowingSegments::begin(place, apart, delay);
         Some(GrowingSegments { tables: tables.into(), ..segments })

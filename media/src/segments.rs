@@ -213,7 +213,7 @@ fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutP
     let mut places: Vec<CutPoint> = Vec::with_capacity(entries.len());
     let mut clock_before = 0;
     for &(entry, start) in entries {
-        let packet = if start.is_led() { entry.ts_packet } else { entry.access_unit };
+        let packet = start.first_packet(&entry);
         let clock = plan.ticks_of(entry.access_unit);
         let place = match places.last() {
             None => CutPoint { packet, ticks: clock, start, is_break: false },

@@ -24,25 +24,7 @@ pub struct Rotation {
     pub time: Option<Duration>,
 }
 
-impl Rotation {
-    fn is_set(self) -> bool {
-        self != Rotation::default()
-    }
-
-    /// Bytes of the largest file.
-    pub(crate) fn bytes_max(self) -> Option<u64> {
-        let packet = TS_PACKET_BYTES as u64;
-        self.bytes.map(|bytes| (bytes / packet).max(1) * packet)
-    }
-
-    /// True when a file is ended wherever it is.
-    pub(crate) fn is_over(self, bytes: u64, age: Duration) -> bool {
-        self.bytes_max().is_some_and(|max| bytes >= max)
-            || self.time.is_some_and(|limit| age >= limit + START_WAIT)
-    }
-}
-
-/// Search for the places where the files of a stream can end.
+/// Limits of the files of a stream, and the search for the places where the files of a stream can end.
 #[derive(Debug)]
 pub(crate) struct FileCutter {
     rotation: Rotation,
@@ -56,7 +38,19 @@ impl FileCutter {
     /// One for these limits, if there are any.
     pub(crate) fn new(rotation: Rotation) -> Option<FileCutter> {
         let cutter = || FileCutter { rotation, units: StreamUnits::default(), last: 0, group: 0 };
-        rotation.is_set().then(cutter)
+        (rotation != Rotation::default()).then(cutter)
+    }
+
+    /// Bytes of the largest file.
+    pub(crate) fn bytes_max(&self) -> Option<u64> {
+        let packet = TS_PACKET_BYTES as u64;
+        self.rotation.bytes.map(|bytes| (bytes / packet).max(1) * packet)
+    }
+
+    /// True when a file is ended wherever it is.
+    pub(crate) fn is_over(&self, bytes: u64, age: Duration) -> bool {
+        self.bytes_max().is_some_and(|max| bytes >= max)
+            || self.rotation.time.is_some_and(|limit| age >= limit + START_WAIT)
     }
 
     /// Takes the next packets of the stream.
@@ -84,7 +78,7 @@ impl FileCutter {
         self.group = self.group.max(bytes - self.last.min(bytes));
         self.last = bytes;
         let is_near = |max| bytes + self.group + self.group / 4 > max;
-        self.rotation.bytes_max().is_some_and(is_near)
+        self.bytes_max().is_some_and(is_near)
             || self.rotation.time.is_some_and(|limit| age >= limit)
     }
 

@@ -83,7 +83,6 @@ pub(crate) struct StreamOutput {
     stream: usize,
     pool: Arc<BlockPool>,
     orders: Sender<WriteCommand>,
-    rotation: Rotation,
     /// Where files are ended at all.
     cutter: Option<FileCutter>,
     block: Option<Vec<u8>>,
@@ -108,7 +107,6 @@ impl StreamOutput {
             stream,
             pool,
             orders,
-            rotation,
             cutter: FileCutter::new(rotation),
             block: None,
             file_bytes: 0,
@@ -172,13 +170,17 @@ impl StreamOutput {
     fn space(&self) -> usize {
         let at = self.bytes();
         let space = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
-        let left = self.rotation.bytes_max().map_or(u64::MAX, |max| max - at.min(max));
+        let left = self.bytes_max().map_or(u64::MAX, |max| max - at.min(max));
         space.min(left) as usize
     }
 
     fn is_full(&self) -> bool {
         let is_whole = self.bytes().is_multiple_of(BLOCK_BYTES as u64);
-        is_whole || self.rotation.bytes_max().is_some_and(|max| self.bytes() >= max)
+        is_whole || self.bytes_max().is_some_and(|max| self.bytes() >= max)
+    }
+
+    fn bytes_max(&self) -> Option<u64> {
+        self.cutter.as_ref().and_then(FileCutter::bytes_max)
     }
 
     /// Appends as many of the packets as fit into the block; returns their bytes. None when they
@@ -248,7 +250,8 @@ impl StreamOutput {
 
     /// Ends a file that none of the places where play can start has ended.
     fn rotate_if_over(&mut self, now: Duration) {
-        if self.bytes() > 0 && self.rotation.is_over(self.bytes(), self.age(now)) {
+        let is_over = |cutter: &FileCutter| cutter.is_over(self.bytes(), self.age(now));
+        if self.bytes() > 0 && self.cutter.as_ref().is_some_and(is_over) {
             self.end_file();
         }
     }

@@ -100,7 +100,7 @@ struct TimedPacket<'a> {
     is_after_gap: bool,
 }
 
-/// What a format gives out; times are still in units of the RTP clock.
+/// Output of a format; times are still in units of the RTP clock.
 #[derive(Debug, Default)]
 struct Output {
     units: Vec<AccessUnit>,

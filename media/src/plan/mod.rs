@@ -297,7 +297,7 @@ impl PacketPlan {
         self.bad_tables
     }
 
-    /// What viewers would notice of the file as a whole, each with its cure.
+    /// Faults that viewers would notice of the file as a whole, each with its cure.
     pub fn warnings(&self) -> Vec<String> {
         let (number, noun) = match self.bad_tables {
             0 => return Vec::new(),

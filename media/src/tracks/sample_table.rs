@@ -22,7 +22,7 @@ pub struct MediaSample {
     pub bytes: u32,
     /// Time of decoding: media time, in units of the time scale.
     pub decode: u64,
-    /// What is added to the time of decoding to have that of presentation.
+    /// Time from decoding to presentation.
     pub offset: i32,
     /// Time until the next sample's decoding.
     pub duration: u32,

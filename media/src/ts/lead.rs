@@ -71,6 +71,12 @@ impl EntryContext {
         Some(bit_32 | u64::from(self.presented()?))
     }
 
+    /// First packet of what is played from the entry on: of the tables directly before its access
+    /// unit, else of that.
+    pub(crate) fn first_packet(&self, entry: &EntryPoint) -> u64 {
+        if self.is_led() { entry.ts_packet } else { entry.access_unit }
+    }
+
     /// True when only its entry's tables lie between the entry and its access unit.
     pub(crate) fn is_led(&self) -> bool {
         self.flags & IS_LED != 0

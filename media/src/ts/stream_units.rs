@@ -237,7 +237,7 @@ impl StreamUnits {
             return None;
         };
         self.forget_before(entry.access_unit + 1);
-        let ts_packet = if context.is_led() { entry.ts_packet } else { entry.access_unit };
+        let ts_packet = context.first_packet(&entry);
         Some(StreamEntry { ts_packet, access_unit: entry.access_unit, context })
     }
 

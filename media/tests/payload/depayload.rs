@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Depayloaders: what is put together of the payloaders' packets is what the samples have, and of a
 //! stream with losses nothing comes out that is not whole.
-//! It has over 600 lines because all tests make packets by one set of functions.
 //!
 //! Sources: those of `media::depayload`.
 
 use media::AccessUnit;
 use media::depayload::{Depayloader, TrackPacket};
 use media::payload::rtp_format;
-use media::tracks::{AacConfig, Av1Config, Codec, H265Config, PcmConfig, PcmForm};
+use media::tracks::{AacConfig, Codec, H265Config, PcmConfig, PcmForm};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::sdp::TrackOffer;
 
-use super::{Packet, SETS, h264, noise, packets, shapes, with_lengths};
+use super::{Packet, SETS, av1, h264, noise, packets, shapes, with_lengths};
 
 /// The stream of a codec as our own description offers it.
 fn offer(codec: &Codec) -> TrackOffer {
@@ -249,9 +248,7 @@ proptest! {
         }).collect();
         // Main profile, level 8 (4.0), of the main tier: what ffmpeg's libaom writes.
         let units = [&[0x0a, 11][..], &SEQUENCE].concat();
-        let codec = Codec::Av1(Av1Config {
-            profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units: units.clone(),
-        });
+        let codec = av1(units.clone());
         let mut expected = bytes(&samples);
         expected[0].splice(0..0, units);
         check_whole(&codec, &samples, &expected);
@@ -268,9 +265,7 @@ proptest! {
             Codec::Ac3 { rate_hz: 48_000, channels: 2 },
             Codec::Eac3 { rate_hz: 48_000, channels: 2 },
             Codec::Pcm(PcmConfig { form: PcmForm::L24, rate_hz: 48_000, channels: 2 }),
-            Codec::Av1(Av1Config {
-                profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units: Vec::new(),
-            }),
+            av1(Vec::new()),
         ];
         let mut depayloader = Depayloader::new(&offer(&codec[format])).unwrap();
         let (mut sequence, mut taken, mut given) = (0_u16, 0, 0);
@@ -391,8 +386,7 @@ fn markers_on_each_slice_part_no_picture() {
         assert!(units[4].is_after_loss && units[..4].iter().all(|unit| !unit.is_after_loss));
     }
     let units = [0x0a, 11].iter().chain(&SEQUENCE).copied().collect();
-    let codec =
-        Codec::Av1(Av1Config { profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units });
+    let codec = av1(units);
     let header = [&[0x18, 1 << 3][..], &SEQUENCE].concat();
     let part = |tile: u8| vec![0x10, 4 << 3, tile];
     let packets = [(0, true, header), (1, true, part(1)), (1, true, part(2)), (2, true, part(3))];
@@ -434,13 +428,7 @@ fn a_unit_that_the_stop_cuts_off_is_neither_given_out_nor_lost() {
             assert_eq!(received(&codec, &packets).0.len(), 4);
         }
     }
-    let codec = Codec::Av1(Av1Config {
-        profile: 0,
-        level: 0,
-        is_high_tier: false,
-        bit_depth: 8,
-        units: Vec::new(),
-    });
+    let codec = av1(Vec::new());
     let header = [&[0x18, 1 << 3][..], &SEQUENCE].concat();
     let part = |tile: u8| vec![0x10, 4 << 3, tile];
     for marks_each in [true, false] {
@@ -555,13 +543,7 @@ fn packets_without_a_payload_are_none() {
 
 #[test]
 fn several_units_of_av1_share_a_packet() {
-    let codec = Codec::Av1(Av1Config {
-        profile: 0,
-        level: 0,
-        is_high_tier: false,
-        bit_depth: 8,
-        units: Vec::new(),
-    });
+    let codec = av1(Vec::new());
     let sequence = [&[0x08][..], &SEQUENCE].concat();
     let frame = [6 << 3, 1, 2, 3];
     // W = 2: the second has no length. W = 0: both have.

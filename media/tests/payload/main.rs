@@ -171,6 +171,11 @@ fn with_lengths(samples: &[(Vec<Vec<u8>>, bool)], length_bytes: u8) -> Vec<(Vec<
     samples.iter().map(sample).collect()
 }
 
+/// Main profile, with these units in front of the first sample.
+fn av1(units: Vec<u8>) -> Codec {
+    Codec::Av1(Av1Config { profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units })
+}
+
 fn h264(length_bytes: u8) -> Codec {
     Codec::H264(H264Config {
         length_bytes,
@@ -381,9 +386,7 @@ proptest! {
     ) {
         let codec = match codec {
             0 => h264(4),
-            _ => Codec::Av1(Av1Config {
-                profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units: vec![0x0a, 0xff],
-            }),
+            _ => av1(vec![0x0a, 0xff]),
         };
         let samples: Vec<_> = samples.into_iter().map(|bytes| (bytes, true)).collect();
         // Every check is in there.
@@ -413,13 +416,7 @@ fn broken_nal_units_are_counted_and_the_rest_is_sent() {
 #[test]
 fn a_file_of_nothing_but_units_is_read_to_a_bound() {
     // Padding in lengths of a byte, and temporal delimiters of AV1: no packet, and no end.
-    let av1 = Codec::Av1(Av1Config {
-        profile: 0,
-        level: 0,
-        is_high_tier: false,
-        bit_depth: 8,
-        units: Vec::new(),
-    });
+    let av1 = av1(Vec::new());
     for (codec, unit) in [(h264(1), &[0_u8][..]), (h264(1), &[1, 0xff]), (av1, &[0x12, 0])] {
         let sample = unit.repeat(200_000);
         let units = sample.len() / unit.len();
@@ -469,13 +466,7 @@ fn a_frame_of_another_duration_is_the_last_of_its_packet() {
 /// Another track's packets between those of a unit make ffmpeg's depacketiser lose it.
 #[test]
 fn packets_of_a_temporal_unit_are_due_together() {
-    let codec = Codec::Av1(Av1Config {
-        profile: 0,
-        level: 0,
-        is_high_tier: false,
-        bit_depth: 8,
-        units: Vec::new(),
-    });
+    let codec = av1(Vec::new());
     // Frames without a size, which is that of the sample.
     let samples: Vec<_> =
         (1..4).map(|seed| ([&[6 << 3][..], &noise(seed, 5000)].concat(), true)).collect();

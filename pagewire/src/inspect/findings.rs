@@ -23,7 +23,7 @@ pub(super) struct Finding {
     /// Its kind, one word for programs.
     pub(super) kind: &'static str,
     pub(super) message: String,
-    /// What can be done about it.
+    /// Cure, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cure: Option<String>,
 }

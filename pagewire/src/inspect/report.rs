@@ -42,7 +42,7 @@ pub(super) struct Inspected {
     pub(super) findings: Vec<Finding>,
 }
 
-/// What is in a file that can be streamed.
+/// Content of a file that can be streamed.
 #[derive(Serialize)]
 pub(super) struct Content {
     pub(super) duration: f64,

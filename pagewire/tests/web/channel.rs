@@ -91,7 +91,7 @@ fn listed(playlist: &Playlist) -> BTreeMap<usize, ListedSegment> {
     segments
 }
 
-/// What a player has seen.
+/// Segments that a player has seen.
 #[derive(Default)]
 struct Follower {
     known: BTreeMap<usize, ListedSegment>,

@@ -31,10 +31,7 @@ use crate::error::Error;
 pub(crate) const AES_256_CBC: &str = "http://www.w3.org/2001/04/xmlenc#aes256-cbc";
 /// Location of the key: a JSON pointer into the licence.
 const CONTENT_KEY: &str = "license.lcpl#/encryption/content_key";
-const KEY_INFO: &str = concat!(
-    "<ds:KeyInfo><ds:RetrievalMethod URI=\"license.lcpl#/encryption/content_key\"",
-    " Type=\"http://readium.org/2014/01/lcp#EncryptedContentKey\"/></ds:KeyInfo>",
-);
+const CONTENT_KEY_TYPE: &str = "http://readium.org/2014/01/lcp#EncryptedContentKey";
 
 const BEGIN: &str = concat!(
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n",
@@ -139,9 +136,13 @@ impl Text {
 /// Returns the element of one entry.
 pub(super) fn element(name: &str, encryption: Encryption) -> String {
     let path = utf8_percent_encode(name, ESCAPED);
+    let key_info = format!(
+        "<ds:KeyInfo><ds:RetrievalMethod URI=\"{CONTENT_KEY}\" Type=\"{CONTENT_KEY_TYPE}\"/>\
+         </ds:KeyInfo>"
+    );
     let (algorithm, key, inside) = match encryption {
-        Encryption::Sealed(inside) => (AES_256_CBC, KEY_INFO, inside),
-        Encryption::Obfuscated(algorithm, inside) => (algorithm, "", inside),
+        Encryption::Sealed(inside) => (AES_256_CBC, key_info, inside),
+        Encryption::Obfuscated(algorithm, inside) => (algorithm, String::new(), inside),
     };
     let properties = match inside {
         Inside { method: Method::Stored, bytes: None } => String::new(),

@@ -3,7 +3,7 @@
 //!
 //! [`ElementaryDemuxer`] goes through the packets of a file that has a [`PacketPlan`] and notes
 //! where each access unit begins; the streams are those of the programme that the plan follows.
-//! What comes out is a [`Presentation`] whose samples lie in the file with headers of packets
+//! The result is a [`Presentation`] whose samples lie in the file with headers of packets
 //! between their bytes: a sample's place is that of its first byte, its size that of the unit in
 //! the elementary stream. The packets of a chapter ([`lay_out_elementary`]) are laid out with all
 //! their bytes in memory, so sending reads no file.
@@ -39,7 +39,7 @@ use super::format::Coding;
 use super::packet_reader::PacketReader;
 use super::psi::ProgrammeMap;
 use super::survey::{Programme, Survey};
-use super::tables::TableReader;
+use super::tables::{TableChange, TableReader};
 use super::{PIDS, TsHeader, TsPacket};
 use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{PacketPlan, RtpIdentity, STREAMS_MAX};
@@ -210,9 +210,9 @@ impl ElementaryDemuxer {
         let pid = packet.header.pid();
         if self.tables.pids().any(|table| table == pid) && !packet.header.is_damaged() {
             // The packet's number is used for the place of tables alone, which is not asked for.
-            self.tables.feed(0, packet);
-            if let Some(map) = self.tables.map() {
-                let map = map.clone();
+            if self.tables.feed(0, packet) != TableChange::None
+                && let Some(map) = self.tables.map().cloned()
+            {
                 self.follow(offset, &map);
             }
         }
