@@ -24,7 +24,7 @@ pub struct Rotation {
     pub time: Option<Duration>,
 }
 
-/// Limits of the files of a stream, and the search for the places where the files of a stream can end.
+/// Limits of the files of a stream, and the search for the places where they can end.
 #[derive(Debug)]
 pub(crate) struct FileCutter {
     rotation: Rotation,
