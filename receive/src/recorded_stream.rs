@@ -13,9 +13,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use client::rtp_receiver::{
-    ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, is_bare,
-};
+use client::rtp_receiver::{ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal};
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
 use wire::mp2t::CLOCK_RATE_HZ;
@@ -83,7 +81,7 @@ pub(crate) struct DatagramCounts {
     pub(crate) too_early: u64,
     /// Neither RTP nor transport stream.
     pub(crate) malformed: u64,
-    /// Among those, bare transport streams that are not whole packets.
+    /// Among those, bare transport streams in packets of another size than 188 bytes.
     pub(crate) bad_bare_size: u64,
     /// RTP without whole transport stream packets in it.
     pub(crate) bad_payload_size: u64,
@@ -197,10 +195,7 @@ impl RecordedStream {
             GateDecision::Shut => return false,
         }
         let RecordedStream { receiver, recorder, .. } = self;
-        match is_bare(datagram) {
-            true => receiver.receive_bare(datagram, from, now, recorder),
-            false => receiver.receive(datagram, from, now, recorder),
-        }
+        receiver.receive_any(datagram, from, now, recorder)
     }
 
     /// Counts neighbouring datagrams, `packets` of `bytes` in all, of which only the beginning of

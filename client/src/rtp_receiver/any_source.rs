@@ -9,6 +9,7 @@
 //! Does not choose (`wire::sources` does).
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use wire::rtp::{HEADER_BYTES, Header};
@@ -80,20 +81,31 @@ impl RtpReceiver<SourceTable> {
         }
     }
 
-    /// Takes a datagram of a bare transport stream, as [`RtpReceiver::receive`] does one of RTP.
-    pub fn receive_bare(
+    /// Takes a datagram of RTP or of a bare transport stream, as [`RtpReceiver::receive`] does one
+    /// of RTP.
+    pub fn receive_any(
         &mut self,
         datagram: &[u8],
         from: SocketAddr,
         at: Duration,
         consumer: &mut impl PacketConsumer,
     ) -> bool {
-        if !datagram.len().is_multiple_of(media::TS_PACKET_BYTES) {
-            return self.malformed(from, 1, RtpRefusal::BareSize, consumer);
+        if self.bytes.is_empty() && !is_bare(datagram) {
+            return self.receive(datagram, from, at, consumer);
         }
-        let standing = self.sources.receive_bare(from, at);
-        let packet = RtpPacket { header: None, payload: datagram, datagram, from, at };
-        self.take(standing, None, packet, consumer)
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let is_sent_on = match bytes.join(datagram, from, self.peer()) {
+            Some(payload) => {
+                let standing = self.sources.receive_bare(from, at);
+                let packet = RtpPacket { header: None, payload, datagram, from, at };
+                self.take(standing, None, packet, consumer)
+            }
+            None if is_bare(datagram) => self.malformed(from, 1, RtpRefusal::BareSize, consumer),
+            None => self.receive(datagram, from, at, consumer),
+        };
+        // Its memory is used again.
+        self.bytes = bytes;
+        is_sent_on
     }
 
     /// Counts neighbouring datagrams of which only the beginning of the first is seen. Nothing is
@@ -114,7 +126,7 @@ impl RtpReceiver<SourceTable> {
         });
         let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
         let (mut standing, mut ssrc, mut header_bytes) = (SourceStatus::Foreign, None, 0);
-        if is_bare(head) {
+        if is_bare(head) || self.goes_on_bare(from, parsed.as_ref()) {
             for _ in 0..packets {
                 standing = self.sources.receive_bare(from, at);
             }
@@ -138,6 +150,14 @@ impl RtpReceiver<SourceTable> {
             }
         }
         ObservedHeaders::Accepted { header_bytes }
+    }
+
+    /// True for a datagram of the followed sender of a bare transport stream that begins within a
+    /// packet.
+    fn goes_on_bare(&self, from: SocketAddr, parsed: Option<&(Header, Range<usize>)>) -> bool {
+        let is_own = parsed.is_some_and(|(header, _)| header.payload_type == self.payload_type);
+        let followed = SelectSource::followed(&self.sources);
+        followed == Some((None, Some(from))) && !is_own
     }
 }
 

@@ -22,6 +22,7 @@
 //! Does not read sockets by itself, repair losses, or send reports.
 
 mod any_source;
+mod byte_stream;
 mod clock;
 mod probation;
 mod single;
@@ -34,6 +35,7 @@ use wire::reorder::{Limits, Placed, Reorder};
 use wire::rtp::{Header, SequenceUpdate};
 use wire::sources::SourceStatus;
 
+use self::byte_stream::ByteStreams;
 use self::probation::{HeldPacket, Identity, ProbationBuffer};
 
 pub use any_source::ObservedHeaders;
@@ -48,6 +50,7 @@ pub struct RtpReceiver<S> {
     /// The selection of the source, with the statistics of each.
     pub sources: S,
     window: Option<Reorder>,
+    bytes: ByteStreams,
     probation: ProbationBuffer,
     /// A packet far from those before, whose successor would make it the first of a new order.
     stray: Option<(u16, Vec<u8>)>,
@@ -85,7 +88,7 @@ pub enum RtpRefusal {
     NoStream,
     /// Neither RTP nor a transport stream.
     Malformed,
-    /// A bare transport stream that is not whole packets.
+    /// A bare transport stream in packets of another size than 188 bytes.
     BareSize,
 }
 
@@ -147,6 +150,7 @@ impl<S: SelectSource> RtpReceiver<S> {
             payload_type,
             sources,
             window: reorder.map(Reorder::new),
+            bytes: ByteStreams::default(),
             probation: ProbationBuffer::default(),
             stray: None,
             late: 0,
@@ -413,7 +417,7 @@ impl RtpReceiver<SingleSource> {
 }
 
 /// True for a datagram that begins as a transport stream and not as RTP of version 2.
-pub fn is_bare(datagram: &[u8]) -> bool {
+fn is_bare(datagram: &[u8]) -> bool {
     datagram.first() == Some(&SYNC_BYTE)
 }
 
