@@ -6,6 +6,8 @@
 //!
 //! Bounded: [`PROGRAMMES_MAX`] programmes, one section buffer for each PID with maps.
 
+use std::collections::HashMap;
+
 use super::TsPacket;
 use super::psi::{self, AssociationSection, ProgrammeMap, Sections};
 
@@ -41,6 +43,7 @@ pub(super) struct TableReader {
     version: u8,
     programmes: Vec<ListedProgramme>,
     pat: Sections,
+    /// Sections of each PID with maps, ordered by it.
     maps: Vec<(u16, Sections)>,
     followed: Option<usize>,
     /// Packet at which the last association table started.
@@ -116,7 +119,7 @@ impl TableReader {
             });
             self.bad_sections += pat.take_bad();
             self.pat = pat;
-        } else if let Some(slot) = self.maps.iter().position(|&(map_pid, _)| map_pid == pid) {
+        } else if let Ok(slot) = self.maps.binary_search_by_key(&pid, |&(map_pid, _)| map_pid) {
             let mut sections = std::mem::take(&mut self.maps[slot].1);
             sections.feed(index, packet, |section, started| {
                 if let Some((number, map)) = psi::map(section) {
@@ -133,7 +136,11 @@ impl TableReader {
     }
 
     /// Takes a section of the association table; whether it says anything new.
-    fn associate(&mut self, new: AssociationSection) -> bool {
+    ///
+    /// Costs a sort of its programmes, of which [`PROGRAMMES_MAX`] are looked at: a table that
+    /// changes each time must cost no more than its bytes.
+    fn associate(&mut self, mut new: AssociationSection) -> bool {
+        new.programmes.truncate(PROGRAMMES_MAX);
         let known = self.programmes.iter().filter(|programme| programme.section == new.section);
         if self.version == new.version
             && known.map(|old| (old.number, old.map_pid)).eq(new.programmes.iter().copied())
@@ -142,33 +149,40 @@ impl TableReader {
         }
         let old = std::mem::take(&mut self.programmes);
         let followed = self.followed.map(|index| (old[index].number, old[index].map_pid));
-        let (mut same, mut gone): (Vec<_>, Vec<_>) = old
+        let (mut same, gone): (Vec<_>, Vec<_>) = old
             .into_iter()
             .partition(|programme| self.version == new.version && programme.section != new.section);
+        let known = |old: ListedProgramme| Some(((old.number, old.map_pid), old.map?));
+        let mut maps: HashMap<_, _> = gone.into_iter().filter_map(known).collect();
         for (number, map_pid) in new.programmes {
-            let map = gone
-                .iter_mut()
-                .find(|old| (old.number, old.map_pid) == (number, map_pid))
-                .and_then(|old| old.map.take());
+            let map = maps.remove(&(number, map_pid));
             same.push(ListedProgramme { number, map_pid, section: new.section, map });
         }
         same.sort_by_key(|programme| programme.section);
         same.truncate(PROGRAMMES_MAX);
         self.version = new.version;
         self.programmes = same;
-        self.maps.retain(|&(pid, _)| self.programmes.iter().any(|entry| entry.map_pid == pid));
-        for programme in &self.programmes {
-            let pid = programme.map_pid;
-            if pid != PAT_PID && !self.maps.iter().any(|&(map_pid, _)| map_pid == pid) {
-                self.maps.push((pid, Sections::default()));
-            }
-        }
+        self.gather_maps();
         self.followed = self.programmes.iter().position(|programme| programme.map.is_some());
         let now = self.followed.map(|at| &self.programmes[at]);
         if now.map(|programme| (programme.number, programme.map_pid)) != followed {
             self.complete_from = None;
         }
         true
+    }
+
+    /// Gathers the sections of the PIDs that the programmes name, and of no other.
+    fn gather_maps(&mut self) {
+        let pids = self.programmes.iter().map(|programme| programme.map_pid);
+        let mut pids: Vec<_> = pids.filter(|&pid| pid != PAT_PID).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let mut old = std::mem::take(&mut self.maps);
+        let mut sections = |pid: &u16| {
+            let at = old.binary_search_by_key(pid, |&(pid, _)| pid).ok()?;
+            Some(std::mem::take(&mut old[at].1))
+        };
+        self.maps = pids.iter().map(|pid| (*pid, sections(pid).unwrap_or_default())).collect();
     }
 
     /// Takes the map of programme `number`, found on `pid` in a section that began at `started`.
@@ -197,5 +211,31 @@ impl TableReader {
             self.complete_from = self.pat_at;
         }
         news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_more_programmes_than_are_looked_at_is_new_once_and_keeps_its_maps() {
+        let table = |version, programmes: u16| {
+            let programmes = (0..programmes).map(|at| (at + 1, 8000 - 7 * at % 500)).collect();
+            AssociationSection { version, section: 0, programmes }
+        };
+        let mut tables = TableReader::default();
+        assert!(tables.associate(table(0, 250)));
+        assert!(!tables.associate(table(0, 250)), "the same again");
+        assert_eq!(tables.programmes.len(), PROGRAMMES_MAX);
+        let map = ProgrammeMap { pcr_pid: 256, streams: vec![(256, 27)] };
+        assert_eq!(tables.put_map(7993, 2, map, 9), TableChange::Changed);
+        assert!(tables.associate(table(1, 20)), "another version");
+        assert_eq!((tables.programme(), tables.programmes.len()), (Some(2), 20));
+        let pids: Vec<_> = tables.pids().collect();
+        assert_eq!(pids.len(), 21);
+        assert!(pids.is_sorted() && pids.contains(&7993) && pids.contains(&PAT_PID));
+        assert!(tables.associate(table(2, 1)));
+        assert_eq!((tables.programme(), tables.pids().count()), (None, 2));
     }
 }
