@@ -161,9 +161,9 @@ mod tests {
             let mut files = vec![Vec::new()];
             for order in self.inbox.try_iter() {
                 match order {
-                    WriteCommand::Write { block, .. } => {
+                    WriteCommand::Write { stream, block } => {
                         files.last_mut().expect("one").extend_from_slice(&block);
-                        self.pool.give(block);
+                        self.pool.give(stream, block);
                     }
                     WriteCommand::Rotate { .. } => files.push(Vec::new()),
                     WriteCommand::End { .. } => {}

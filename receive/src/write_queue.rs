@@ -3,13 +3,17 @@
 //!
 //! A block is 1024 transport stream packets, which is also 47 pages: the smallest size that begins
 //! and ends at both, so that a file is written in calls that never touch half a page. All streams
-//! share the blocks; when the disk is behind by all of them, whole packets are dropped and counted.
-//! Blocks are used again, since fresh memory of this size costs a page fault a page.
+//! share the blocks, the second half of them evenly: one that sends more than the disk or the writer
+//! takes must not make the others lose. When the disk is behind by all blocks or by a stream's
+//! share, whole packets are dropped and counted. Blocks are used again, since fresh memory of this
+//! size costs a page fault a page.
 //!
 //! Does not wait for anything.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use media::{StreamEntry, TS_PACKET_BYTES};
@@ -31,8 +35,9 @@ pub(crate) struct BlockPool {
 #[derive(Debug, Default)]
 struct PoolState {
     free: Vec<Vec<u8>>,
-    /// Blocks taken and not given back.
+    /// Blocks taken and not given back, in all and of each stream that has some.
     out: usize,
+    out_of: HashMap<usize, usize>,
 }
 
 impl BlockPool {
@@ -41,28 +46,46 @@ impl BlockPool {
         BlockPool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
     }
 
-    /// Takes an empty block; none when all are in use.
-    fn take(&self) -> Option<Vec<u8>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.out == self.blocks_max {
+    /// Takes an empty block for a stream; none when all are in use, or half of them and the
+    /// stream's share.
+    fn take(&self, stream: usize) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let own = state.out_of.get(&stream).copied().unwrap_or(0);
+        let streams = state.out_of.len() + usize::from(own == 0);
+        let share = (self.blocks_max / streams).max(1);
+        if state.out == self.blocks_max || self.is_half(state.out) && own >= share {
             return None;
         }
         state.out += 1;
+        state.out_of.insert(stream, own + 1);
         Some(state.free.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_BYTES)))
     }
 
-    /// Gives a block back.
-    pub(crate) fn give(&self, mut block: Vec<u8>) {
+    /// Gives a block of a stream back.
+    pub(crate) fn give(&self, stream: usize, mut block: Vec<u8>) {
         block.clear();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         state.out -= 1;
+        if let Entry::Occupied(mut own) = state.out_of.entry(stream) {
+            match own.get() {
+                0 | 1 => drop(own.remove()),
+                _ => *own.get_mut() -= 1,
+            }
+        }
         state.free.push(block);
     }
 
     /// Returns true where the disk is behind by half of all blocks.
     fn is_pressed(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.out > self.blocks_max / 2
+        self.is_half(self.lock().out)
+    }
+
+    fn is_half(&self, blocks: usize) -> bool {
+        blocks > self.blocks_max / 2
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,7 +212,7 @@ impl StreamOutput {
         self.rotate_if_over(now);
         let space = self.space();
         if self.block.is_none() {
-            self.block = self.pool.take();
+            self.block = self.pool.take(self.stream);
             self.block_began = now;
             self.file_began.get_or_insert(now);
         }
@@ -279,7 +302,7 @@ impl StreamOutput {
         let Some(block) = self.block.take() else { return };
         let bytes = block.len() as u64;
         if bytes == 0 {
-            return self.pool.give(block);
+            return self.pool.give(self.stream, block);
         }
         match self.orders.send(WriteCommand::Write { stream: self.stream, block }) {
             Ok(()) => self.file_bytes += bytes,
@@ -313,9 +336,9 @@ mod tests {
     /// Sizes of what was handed over; `0` is a rotation.
     fn sizes(pool: &BlockPool, inbox: &Receiver<WriteCommand>) -> Vec<usize> {
         let size = |order| match order {
-            WriteCommand::Write { block, .. } => {
+            WriteCommand::Write { stream, block } => {
                 let bytes = block.len();
-                pool.give(block);
+                pool.give(stream, block);
                 bytes
             }
             WriteCommand::Rotate { .. } => 0,
@@ -367,5 +390,29 @@ mod tests {
         output.push(&PACKET, now);
         output.end();
         assert_eq!((output.dropped_packets(), sizes(&pool, &inbox)[0]), (10, 188));
+    }
+    #[test]
+    fn a_stream_that_the_writer_cannot_follow_leaves_the_others_their_share() {
+        let (mut greedy, pool, inbox) = output(16, Rotation::default());
+        let mut quiet =
+            StreamOutput::new(8, pool.clone(), greedy.orders.clone(), Rotation::default());
+        let block = PACKET.repeat(1024);
+        quiet.push(&PACKET, Duration::ZERO);
+        for _ in 0..16 {
+            greedy.push(&block, Duration::ZERO);
+        }
+        assert_eq!(greedy.dropped_packets(), 8 * 1024, "it has half of the blocks");
+        for _ in 0..6 {
+            quiet.push(&block, Duration::ZERO);
+        }
+        assert_eq!(quiet.dropped_packets(), 0);
+        // Alone, it may use all.
+        assert_eq!(sizes(&pool, &inbox).len(), 8 + 6);
+        quiet.end();
+        sizes(&pool, &inbox);
+        for _ in 0..16 {
+            greedy.push(&block, Duration::ZERO);
+        }
+        assert_eq!(greedy.dropped_packets(), 8 * 1024);
     }
 }

@@ -96,7 +96,7 @@ impl Writer {
             match order {
                 WriteCommand::Write { stream, block } => {
                     self.write(stream, &block);
-                    self.pool.give(block);
+                    self.pool.give(stream, block);
                 }
                 WriteCommand::Rotate { stream } => {
                     // A pipe or device goes on: there is no other file by that name.
