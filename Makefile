@@ -106,6 +106,7 @@ install: ## both programs into cargo's folder, ~/.cargo/bin, without their line 
 	CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo install --locked --path lab
 
 deb: ## Debian packages of the program and of the in-kernel engine: out/deb
+	@scripts/setup.sh demo
 	@packaging/build.sh
 
 deb-check: deb ## lintian; installs in a clean chroot, plays a clip, purges (as root; 5 minutes)

@@ -4,8 +4,10 @@
 #
 #   packaging/build.sh [--profile PROFILE]      release, unless another is named
 #
-# cargo-deb is installed with cargo where it is missing. The program itself writes man pages and
-# completions, so they say what it does. Status 1 when something is missing that cannot be had.
+# cargo-deb is installed with cargo where it is missing, and the page is bundled by npm (`make web`):
+# a package without hls.js plays no film in most browsers, so none is made. The program itself writes
+# man pages and completions, so they say what it does. Status 1 when something is missing that cannot
+# be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +26,11 @@ for program in dpkg-deb dpkg-shlibdeps fakeroot; do
         exit 1
     fi
 done
+make --no-print-directory web
+if [[ ! -s web/dist/LICENSES.txt ]]; then
+    echo "build: web/dist has no hls.js (above: why); install npm and nodejs, then run make web" >&2
+    exit 1
+fi
 if ! command -v cargo-deb >/dev/null; then
     echo "build: installing cargo-deb; some minutes, $install_s_max s at most"
     timeout "$install_s_max" cargo install --quiet --locked cargo-deb

@@ -78,6 +78,7 @@ user=$(stat -c %u "/proc/$server")
 [[ $user == "$(inside id -u pagewire)" ]] || fail "it runs as user $user"
 say "serving $rtsp and $http"
 grep -q 'sandbox: .*confined' "$root/tmp/err" || say "note: no sandbox on this kernel"
+curl -sf -m 10 -o /dev/null "$http/.pagewire/0/hls.js" || fail "the page has no hls.js"
 inside pagewire play "$rtsp/clip.ts" >"$root/tmp/played" ||
     { cat "$root/tmp/played" "$root/tmp/err" && fail "the clip does not play"; }
 inside pagewire play "$http/clip.ts" --output /tmp/clip.ts >"$root/tmp/played" ||
