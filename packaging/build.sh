@@ -4,10 +4,10 @@
 #
 #   packaging/build.sh [--profile PROFILE]      release, unless another is named
 #
-# cargo-deb is installed with cargo where it is missing, and the page is bundled by npm (`make web`):
-# a package without hls.js plays no film in most browsers, so none is made. The program itself writes
-# man pages and completions, so they say what it does. Status 1 when something is missing that cannot
-# be had.
+# cargo-deb is installed with cargo where it is missing, and the page is bundled by npm (`make
+# web`): a package without hls.js plays no film in most browsers, so none is made. The program
+# itself writes man pages and completions, so they say what it does. Status 1 when something is
+# missing that cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
