@@ -51,8 +51,9 @@ impl StreamChoice {
             let (left_out, left_out_formats) = Default::default();
             return StreamChoice { streams, left_out, left_out_formats };
         }
-        let mut left_out_formats = offer.left_out.clone();
-        let mut left_out = offer.left_out;
+        let mut left_out: Vec<_> = offer.left_out.iter().map(ToString::to_string).collect();
+        let mut left_out_formats: Vec<_> =
+            offer.left_out.into_iter().map(|section| section.format).collect();
         let mut streams = Vec::with_capacity(all.len());
         for (offer, url) in all {
             match Depayloader::new(&offer) {

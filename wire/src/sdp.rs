@@ -22,7 +22,7 @@
 mod offers;
 mod tracks;
 
-pub use offers::{SessionOffer, TrackOffer, parse_tracks};
+pub use offers::{SessionOffer, TrackOffer, UnreadSection, parse_tracks};
 pub use tracks::{RtpFormat, TrackDescription, presentation, track_control, track_index};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -65,8 +65,9 @@ pub struct FrameDemuxer {
     at: u64,
     first: Option<Frame>,
     table: Option<SampleTableBuilder>,
-    /// Bytes that belong to no frame.
+    /// Bytes that belong to no frame, and where the first lie.
     lost_bytes: u64,
+    lost_at: Option<u64>,
     /// True while the bytes before the position are a tag, or fill the place behind one.
     is_behind_tag: bool,
     /// No frame was found behind its position.
@@ -90,6 +91,7 @@ impl FrameDemuxer {
                 first: None,
                 table: None,
                 lost_bytes: 0,
+                lost_at: None,
                 is_behind_tag: false,
                 is_cut: false,
             };
@@ -140,6 +142,7 @@ impl FrameDemuxer {
                         return Ok(true);
                     };
                     self.lost_bytes += next - self.at;
+                    self.lost_at.get_or_insert(self.at);
                     self.at = next;
                 }
             }
@@ -275,7 +278,14 @@ impl FrameDemuxer {
             self.at
         );
         let is_cut = self.is_cut && rest > SEARCH_BYTES as u64;
-        Ok(whole.with_warnings(is_cut.then_some(warning).into_iter().collect()))
+        let lost = self.lost_at.map(|at| {
+            format!(
+                "{} bytes between the frames, the first at byte {at}, are no frames or those of \
+                 another rate, and are not streamed; encode it anew (ffmpeg -i IN OUT.flac)",
+                self.lost_bytes
+            )
+        });
+        Ok(whole.with_warnings(lost.into_iter().chain(is_cut.then_some(warning)).collect()))
     }
 }
 

@@ -57,6 +57,8 @@ pub struct MkvDemuxer {
     lacking_end: u64,
     /// Place where reading ended before the end, and the finding there.
     stop: Option<(u64, &'static str)>,
+    /// Start of another file behind the segment.
+    next_file: Option<u64>,
     /// Track and sample from which on random-access points are looked for, at the end.
     starts_from: (usize, usize),
 }
@@ -77,6 +79,7 @@ impl MkvDemuxer {
             has_tracks: false,
             lacking_end: 0,
             stop: None,
+            next_file: None,
             starts_from: (0, 0),
         }
     }
@@ -95,6 +98,7 @@ impl MkvDemuxer {
         let mut unchecked = 0;
         while left > 0 {
             if self.at >= self.segment_end.unwrap_or(self.file_bytes) {
+                self.look_behind(file)?;
                 return self.find_starts(file, left);
             }
             match self.step(&window) {
@@ -354,7 +358,7 @@ impl MkvDemuxer {
             return Err(Refusal::Broken { container: NAME, offset: 0, what });
         }
         let unmarked = self.tracks.iter().filter_map(MkvTrack::unmarked);
-        let warnings = self.cut_off().into_iter().chain(unmarked).collect();
+        let warnings = self.cut_off().into_iter().chain(self.joined()).chain(unmarked).collect();
         let mut left_out = self.left_out;
         let mut tracks = Vec::new();
         for track in self.tracks {
@@ -370,6 +374,28 @@ impl MkvDemuxer {
         }
         let found = Presentation::assemble(Container::Matroska, self.file_bytes, tracks, left_out)?;
         found.with_warnings(warnings).moved_to_start()
+    }
+
+    /// Looks whether another file begins behind the segment, as `cat a.mkv b.mkv` makes it.
+    fn look_behind(&mut self, file: &(impl ReadAt + ?Sized)) -> Result<(), DemuxError> {
+        let mut id = [0; 4];
+        let end =
+            self.segment_end.filter(|end| end.saturating_add(id.len() as u64) <= self.file_bytes);
+        if let Some(end) = end {
+            file.read_exact_at(&mut id, end)?;
+            self.next_file = (u32::from_be_bytes(id) == EBML).then_some(end);
+        }
+        Ok(())
+    }
+
+    /// The warning of files that were put one behind the other.
+    fn joined(&self) -> Option<String> {
+        let at = self.next_file?;
+        Some(format!(
+            "another file begins at byte {at}, and the last {} bytes are not streamed; join them \
+             as films (mkvmerge -o OUT.mkv A.mkv + B.mkv)",
+            self.file_bytes - at
+        ))
     }
 
     /// The warning of a file that is not read or not there to its end.

@@ -185,6 +185,20 @@ fn whole_blocks_of_a_cut_cluster_are_streamed() {
     assert!(warning.contains("its last 7 bytes are not"), "{warning}");
 }
 
+/// The film behind once was left out in silence.
+#[test]
+fn another_film_behind_the_first_has_a_warning() {
+    let blocks: [&[u8]; 2] = [&[0x81, 0, 0, 0x80, 1, 2], &[0x81, 0, 9, 0x80, 3]];
+    let film = film("A_MPEG/L3", &[], &[&cluster(0, &blocks)]);
+    let found = demux(&[&film[..], &film].concat()).unwrap();
+    assert_eq!(found.tracks()[0].samples.len(), 2);
+    let [warning] = found.warnings() else { panic!("{:?}", found.warnings()) };
+    let begins = format!("another file begins at byte {}, and the last", film.len());
+    assert!(warning.starts_with(&begins), "{warning}");
+    let filled = demux(&[&film[..], &[0; 40]].concat()).unwrap();
+    assert!(filled.warnings().is_empty(), "{:?}", filled.warnings());
+}
+
 /// A cluster may claim any size; its elements lie in the file nevertheless.
 #[test]
 fn a_cluster_of_a_size_that_lies_ends_with_the_file() {

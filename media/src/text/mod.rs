@@ -133,7 +133,8 @@ impl CueList {
         &self.cues
     }
 
-    /// Number of cues that were left out: their text is too long, or they end before they begin.
+    /// Number of cues that were left out: their times cannot be read, their text is too long, or
+    /// they end before they begin.
     pub fn left_out(&self) -> usize {
         self.left_out
     }

@@ -19,12 +19,13 @@ pub(super) fn read(text: &str, list: &mut CueList) -> Result<(), TextFault> {
     let mut open: Option<(u64, u64)> = None;
     let mut gathered: Vec<&str> = Vec::new();
     for line in lines(text) {
-        let Some((start_ms, end_ms, _)) = timing(line) else {
+        let times = timing(line);
+        if times.is_none() && !is_broken_timing(line) {
             if open.is_some() {
                 gathered.push(line);
             }
             continue;
-        };
+        }
         if let Some(times) = open {
             // The number of the cue that begins.
             if gathered.last().is_some_and(|last| is_number(last)) {
@@ -33,12 +34,22 @@ pub(super) fn read(text: &str, list: &mut CueList) -> Result<(), TextFault> {
             push(list, times, &gathered)?;
         }
         gathered.clear();
-        open = Some((start_ms, end_ms));
+        // A cue whose times cannot be read is no part of the one before.
+        list.left_out += usize::from(times.is_none());
+        open = times.map(|(start_ms, end_ms, _)| (start_ms, end_ms));
     }
     match open {
         Some(times) => push(list, times, &gathered),
         None => Ok(()),
     }
+}
+
+/// True for a line of times with a fault: nothing else begins with a digit and has an arrow between
+/// two colons.
+fn is_broken_timing(line: &str) -> bool {
+    let begins = line.trim_start().starts_with(|first: char| first.is_ascii_digit());
+    let Some((from, to)) = line.split_once("-->") else { return false };
+    begins && from.contains(':') && to.contains(':')
 }
 
 fn is_number(line: &str) -> bool {

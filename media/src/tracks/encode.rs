@@ -20,7 +20,7 @@ use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::{PlanFault, TICKS_PER_SECOND};
 
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
-pub const PRESENTATION_FORMAT: u32 = 5;
+pub const PRESENTATION_FORMAT: u32 = 6;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
@@ -28,7 +28,7 @@ const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT 
 
 /// Number of the format of elementary streams; to be raised with every change of it, and of what
 /// [`crate::ElementaryDemuxer`] finds.
-pub const ELEMENTARY_FORMAT: u32 = 3;
+pub const ELEMENTARY_FORMAT: u32 = 4;
 
 const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
 

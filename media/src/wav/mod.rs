@@ -64,6 +64,8 @@ struct Blocks {
     config: PcmConfig,
     at: u64,
     frames: u64,
+    /// Bytes that the file lacks of it.
+    lacking_bytes: u64,
     table: SampleTableBuilder,
 }
 
@@ -116,11 +118,19 @@ impl WavDemuxer {
             Stage::Blocks(blocks) => blocks.finish(),
             Stage::Header(_) => None,
         };
-        let (config, samples) = found.ok_or_else(|| broken(0, "its header is not read"))?;
+        let (config, samples, lacking) =
+            found.ok_or_else(|| broken(0, "its header is not read"))?;
         let identity = identity();
         let codec = Codec::Pcm(config);
         let track = Track { id: 1, codec, language: None, samples, shift: 0, identity };
-        Presentation::assemble(Container::Wav, self.file_bytes, vec![track], Vec::new())
+        let whole = Presentation::assemble(Container::Wav, self.file_bytes, vec![track], vec![])?;
+        let cut_off = (lacking > 0).then(|| {
+            format!(
+                "cut off: by its own size {lacking} bytes are missing at its end; the sound before \
+                 is streamed; copy it again"
+            )
+        });
+        Ok(whole.with_warnings(cut_off.into_iter().collect()))
     }
 }
 
@@ -215,7 +225,7 @@ impl Header {
             (u32::MAX, Some(long_bytes)) => long_bytes,
             (bytes, _) => u64::from(bytes),
         };
-        let is_unknown = claimed == 0 || claimed == u64::from(u32::MAX);
+        let is_unknown = SIZES_UNKNOWN.contains(&claimed);
         let bytes = if is_unknown { there } else { claimed.min(there) };
         let frames = bytes / u64::from(config.frame_bytes());
         if frames == 0 {
@@ -231,7 +241,8 @@ impl Header {
             });
         }
         let table = SampleTableBuilder::new(config.rate_hz, file_bytes);
-        Ok(Blocks { config, at, frames, table })
+        let lacking_bytes = if is_unknown { 0 } else { claimed.saturating_sub(there) };
+        Ok(Blocks { config, at, frames, lacking_bytes, table })
     }
 }
 
@@ -254,8 +265,9 @@ impl Blocks {
         self.frames -= u64::from(frames);
     }
 
-    fn finish(self) -> Option<(PcmConfig, SampleTable)> {
-        Some((self.config, self.table.finish()?))
+    /// The sound, and the bytes that the file lacks of it.
+    fn finish(self) -> Option<(PcmConfig, SampleTable, u64)> {
+        Some((self.config, self.table.finish()?, self.lacking_bytes))
     }
 }
 
@@ -268,6 +280,9 @@ const KINDS: [[u8; 4]; 3] = [*b"RIFF", *b"RF64", *b"BW64"];
 const OTHER_ORDER: [u8; 4] = *b"RIFX";
 const KIND_BYTES: usize = 12;
 const CHUNK_HEADER_BYTES: u64 = 8;
+
+/// Sizes that writers to a pipe give a sound whose end they do not know: ffmpeg, SoX and others.
+const SIZES_UNKNOWN: [u64; 4] = [0, u32::MAX as u64, 0x7fff_f000, i32::MAX as u64];
 
 /// Chunks before the sound: each costs a read.
 const CHUNKS_MAX: u32 = 1024;

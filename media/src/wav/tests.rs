@@ -166,8 +166,15 @@ fn sound_of_unknown_size_reaches_to_the_end_of_the_file() {
     for bytes in [0, u32::MAX, 0x7fff_f000, 4001] {
         let whole = file(b"RIFF", &[usual(), data(bytes), samples.clone()]);
         // A part of a frame is none.
-        assert_eq!(sound(&demux(&whole).unwrap()), (44, 4000), "{bytes:#x}");
+        let found = demux(&whole).unwrap();
+        assert_eq!(sound(&found), (44, 4000), "{bytes:#x}");
+        assert!(found.warnings().is_empty(), "{:?}", found.warnings());
     }
+    let whole = file(b"RIFF", &[usual(), data(6001), samples.clone()]);
+    let found = demux(&whole).unwrap();
+    let [warning] = found.warnings() else { panic!("{:?}", found.warnings()) };
+    assert!(warning.starts_with("cut off: by its own size 2000 bytes are missing"), "{warning}");
+    assert_eq!(sound(&found), (44, 4000));
     let whole = file(b"RIFF", &[usual(), data(400), samples.clone()]);
     assert_eq!(sound(&demux(&whole).unwrap()), (44, 400), "a size that the file has");
 }

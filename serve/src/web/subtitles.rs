@@ -120,9 +120,10 @@ impl Subtitles {
                 }
                 let (name, file) = (format!("{film}/~{}/{id}", asset.identity), file.clone());
                 let (bytes, origin) = (file.entity().bytes, asset.file_origin_ticks());
+                let of = format!("{film}, track {number}");
                 let make = move || {
                     let cues = text_cues(&OpenBytes(&file), bytes, number, origin);
-                    Ok(cues.map_err(|reason| reason.to_string()))
+                    Ok(told(&of, cues.map_err(|reason| reason.to_string())))
                 };
                 self.get(name, make).await
             }
@@ -150,21 +151,7 @@ impl Subtitles {
         // Its identity is made of its name, too.
         let name = format!("{:016x}", side_car.identity);
         let (side_car, folder) = (side_car.clone(), library.folder.clone());
-        self.get(name, move || {
-            let read = side_car.read(&folder)?;
-            match &read {
-                Ok(cues) if cues.left_out() > 0 => {
-                    let left_out = cues.left_out();
-                    tracing::info!("subtitles {}: {left_out} cues left out", side_car.file.name);
-                }
-                Ok(_) => {}
-                Err(reason) => {
-                    tracing::warn!("subtitles {}: left out: {reason}", side_car.file.name);
-                }
-            }
-            Ok(read)
-        })
-        .await
+        self.get(name, move || Ok(told(&side_car.file.name, side_car.read(&folder)?))).await
     }
 
     /// Returns the cues of this name; `make` makes them, and may read and wait.
@@ -209,6 +196,20 @@ fn add(
 /// Reason for a side-car that is gone.
 pub(super) const REPLACED: &str =
     "the subtitles were replaced or removed; load master.m3u8 or manifest.mpd again";
+
+/// Tells of the cues that are left out of the subtitles of this name.
+fn told(name: &str, read: Result<CueList, String>) -> Result<CueList, String> {
+    match &read {
+        Ok(cues) if cues.left_out() > 0 => tracing::warn!(
+            "subtitles {name}: {} cues left out: their times cannot be read, or end before they \
+             begin, or their text is too long",
+            cues.left_out()
+        ),
+        Ok(_) => {}
+        Err(reason) => tracing::warn!("subtitles {name}: left out: {reason}"),
+    }
+    read
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@
 //! §6 (static payload types); RFC 2326 Appendix C.
 //! Does not know codecs: parameters are text.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,8 +29,23 @@ pub struct SessionOffer {
     pub duration: Option<Duration>,
     /// Streams of RTP, in the order of the description; at least one.
     pub tracks: Vec<TrackOffer>,
-    /// Sections that are no such streams, in words.
-    pub left_out: Vec<String>,
+    /// Sections that are no such streams.
+    pub left_out: Vec<UnreadSection>,
+}
+
+/// A section of a description that is no stream of RTP that is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadSection {
+    /// What it offers: `audio opus/48000/2 (RTP/SAVP)`.
+    pub format: String,
+    /// Why it is left out.
+    pub reason: String,
+}
+
+impl fmt::Display for UnreadSection {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}: {}", self.format, self.reason)
+    }
 }
 
 /// A stream of RTP that a description offers.
@@ -79,9 +95,17 @@ pub fn parse_tracks(text: &[u8]) -> Result<SessionOffer, Malformed> {
     let (mut tracks, mut left_out) = (Vec::new(), Vec::new());
     for media in session.medias.iter().take(SECTIONS_MAX) {
         match track(media, session.connection.as_ref()) {
-            Some(track) => tracks.push(track),
-            None => left_out.push(offered(std::slice::from_ref(media))),
+            Ok(track) => tracks.push(track),
+            Err(reason) => {
+                let (format, reason) = (offered(std::slice::from_ref(media)), reason.to_owned());
+                left_out.push(UnreadSection { format, reason });
+            }
         }
+    }
+    let more = session.medias.len().saturating_sub(SECTIONS_MAX);
+    if more > 0 {
+        let (format, reason) = (format!("{more} more"), format!("{SECTIONS_MAX} are read"));
+        left_out.push(UnreadSection { format, reason });
     }
     if tracks.is_empty() {
         let offered = offered(&session.medias);
@@ -94,11 +118,17 @@ pub fn parse_tracks(text: &[u8]) -> Result<SessionOffer, Malformed> {
     Ok(SessionOffer { name: session.session_name.clone(), control, duration, tracks, left_out })
 }
 
-fn track(media: &Media, session: Option<&Connection>) -> Option<TrackOffer> {
+fn track(media: &Media, session: Option<&Connection>) -> Result<TrackOffer, &'static str> {
     // AVPF adds feedback that nobody has to send (RFC 4585 §3.6).
     let is_rtp = ["RTP/AVP", "RTP/AVPF"].iter().any(|one| media.proto.eq_ignore_ascii_case(one));
-    let format = media.fmt.split_ascii_whitespace().next().filter(|_| is_rtp)?;
-    let payload_type: u8 = format.parse().ok().filter(|number| *number < 128)?;
+    if !is_rtp {
+        return Err("RTP/AVP and RTP/AVPF are read, and no other protocol");
+    }
+    let format = media.fmt.split_ascii_whitespace().next().ok_or("it has no payload type")?;
+    let payload_type: u8 = format.parse().map_err(|_| "its payload type is no number")?;
+    if payload_type > 127 {
+        return Err("its payload type is over 127");
+    }
     let of_format = |name: &str| {
         let values = media.attributes.iter().filter(|attribute| attribute.attribute == name);
         let mut values = values.filter_map(|attribute| attribute.value.as_deref());
@@ -107,10 +137,11 @@ fn track(media: &Media, session: Option<&Connection>) -> Option<TrackOffer> {
             (number == format).then(|| rest.trim())
         })
     };
-    let map = of_format("rtpmap").or_else(|| static_map(payload_type))?;
-    let mut parts = map.split('/');
-    let encoding = parts.next()?.trim().to_owned();
-    let clock_rate_hz = parts.next()?.trim().parse().ok().filter(|rate| *rate > 0)?;
+    let map = of_format("rtpmap").or_else(|| static_map(payload_type));
+    let mut parts = map.ok_or("it has no rtpmap for its payload type")?.split('/');
+    let encoding = parts.next().unwrap_or_default().trim().to_owned();
+    let clock_rate_hz = parts.next().and_then(|rate| rate.trim().parse().ok());
+    let clock_rate_hz = clock_rate_hz.filter(|rate| *rate > 0).ok_or("its rtpmap has no rate")?;
     let channels = parts.next().and_then(|channels| channels.trim().parse().ok());
     let parameters = of_format("fmtp").unwrap_or_default().split(';').filter_map(|part| {
         let (name, value) = part.trim().split_once('=')?;
@@ -121,7 +152,7 @@ fn track(media: &Media, session: Option<&Connection>) -> Option<TrackOffer> {
     let address = connection.and_then(|connection| {
         connection.connection_address.split('/').next().unwrap_or_default().parse().ok()
     });
-    Some(TrackOffer {
+    Ok(TrackOffer {
         media: media.media.clone(),
         port: media.port,
         address,
@@ -187,7 +218,9 @@ mod tests {
             "application vnd.onvif.metadata/90000",
         ];
         assert_eq!(names, expected);
-        assert_eq!(session.left_out, ["audio opus/48000/2 (RTP/SAVP)"]);
+        let left_out = "audio opus/48000/2 (RTP/SAVP): RTP/AVP and RTP/AVPF are read, and no other \
+                        protocol";
+        assert_eq!(session.left_out[0].to_string(), left_out);
         let [video, audio, ..] = &session.tracks[..] else { panic!("four") };
         assert_eq!((video.payload_type, video.port), (96, 5004));
         assert_eq!(video.address, Some("239.1.1.1".parse().unwrap()));
@@ -196,6 +229,22 @@ mod tests {
         assert_eq!(audio.address, Some("239.1.1.2".parse().unwrap()));
         assert_eq!(audio.parameter("sizelength"), Some("13"));
         assert_eq!((audio.channels, audio.language.as_deref()), (Some(1), Some("de")));
+    }
+
+    #[test]
+    fn sections_left_out_have_their_reason() {
+        let left_out = |sections: &str| parse_tracks(format!("{CAMERA}{sections}").as_bytes());
+        for (section, reason) in [
+            ("m=audio 0 RTP/AVP opus\r\n", "its payload type is no number"),
+            ("m=audio 0 RTP/AVP 128\r\n", "its payload type is over 127"),
+            ("m=audio 0 RTP/AVP 98\r\n", "it has no rtpmap for its payload type"),
+            ("m=audio 0 RTP/AVP 98\r\na=rtpmap:98 opus\r\n", "its rtpmap has no rate"),
+        ] {
+            let found = left_out(section).unwrap().left_out;
+            assert_eq!(found[1].reason, reason, "{section}: {found:?}");
+        }
+        let found = left_out(&"m=audio 0 RTP/AVP 0\r\n".repeat(30)).unwrap().left_out;
+        assert_eq!(found[1].to_string(), "3 more: 32 are read");
     }
 
     #[test]

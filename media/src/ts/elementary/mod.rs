@@ -164,7 +164,17 @@ impl ElementaryDemuxer {
         };
         let programmes = survey.finish();
         // The last of equal ones would win.
-        match programmes.iter().rev().max_by_key(|programme| shared(programme)) {
+        let chosen = programmes.iter().rev().max_by_key(|programme| shared(programme));
+        for other in programmes.iter().filter(|&other| chosen.is_some_and(|one| one != other)) {
+            let Programme { number, map_pid, tracks, .. } = other;
+            let reason = format!(
+                "programme {number}, {} streams: one programme is sent as tracks; extract it \
+                 (ffmpeg -i IN -map 0:p:{number} -c copy OUT.ts)",
+                tracks.len()
+            );
+            self.left_out.push(LeftOut { id: (*map_pid).into(), reason });
+        }
+        match chosen {
             Some(programme) => {
                 for track in &programme.tracks {
                     let language =

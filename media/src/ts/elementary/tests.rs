@@ -382,6 +382,31 @@ fn tables_with_a_wrong_checksum_are_counted() {
 }
 
 #[test]
+fn other_programmes_are_named() {
+    let mut muxer = Muxer::default();
+    let other: u16 = 0x21;
+    let pat = section(0, 1, 0, &[0, 1, 0xe0, MAP_PID as u8, 0, 2, 0xe0, other as u8]);
+    packets(0, &pat, muxer.counters.entry(0).or_default(), &mut muxer.bytes);
+    for (number, map_pid, video, sound) in
+        [(1, MAP_PID, 0x100_u16, 0x101_u16), (2, other, 0x200, 0x201)]
+    {
+        let mut map = vec![0xe0 | (CLOCK_PID >> 8) as u8, CLOCK_PID as u8, 0xf0, 0];
+        for (pid, kind) in [(video, PICTURES.1), (sound, SOUND.1)] {
+            map.extend([kind, 0xe0 | (pid >> 8) as u8, pid as u8, 0xf0, 0]);
+        }
+        let map = section(2, number, 0, &map);
+        packets(map_pid, &map, muxer.counters.entry(map_pid).or_default(), &mut muxer.bytes);
+    }
+    muxer.title(900_000, 20, [PICTURES.0, SOUND.0]);
+    muxer.title(900_000, 20, [0x200, 0x201]);
+    let whole = demux(&muxer.bytes).unwrap();
+    assert_eq!(whole.tracks().len(), 2);
+    let [left_out] = whole.left_out() else { panic!("{:?}", whole.left_out()) };
+    assert!(left_out.reason.starts_with("programme 2, 2 streams: "), "{left_out:?}");
+    assert!(left_out.reason.contains("-map 0:p:2"), "{left_out:?}");
+}
+
+#[test]
 fn scrambled_streams_are_named() {
     let mut muxer = film(10);
     let offset = muxer.bytes.len();
