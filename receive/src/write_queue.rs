@@ -3,10 +3,10 @@
 //!
 //! A block is 1024 transport stream packets, which is also 47 pages: the smallest size that begins
 //! and ends at both, so that a file is written in calls that never touch half a page. All streams
-//! share the blocks, the second half of them evenly: one that sends more than the disk or the writer
-//! takes must not make the others lose. When the disk is behind by all blocks or by a stream's
-//! share, whole packets are dropped and counted. Blocks are used again, since fresh memory of this
-//! size costs a page fault a page.
+//! share the blocks, the second half of them evenly: one that sends more than the disk or the
+//! writer takes must not make the others lose. When the disk is behind by all blocks or by a
+//! stream's share, whole packets are dropped and counted. Blocks are used again, since fresh memory
+//! of this size costs a page fault a page.
 //!
 //! Does not wait for anything.
 

@@ -42,9 +42,10 @@ fn subrip_is_read_however_it_is_written() {
 
 #[test]
 fn subrip_cues_whose_times_cannot_be_read_are_left_out_and_counted() {
-    let text = "1\n00:00:01,000 --> 00:00:60,000\nlost\n\n2\n00:00:02,000 --> 00:00:03,000\nkept\n\n\
-        3\n00:00:04,000 --> 00:00:0x,000\nlost, too\n\n4\n00:00:05,000 --> 00:00:06,000\n\
-        2 --> 3 is no time\n";
+    let text = "1\n00:00:01,000 --> 00:00:60,000\nlost\n\n\
+        2\n00:00:02,000 --> 00:00:03,000\nkept\n\n\
+        3\n00:00:04,000 --> 00:00:0x,000\nlost, too\n\n\
+        4\n00:00:05,000 --> 00:00:06,000\n2 --> 3 is no time\n";
     let list = parse(text.as_bytes(), TextFormat::SubRip).unwrap();
     assert_eq!(list.left_out(), 2);
     assert_eq!(srt(text), [cue(2000, 3000, "kept"), cue(5000, 6000, "2 --&gt; 3 is no time")]);
