@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use client::DescribedTracks;
+use client::{DescribedTracks, TrackCounts};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use wire::mp2t::PAYLOAD_TYPE;
@@ -55,11 +55,10 @@ impl DescribedSource<'_> {
                 }
             };
             drop(listens.take());
-            let count = || lock(&self.shared.rtcp).sender_reports += tracks.new_sender_reports();
             let counting = async {
                 loop {
                     sleep(COUNT_EVERY).await;
-                    count();
+                    self.add_counts(tracks.new_counts());
                 }
             };
             let why = tokio::select! {
@@ -68,8 +67,7 @@ impl DescribedSource<'_> {
                 // An error means that the recording is gone.
                 _ = stopped.changed() => None,
             };
-            count();
-            tracks.finish(why.is_none()).await;
+            self.add_counts(tracks.finish(why.is_none()).await);
             // The last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
@@ -77,6 +75,11 @@ impl DescribedSource<'_> {
             tracing::warn!("{}: {why}; listening for another sender", self.path.display());
             *lock(&self.shared.trouble) = Some(why);
         }
+    }
+
+    fn add_counts(&self, counts: TrackCounts) {
+        lock(&self.shared.rtcp).sender_reports += counts.sender_reports;
+        lock(self.stream).add_dropped_units(counts.dropped_units);
     }
 
     fn start(&self, at: Duration) -> Result<DescribedTracks, String> {

@@ -34,6 +34,8 @@ pub(crate) struct RecordedStream {
     recorder: StreamRecorder,
     /// Drops of an output that has ended.
     dropped_packets: u64,
+    /// Access units of tracks that never became packets of the stream.
+    dropped_units: u64,
     gate: PlayGate,
 }
 
@@ -137,6 +139,7 @@ impl RecordedStream {
                 since: StreamActivity::default(),
             },
             dropped_packets: 0,
+            dropped_units: 0,
             gate: PlayGate::default(),
         }
     }
@@ -249,6 +252,15 @@ impl RecordedStream {
     /// Packets that the disk was too slow for.
     pub(crate) fn dropped_packets(&self) -> u64 {
         self.recorder.output.as_ref().map_or(self.dropped_packets, StreamOutput::dropped_packets)
+    }
+
+    /// Counts access units of tracks that this host was too slow for.
+    pub(crate) fn add_dropped_units(&mut self, units: u64) {
+        self.dropped_units += units;
+    }
+
+    pub(crate) fn dropped_units(&self) -> u64 {
+        self.dropped_units
     }
 
     /// Datagrams by kind.

@@ -35,7 +35,9 @@ use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{ClientSession, FrameQueue, GrantedSetup, StreamTransport, TransportChoice};
+use client::{
+    ClientSession, FrameQueue, GrantedSetup, StreamTransport, TrackCounts, TransportChoice,
+};
 use paths::Port;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -218,8 +220,8 @@ impl RecordingSession<'_> {
             && asked_at.elapsed() >= SILENCE_MAX;
         history.prefers_tcp |= is_silent;
         if session.has_tracks() {
-            lock(self.rtcp).sender_reports += session.new_sender_reports();
-            session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
+            let counts = session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
+            self.add_track_counts(counts);
             // Its last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
         }
@@ -387,6 +389,11 @@ impl RecordingSession<'_> {
         self.end(&span, history, (is_bye, session.longest_step()), why)
     }
 
+    fn add_track_counts(&self, counts: TrackCounts) {
+        lock(self.rtcp).sender_reports += counts.sender_reports;
+        lock(self.stream).add_dropped_units(counts.dropped_units);
+    }
+
     /// Adds an ended session to the sums of the title.
     fn add_to_totals(&self, history: &mut SessionHistory) {
         let Some(span) = history.span.take() else { return };
@@ -442,7 +449,7 @@ impl RecordingSession<'_> {
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                lock(self.rtcp).sender_reports += session.new_sender_reports();
+                self.add_track_counts(session.new_track_counts());
                 if self.has_left(&mut byes).await {
                     return (true, "the server said BYE".to_owned());
                 }

@@ -89,6 +89,8 @@ pub struct StreamFigures {
     pub dropped_by_kernel: u64,
     /// Transport stream packets that the disk was too slow for, or could not take.
     pub dropped_by_disk: u64,
+    /// Access units of tracks that this host was too slow to put into the transport stream.
+    pub dropped_units: u64,
     /// Datagrams to be relayed that a socket did not take.
     pub dropped_by_relay: u64,
     /// Datagrams that did not fit while the answer to PLAY was waited for.
@@ -220,6 +222,7 @@ impl StreamFigures {
             outage_s: counts.outage.as_secs_f64(),
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
+            dropped_units: stream.dropped_units(),
             dropped_too_early: counts.too_early,
             written_bytes: written.bytes.load(Ordering::Relaxed),
             files: written.files.load(Ordering::Relaxed),
@@ -254,7 +257,7 @@ impl Summary {
                     && !stream.has_failed
                     && stream.dropped_by_kernel + stream.dropped_by_disk + stream.dropped_by_relay
                         == 0
-                    && stream.dropped_too_early == 0
+                    && stream.dropped_units + stream.dropped_too_early == 0
             })
     }
 }
@@ -294,5 +297,17 @@ mod tests {
         assert!(!flooded.is_whole());
         assert_eq!(flooded.streams[0].refused.sender, 0);
         assert!(summary(RecordedStream::new(Vec::new(), Duration::ZERO, None)).is_whole());
+    }
+
+    #[test]
+    fn units_of_tracks_that_this_host_was_too_slow_for_are_a_loss_on_it() {
+        let mut stream = RecordedStream::new(Vec::new(), Duration::ZERO, None);
+        stream.add_dropped_units(2);
+        stream.add_dropped_units(1);
+        let url = "rtsp://h/t";
+        let figures = StreamFigures::of(url, &StreamState::default(), &Mutex::new(stream));
+        assert_eq!(figures.dropped_units, 3);
+        let streams = vec![StreamFigures { packets: 1, ..figures }];
+        assert!(!Summary { streams, ..Summary::default() }.is_whole());
     }
 }
