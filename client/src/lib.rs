@@ -38,6 +38,7 @@ mod lateness;
 pub mod load;
 mod media_names;
 mod multicast;
+mod output_end;
 mod play;
 mod play_consumer;
 mod play_session;

@@ -20,7 +20,8 @@ use wire::rtp::Reception;
 use wire::rtsp::client::{SetupReply, StreamStart};
 use wire::rtsp::{NptRange, NptStart};
 
-use super::play::{Play, PlayProgress, Stop};
+use super::output_end::OutputEnd;
+use super::play::{Play, PlayProgress, Stop, stopped};
 use super::play_verdict::EndedStream;
 use super::receive_thread::{Command, ReceiveThread, StreamStats};
 use super::rtcp_reporter::RtcpReporter;
@@ -35,6 +36,7 @@ pub(super) struct ReceiverTasks {
     pub(super) streams: Vec<StreamTasks>,
     pub(super) transport: StreamTransport,
     pub(super) track_file: Option<TrackFile>,
+    pub(super) output_end: OutputEnd,
 }
 
 /// The receiving thread and the reporter of a stream.
@@ -116,32 +118,44 @@ impl PlaySession {
         stop: &mut Stop,
         progress: &mut impl FnMut(&PlayProgress),
     ) -> Result<Verdict, Error> {
-        let ReceiverTasks { streams, transport, track_file } = equipment;
+        let ReceiverTasks { streams, transport, track_file, output_end } = equipment;
         let end = tokio::select! {
             end = self.run(range, &streams, track_file.as_ref(), stop, progress) => end,
             never = exchange(&streams) => match never {},
         };
-        let is_cut = matches!(end, Ok(PlayEnd::Length | PlayEnd::Stopped));
+        let is_stopped = matches!(end, Ok(PlayEnd::Stopped));
+        let is_cut = is_stopped || matches!(end, Ok(PlayEnd::Length));
         tokio::select! {
             () = self.leave(&streams) => {}
             never = exchange(&streams) => match never {},
         }
-        let mut ended = Vec::with_capacity(streams.len());
-        for stream in streams {
-            let StreamTasks {
-                receiving, reporter, url: _, track, clock_rate_hz, buffer_bytes, ..
-            } = stream;
-            let stats = receiving.shared();
-            let reports_sent = reporter.sent();
-            drop(reporter);
-            let result = receiving.stop(is_cut).await;
-            ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
-        }
-        let file = match track_file {
-            // The queue has ended with the threads.
-            Some(file) => Some(file.finish().await?),
-            None => None,
+        let finished = async {
+            let mut ended = Vec::with_capacity(streams.len());
+            for stream in streams {
+                let StreamTasks {
+                    receiving,
+                    reporter,
+                    url: _,
+                    track,
+                    clock_rate_hz,
+                    buffer_bytes,
+                    ..
+                } = stream;
+                let stats = receiving.shared();
+                let reports_sent = reporter.sent();
+                drop(reporter);
+                let result = receiving.stop(is_cut).await;
+                ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
+            }
+            let file = match track_file {
+                // The queue has ended with the threads.
+                Some(file) => Some(file.finish().await?),
+                None => None,
+            };
+            Ok((ended, file))
         };
+        let path = self.options.output.clone().unwrap_or_default();
+        let (ended, file) = output_end.wait(&path, finished, stop, is_stopped).await?;
         let end = end?;
         let mut streams = Vec::with_capacity(ended.len());
         for (stats, result, track, clock_rate_hz, buffer_bytes, reports_sent) in ended {
@@ -191,13 +205,13 @@ impl PlaySession {
     ) -> Result<PlayEnd, Error> {
         tokio::select! {
             begun = self.begin(range, streams, file) => begun?,
-            () = &mut *stop => return Ok(PlayEnd::Stopped),
+            () = stopped(stop) => return Ok(PlayEnd::Stopped),
         }
         let mut check_at = Instant::now();
         loop {
             let due = self.due(check_at);
             tokio::select! {
-                () = &mut *stop => return Ok(PlayEnd::Stopped),
+                () = stopped(stop) => return Ok(PlayEnd::Stopped),
                 () = byes(streams) => {
                     settle(streams).await;
                     return Ok(PlayEnd::Bye);
@@ -223,7 +237,7 @@ impl PlaySession {
             let sent = tokio::select! {
                 sent = self.send_due_requests(now, streams) => sent,
                 // A late answer is not mistaken for that to TEARDOWN: it has another CSeq.
-                () = &mut *stop => return Ok(PlayEnd::Stopped),
+                () = stopped(stop) => return Ok(PlayEnd::Stopped),
             };
             match sent {
                 Ok(()) => {}

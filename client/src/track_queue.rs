@@ -109,6 +109,11 @@ impl TrackQueue {
         self.shared.is_closed.load(Ordering::Relaxed)
     }
 
+    /// Has the next call of [`next`](Self::next) drop and count all that is in the queue.
+    pub(crate) fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn control(&self) -> QueueControl {
         QueueControl(self.shared.clone())
     }
