@@ -195,6 +195,7 @@ impl ClientSession {
         let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
         let set_up = control.client.set_up(&reply);
         let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
+        control.note_ignored("SETUP", &set_up.ignored);
         self.timeout = set_up.timeout;
         let said = set_up.source.as_deref().and_then(|source| source.parse().ok());
         let host = said.unwrap_or(control.remote);
@@ -242,10 +243,13 @@ impl ClientSession {
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         let fault = |malformed| self.control.fault("PLAY", malformed);
         let (Some(stream), Some(tracks)) = (stream, &self.tracks) else {
-            return self.control.client.started(&reply).map_err(fault);
+            let started = self.control.client.started(&reply).map_err(fault)?;
+            self.control.note_ignored("PLAY", &started.ignored);
+            return Ok(started);
         };
         let started = self.control.client.streams_started(&reply, &tracks.urls);
         let (started, starts) = started.map_err(fault)?;
+        self.control.note_ignored("PLAY", &started.ignored);
         let from = started.range.and_then(|range| match range.start {
             NptStart::At(from) => Some(from),
             NptStart::Now => None,

@@ -287,6 +287,7 @@ impl PlaySession {
         let started = self.control.client.streams_started(&reply, &urls);
         let (started, starts) =
             started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
+        self.control.note_ignored("PLAY", &started.ignored);
         for (stream, start) in streams.iter().zip(&starts) {
             stream.receiving.command(Command::Begin { sequence: start.sequence });
         }

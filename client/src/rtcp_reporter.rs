@@ -260,6 +260,7 @@ mod tests {
             multicast: None,
             ssrc: None,
             timeout,
+            ignored: Vec::new(),
         };
         let to = |host: &str, server: &str| report_target(&set_up, ip(host), ip(server));
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
