@@ -214,7 +214,10 @@ impl PlaySession {
                 () = stopped(stop) => return Ok(PlayEnd::Stopped),
                 () = byes(streams) => {
                     settle(streams).await;
-                    return Ok(PlayEnd::Bye);
+                    // Unless it was the BYE of an SSRC that the sender has changed.
+                    if has_sent_bye(streams) {
+                        return Ok(PlayEnd::Bye);
+                    }
                 }
                 found = self.control.closed() => {
                     return Ok(closed_or_bye(streams, found).await);
@@ -498,14 +501,14 @@ async fn exchange(streams: &[StreamTasks]) -> Infallible {
 async fn byes(streams: &[StreamTasks]) {
     for stream in streams {
         // The note outlives a wait that was given up.
-        while !stream.receiving.stats().rtcp.has_sent_bye {
+        while !stream.receiving.stats().has_sent_bye() {
             stream.reporter.bye.notified().await;
         }
     }
 }
 
 fn has_sent_bye(streams: &[StreamTasks]) -> bool {
-    streams.iter().all(|stream| stream.receiving.stats().rtcp.has_sent_bye)
+    streams.iter().all(|stream| stream.receiving.stats().has_sent_bye())
 }
 
 /// Waits until no more packets are under way.

@@ -182,7 +182,7 @@ impl Verdict {
         self.jitter_ms = self.jitter_ms.max(ms(reception.jitter_time()));
         self.sender_reports += stats.rtcp.sender_reports;
         self.reports_sent += stream.reports_sent;
-        self.bye &= stats.rtcp.has_sent_bye;
+        self.bye &= stats.has_sent_bye();
     }
 }
 

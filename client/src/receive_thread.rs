@@ -100,7 +100,8 @@ pub(super) struct RtcpStats {
     pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
     /// Sender reports that the writer of the tracks has got.
     pub(super) passed_on: u64,
-    pub(super) has_sent_bye: bool,
+    /// SSRC of the last BYE that was the stream's own.
+    pub(super) bye: Option<u32>,
     pub(super) malformed: u64,
 }
 
@@ -232,6 +233,12 @@ impl StreamStats {
 
     pub(super) fn ssrc(&self) -> Option<u32> {
         self.receiver.sources.ssrc
+    }
+
+    /// True where the sender has left. One that changes its SSRC says BYE for the old one, and goes
+    /// on (RFC 3550 §8.2).
+    pub(super) fn has_sent_bye(&self) -> bool {
+        self.rtcp.bye.is_some_and(|bye| self.ssrc().is_none_or(|ssrc| ssrc == bye))
     }
 
     pub(super) fn reception(&self) -> &Reception {

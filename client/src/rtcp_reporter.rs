@@ -188,7 +188,7 @@ impl RtcpReporter {
                     self.link.note_source(from);
                 }
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
-                    stats.rtcp.has_sent_bye = true;
+                    stats.rtcp.bye = Some(ssrc);
                     self.bye.notify_one();
                 }
                 _ => {}

@@ -231,10 +231,15 @@ impl TrackStream {
         }
     }
 
-    /// Waits until the sender has said BYE on all tracks.
+    /// Waits until the sender has said BYE on all tracks, and no packet of another SSRC of it has
+    /// followed.
     pub(super) async fn bye(&self) {
-        while !self.tracks.iter().all(|track| track.receiving.stats().rtcp.has_sent_bye) {
-            sleep(LOOK_EVERY).await;
+        let have_left = || self.tracks.iter().all(|track| track.receiving.stats().has_sent_bye());
+        while !have_left() {
+            while !have_left() {
+                sleep(LOOK_EVERY).await;
+            }
+            sleep(BYE_SETTLE).await;
         }
     }
 
@@ -404,6 +409,8 @@ impl DropLog {
 
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time within which a sender that has changed its SSRC goes on.
+const BYE_SETTLE: Duration = Duration::from_millis(500);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 const FULL_WAIT: Duration = Duration::from_millis(2);
 /// Time for the packets that the threads still take, and for the last group of pictures.
@@ -413,13 +420,16 @@ const SKIPPED_MAX: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use media::TS_PACKET_BYTES;
     use media::depayload::Depayloader;
+    use wire::rtcp::{self, SenderInfo};
 
     use super::*;
 
-    /// A camera of pictures of [`PICTURE_BYTES`], each a packet, and what takes its packets.
-    fn camera() -> (QueueSink, TrackInput) {
+    /// A camera whose pictures are packets of their own: its sink, its RTCP port, and the track.
+    fn camera() -> (QueueSink, SocketAddr, TrackInput) {
         let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
             a=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets=Z0IACpZTBYmI,aMljiA==\r\n";
         let offer = wire::sdp::parse_tracks(text).unwrap().tracks.remove(0);
@@ -427,21 +437,36 @@ mod tests {
         let stream = ChosenStream { url: String::new(), offer, depayloader };
         let (sink, frames) = FrameQueue::new(SocketAddr::from(([127, 0, 0, 1], 554)));
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
         let rtcp = RtcpLink::udp(socket, None, None).unwrap();
         let input = PacketInput::Frames(frames);
-        (sink, TrackInput { stream, input, rtcp, host: None, ssrc: None })
+        (sink, to, TrackInput { stream, input, rtcp, host: None, ssrc: None })
     }
 
-    fn send(sink: &mut QueueSink, pictures: u16) {
-        let picture = [&[0x65, 0x88][..], &[0xff; PICTURE_BYTES]].concat();
-        for sequence in 0..pictures {
+    /// Sends pictures with these numbers.
+    fn send(sink: &mut QueueSink, ssrc: u32, numbers: Range<u16>, bytes: usize) {
+        let picture = [&[0x65, 0x88][..], &vec![0xff; bytes]].concat();
+        for sequence in numbers {
             let timestamp = u32::from(sequence) * 3600;
-            let header = Header { payload_type: 96, marker: true, sequence, timestamp, ssrc: 7 };
+            let header = Header { payload_type: 96, marker: true, sequence, timestamp, ssrc };
             sink.take(&[&header.write()[..], &picture].concat(), Instant::now());
             while !sink.flush() {
                 std::thread::sleep(FULL_WAIT);
             }
         }
+    }
+
+    /// Waits for something that comes; a minute is not a limit but a last resort.
+    async fn until(comes: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !comes() {
+            assert!(Instant::now() < until, "it does not come");
+            sleep(LOOK_EVERY / 10).await;
+        }
+    }
+
+    fn heard(stream: &TrackStream) -> u64 {
+        stream.heard().map(|heard| heard.packets).sum()
     }
 
     /// Pictures that begin in the packets of a queue.
@@ -455,16 +480,12 @@ mod tests {
 
     #[tokio::test]
     async fn units_that_a_slow_recorder_leaves_are_dropped_and_counted() {
-        let (mut sink, input) = camera();
+        let (mut sink, _, input) = camera();
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
         let (stream, frames) = TrackStream::start(vec![input], from, false).unwrap();
         stream.begin(&[StreamStart::default()], Duration::ZERO);
-        send(&mut sink, PICTURES);
-        let until = Instant::now() + Duration::from_secs(60);
-        while stream.heard().map(|heard| heard.packets).sum::<u64>() < PICTURES.into() {
-            assert!(Instant::now() < until, "the packets are not taken");
-            sleep(LOOK_EVERY).await;
-        }
+        send(&mut sink, 7, 0..PICTURES, 60_000);
+        until(|| heard(&stream) == u64::from(PICTURES)).await;
         // Nobody reads the queue of packets: it is full, and so is that of units.
         let during = stream.new_counts().dropped_units;
         let at_the_end = stream.finish(false).await.dropped_units;
@@ -472,7 +493,37 @@ mod tests {
         assert_eq!(begun(&frames) + during + at_the_end, u64::from(PICTURES));
     }
 
-    const PICTURE_BYTES: usize = 60_000;
+    #[tokio::test]
+    async fn a_bye_of_an_ssrc_that_the_sender_has_changed_ends_no_track() {
+        let (mut sink, to, input) = camera();
+        let from = SocketAddr::from(([127, 0, 0, 1], 554));
+        let (stream, _frames) = TrackStream::start(vec![input], from, false).unwrap();
+        stream.begin(&[StreamStart::default()], Duration::ZERO);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let say_bye = |ssrc| {
+            let sender = SenderInfo { ssrc, ntp: 1, rtp_timestamp: 0, packets: 9, octets: 9 };
+            socket.send_to(&rtcp::sender_bye(&sender, "camera", ""), to).unwrap();
+        };
+        let stats = || stream.tracks[0].receiving.stats();
+        send(&mut sink, 7, 0..10, 100);
+        until(|| heard(&stream) == 10).await;
+        // Before the packets of the next, and once more behind them.
+        say_bye(7);
+        until(|| stats().has_sent_bye()).await;
+        send(&mut sink, 8, 10..20, 100);
+        until(|| heard(&stream) == 20).await;
+        let reports = stats().rtcp.sender_reports;
+        say_bye(7);
+        say_bye(8);
+        until(|| stats().rtcp.sender_reports > reports).await;
+        timeout(Duration::from_secs(60), stream.bye()).await.expect("it has left");
+        // The sender begins again with another.
+        send(&mut sink, 9, 20..30, 100);
+        until(|| heard(&stream) == 30).await;
+        assert!(!stats().has_sent_bye());
+        assert!(timeout(2 * BYE_SETTLE, stream.bye()).await.is_err());
+    }
+
     /// More than fit the queue of units.
     const PICTURES: u16 = 1300;
 }
