@@ -42,7 +42,7 @@ impl BlockPool {
     }
 
     /// Takes an empty block; none when all are in use.
-    fn take(&self) -> Option<Vec<u8>> {
+    pub(crate) fn take(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.out == self.blocks_max {
             return None;
