@@ -175,7 +175,7 @@ impl Verdict {
         self.malformed += stats.packets.malformed + stats.rtcp.malformed;
         self.bad_payload_size += stats.packets.bad_payload_size;
         self.while_paused += stats.packets.while_paused;
-        if let Some(drops) = stream.result.kernel_drops {
+        if let Some(drops) = stats.kernel_drops {
             self.kernel_drops = Some(self.kernel_drops.unwrap_or(0) + drops);
         }
         self.receive_buffer_bytes = self.receive_buffer_bytes.max(stream.buffer_bytes);

@@ -67,6 +67,8 @@ pub(super) struct StreamStats {
     pub(super) units: DepayloadCounts,
     pub(super) is_output_broken: bool,
     pub(super) is_receiving: bool,
+    /// Datagrams that the kernel dropped, once the thread has ended.
+    pub(super) kernel_drops: Option<u64>,
     pub(super) rtcp: RtcpStats,
 }
 
@@ -143,7 +145,6 @@ pub(super) struct ReceiveResult {
     pub(super) written: Option<WrittenFile>,
     /// Packets that the file lacks.
     pub(super) file_missing: u64,
-    pub(super) kernel_drops: Option<u64>,
 }
 
 impl ReceiveThread {
@@ -227,6 +228,7 @@ impl StreamStats {
             units: DepayloadCounts::default(),
             is_output_broken: false,
             is_receiving: true,
+            kernel_drops: None,
             rtcp: RtcpStats::default(),
         }
     }
@@ -359,14 +361,17 @@ impl Thread {
         kernel_drops: Option<u64>,
         failure: Option<Error>,
     ) -> Result<ReceiveResult, Error> {
-        lock(&self.stats).is_receiving = false;
+        {
+            let mut stats = lock(&self.stats);
+            (stats.is_receiving, stats.kernel_drops) = (false, kernel_drops);
+        }
         let written = self.close()?;
         let file_missing = lock(&self.stats).receiver.missing();
         let codec = match &self.format {
             StreamFormat::Track(track) => track.codec().cloned(),
             StreamFormat::TransportStream(_) => None,
         };
-        failure.map_or(Ok(ReceiveResult { codec, written, file_missing, kernel_drops }), Err)
+        failure.map_or(Ok(ReceiveResult { codec, written, file_missing }), Err)
     }
 
     fn close(&mut self) -> Result<Option<WrittenFile>, Error> {

@@ -13,6 +13,7 @@
 //! Does not decode, or change pictures and sound.
 
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -73,6 +74,16 @@ pub struct TrackCounts {
     pub sender_reports: u64,
     /// Access units that this host was too slow to put into the transport stream.
     pub dropped_units: u64,
+    /// Datagrams that the kernel dropped because a buffer was full, once the tracks have ended.
+    pub dropped_by_kernel: u64,
+}
+
+impl AddAssign for TrackCounts {
+    fn add_assign(&mut self, more: TrackCounts) {
+        self.sender_reports += more.sender_reports;
+        self.dropped_units += more.dropped_units;
+        self.dropped_by_kernel += more.dropped_by_kernel;
+    }
 }
 
 /// Arrivals of a track.
@@ -219,15 +230,18 @@ impl TrackStream {
 
     /// Counts of all tracks since the last call.
     pub(super) fn new_counts(&self) -> TrackCounts {
-        let reports = |track: &TrackTasks| track.receiving.stats().rtcp.sender_reports;
-        let counts = TrackCounts {
-            sender_reports: self.tracks.iter().map(reports).sum(),
-            dropped_units: self.queue.dropped_units(),
-        };
+        let mut counts =
+            TrackCounts { dropped_units: self.queue.dropped_units(), ..TrackCounts::default() };
+        for track in &self.tracks {
+            let stats = track.receiving.stats();
+            counts.sender_reports += stats.rtcp.sender_reports;
+            counts.dropped_by_kernel += stats.kernel_drops.unwrap_or(0);
+        }
         let told = std::mem::replace(&mut *lock(&self.told), counts);
         TrackCounts {
             sender_reports: counts.sender_reports - told.sender_reports,
             dropped_units: counts.dropped_units - told.dropped_units,
+            dropped_by_kernel: counts.dropped_by_kernel - told.dropped_by_kernel,
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use client::{DescribedTracks, TrackCounts};
+use client::DescribedTracks;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use wire::mp2t::PAYLOAD_TYPE;
@@ -58,7 +58,8 @@ impl DescribedSource<'_> {
             let counting = async {
                 loop {
                     sleep(COUNT_EVERY).await;
-                    self.add_counts(tracks.new_counts());
+                    let counts = tracks.new_counts();
+                    lock(self.stream).add_track_counts(counts);
                 }
             };
             let why = tokio::select! {
@@ -67,7 +68,8 @@ impl DescribedSource<'_> {
                 // An error means that the recording is gone.
                 _ = stopped.changed() => None,
             };
-            self.add_counts(tracks.finish(why.is_none()).await);
+            let counts = tracks.finish(why.is_none()).await;
+            lock(self.stream).add_track_counts(counts);
             // The last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
@@ -75,11 +77,6 @@ impl DescribedSource<'_> {
             tracing::warn!("{}: {why}; listening for another sender", self.path.display());
             *lock(&self.shared.trouble) = Some(why);
         }
-    }
-
-    fn add_counts(&self, counts: TrackCounts) {
-        lock(&self.shared.rtcp).sender_reports += counts.sender_reports;
-        lock(self.stream).add_dropped_units(counts.dropped_units);
     }
 
     fn start(&self, at: Duration) -> Result<DescribedTracks, String> {

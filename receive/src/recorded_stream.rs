@@ -13,6 +13,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use client::TrackCounts;
 use client::rtp_receiver::{ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal};
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
@@ -34,8 +35,8 @@ pub(crate) struct RecordedStream {
     recorder: StreamRecorder,
     /// Drops of an output that has ended.
     dropped_packets: u64,
-    /// Access units of tracks that never became packets of the stream.
-    dropped_units: u64,
+    /// Losses of tracks that never became packets of the stream.
+    track_counts: TrackCounts,
     gate: PlayGate,
 }
 
@@ -139,7 +140,7 @@ impl RecordedStream {
                 since: StreamActivity::default(),
             },
             dropped_packets: 0,
-            dropped_units: 0,
+            track_counts: TrackCounts::default(),
             gate: PlayGate::default(),
         }
     }
@@ -254,13 +255,14 @@ impl RecordedStream {
         self.recorder.output.as_ref().map_or(self.dropped_packets, StreamOutput::dropped_packets)
     }
 
-    /// Counts access units of tracks that this host was too slow for.
-    pub(crate) fn add_dropped_units(&mut self, units: u64) {
-        self.dropped_units += units;
+    /// Adds counts of the tracks that the stream is made of.
+    pub(crate) fn add_track_counts(&mut self, counts: TrackCounts) {
+        self.track_counts += counts;
     }
 
-    pub(crate) fn dropped_units(&self) -> u64 {
-        self.dropped_units
+    /// Counts of the tracks that the stream is made of.
+    pub(crate) fn track_counts(&self) -> TrackCounts {
+        self.track_counts
     }
 
     /// Datagrams by kind.

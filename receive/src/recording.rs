@@ -203,10 +203,11 @@ impl Recording {
         let rows = self.rows.iter().zip(self.shared.iter()).zip(self.streams.iter());
         summary.streams = rows
             .zip(dropped.into_iter().zip(unsent))
-            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| StreamFigures {
-                dropped_by_kernel,
-                dropped_by_relay,
-                ..StreamFigures::of(&row.url, shared, stream)
+            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| {
+                let mut figures = StreamFigures::of(&row.url, shared, stream);
+                figures.dropped_by_kernel += dropped_by_kernel;
+                figures.dropped_by_relay = dropped_by_relay;
+                figures
             })
             .collect();
         summary

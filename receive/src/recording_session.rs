@@ -35,9 +35,7 @@ use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{
-    ClientSession, FrameQueue, GrantedSetup, StreamTransport, TrackCounts, TransportChoice,
-};
+use client::{ClientSession, FrameQueue, GrantedSetup, StreamTransport, TransportChoice};
 use paths::Port;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -221,7 +219,7 @@ impl RecordingSession<'_> {
         history.prefers_tcp |= is_silent;
         if session.has_tracks() {
             let counts = session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
-            self.add_track_counts(counts);
+            lock(self.stream).add_track_counts(counts);
             // Its last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
         }
@@ -389,11 +387,6 @@ impl RecordingSession<'_> {
         self.end(&span, history, (is_bye, session.longest_step()), why)
     }
 
-    fn add_track_counts(&self, counts: TrackCounts) {
-        lock(self.rtcp).sender_reports += counts.sender_reports;
-        lock(self.stream).add_dropped_units(counts.dropped_units);
-    }
-
     /// Adds an ended session to the sums of the title.
     fn add_to_totals(&self, history: &mut SessionHistory) {
         let Some(span) = history.span.take() else { return };
@@ -449,7 +442,8 @@ impl RecordingSession<'_> {
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                self.add_track_counts(session.new_track_counts());
+                let counts = session.new_track_counts();
+                lock(self.stream).add_track_counts(counts);
                 if self.has_left(&mut byes).await {
                     return (true, "the server said BYE".to_owned());
                 }

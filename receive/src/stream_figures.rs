@@ -170,6 +170,7 @@ impl StreamFigures {
         let mut stream = lock(stream);
         let clock_jitter = stream.monitor().take_jitter_ticks();
         let (counts, seen) = (stream.counts(), *stream.monitor().counts());
+        let tracks = stream.track_counts();
         let (refused_senders, refused_of_others) =
             (stream.refused().senders().to_vec(), stream.refused().others());
         let sources = stream.sources();
@@ -222,12 +223,14 @@ impl StreamFigures {
             outage_s: counts.outage.as_secs_f64(),
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
-            dropped_units: stream.dropped_units(),
+            dropped_units: tracks.dropped_units,
+            // The recording adds those of its own ports.
+            dropped_by_kernel: tracks.dropped_by_kernel,
             dropped_too_early: counts.too_early,
             written_bytes: written.bytes.load(Ordering::Relaxed),
             files: written.files.load(Ordering::Relaxed),
             file: lock(&written.path).clone(),
-            sender_reports: rtcp.sender_reports,
+            sender_reports: rtcp.sender_reports + tracks.sender_reports,
             reports_sent: rtcp.sent,
             has_sent_bye: rtcp.byes > 0,
             sessions: shared.sessions.load(Ordering::Relaxed),
@@ -267,6 +270,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
+    use client::TrackCounts;
+
     use super::*;
     use crate::recorded_stream::AnnouncedSession;
 
@@ -302,11 +307,13 @@ mod tests {
     #[test]
     fn units_of_tracks_that_this_host_was_too_slow_for_are_a_loss_on_it() {
         let mut stream = RecordedStream::new(Vec::new(), Duration::ZERO, None);
-        stream.add_dropped_units(2);
-        stream.add_dropped_units(1);
+        let mut counts = TrackCounts::default();
+        (counts.sender_reports, counts.dropped_units) = (1, 2);
+        stream.add_track_counts(counts);
+        stream.add_track_counts(counts);
         let url = "rtsp://h/t";
         let figures = StreamFigures::of(url, &StreamState::default(), &Mutex::new(stream));
-        assert_eq!(figures.dropped_units, 3);
+        assert_eq!((figures.sender_reports, figures.dropped_units), (2, 4));
         let streams = vec![StreamFigures { packets: 1, ..figures }];
         assert!(!Summary { streams, ..Summary::default() }.is_whole());
     }
