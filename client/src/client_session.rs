@@ -24,7 +24,7 @@ use super::read_pace::ReadPace;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
 use super::stream_setup::{set_up_channels, set_up_streams};
-use super::track_stream::{TrackInput, TrackStream};
+use super::track_stream::{TrackCounts, TrackInput, TrackStream};
 use super::transport::StreamTransport;
 use crate::error::Error;
 
@@ -139,18 +139,20 @@ impl ClientSession {
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue. Tracks that are `is_cut`
+    /// Ends the tracks, and waits until the last packets are in the queue. Returns their counts
+    /// since the last call of [`new_track_counts`](Self::new_track_counts). Tracks that are `is_cut`
     /// off go on without this receiver.
-    pub async fn finish_tracks(&mut self, is_cut: bool) {
-        if let Some(stream) = self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
-            stream.finish(is_cut).await;
+    pub async fn finish_tracks(&mut self, is_cut: bool) -> TrackCounts {
+        match self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
+            Some(stream) => stream.finish(is_cut).await,
+            None => TrackCounts::default(),
         }
     }
 
-    /// Number of sender reports of the tracks since the last call; zero without tracks.
-    pub fn new_sender_reports(&self) -> u64 {
+    /// Counts of the tracks since the last call; zero without tracks.
+    pub fn new_track_counts(&self) -> TrackCounts {
         let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
-        stream.map_or(0, TrackStream::new_sender_reports)
+        stream.map_or(TrackCounts::default(), TrackStream::new_counts)
     }
 
     /// The longest time from one timestamp of a track to the next; zero without tracks.
@@ -193,6 +195,7 @@ impl ClientSession {
         let reply = control.ask("SETUP", |client| client.setup(&udp_offer(ports))).await?;
         let set_up = control.client.set_up(&reply);
         let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
+        control.note_ignored("SETUP", &set_up.ignored);
         self.timeout = set_up.timeout;
         let said = set_up.source.as_deref().and_then(|source| source.parse().ok());
         let host = said.unwrap_or(control.remote);
@@ -240,10 +243,13 @@ impl ClientSession {
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         let fault = |malformed| self.control.fault("PLAY", malformed);
         let (Some(stream), Some(tracks)) = (stream, &self.tracks) else {
-            return self.control.client.started(&reply).map_err(fault);
+            let started = self.control.client.started(&reply).map_err(fault)?;
+            self.control.note_ignored("PLAY", &started.ignored);
+            return Ok(started);
         };
         let started = self.control.client.streams_started(&reply, &tracks.urls);
         let (started, starts) = started.map_err(fault)?;
+        self.control.note_ignored("PLAY", &started.ignored);
         let from = started.range.and_then(|range| match range.start {
             NptStart::At(from) => Some(from),
             NptStart::Now => None,

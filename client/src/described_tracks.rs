@@ -22,7 +22,7 @@ use super::frame_reader::FrameQueue;
 use super::receive_thread::PacketInput;
 use super::rtcp_reporter::RtcpLink;
 use super::socket_pair::enlarge;
-use super::track_stream::{HeardTrack, TrackInput, TrackStream};
+use super::track_stream::{HeardTrack, TrackCounts, TrackInput, TrackStream};
 use crate::error::{ClientSetting, Error};
 
 /// A session that a description tells of, received as one transport stream.
@@ -117,15 +117,16 @@ impl DescribedTracks {
         }
     }
 
-    /// Number of sender reports since the last call.
-    pub fn new_sender_reports(&self) -> u64 {
-        self.stream.new_sender_reports()
+    /// Counts since the last call.
+    pub fn new_counts(&self) -> TrackCounts {
+        self.stream.new_counts()
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue. Tracks that are `is_cut`
-    /// off go on without this receiver.
-    pub async fn finish(self, is_cut: bool) {
-        self.stream.finish(is_cut).await;
+    /// Ends the tracks, and waits until the last packets are in the queue. Returns the counts since
+    /// the last call of [`new_counts`](Self::new_counts). Tracks that are `is_cut` off go on without
+    /// this receiver.
+    pub async fn finish(self, is_cut: bool) -> TrackCounts {
+        self.stream.finish(is_cut).await
     }
 }
 

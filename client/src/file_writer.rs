@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
+use super::output_end::OutputEnd;
 use crate::error::Error;
 
 /// A file being written.
@@ -25,7 +26,8 @@ pub(super) struct FileWriter {
     path: PathBuf,
     block: Vec<u8>,
     blocks: SyncSender<Vec<u8>>,
-    thread: JoinHandle<io::Result<()>>,
+    /// Returns the bytes that it has left out.
+    thread: JoinHandle<io::Result<u64>>,
     taken_bytes: u64,
     left_out_bytes: u64,
     /// The thread has given up; its reason is known at the end.
@@ -36,21 +38,27 @@ pub(super) struct FileWriter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WrittenFile {
     pub(super) bytes: u64,
-    /// Bytes that were left out because the disk was a whole queue behind.
+    /// Bytes that were left out because the disk was a whole queue behind, or nobody waited for
+    /// them any longer.
     pub(super) left_out_bytes: u64,
 }
 
 impl FileWriter {
     /// Creates the file, or empties an existing one.
-    pub(super) fn create(path: &Path) -> Result<FileWriter, Error> {
-        FileWriter::to(path, create(path)?)
+    pub(super) fn create(path: &Path, end: &OutputEnd) -> Result<FileWriter, Error> {
+        FileWriter::to(path, create(path)?, end)
     }
 
-    fn to(path: &Path, file: impl Write + Send + 'static) -> Result<FileWriter, Error> {
+    fn to(
+        path: &Path,
+        file: impl Write + Send + 'static,
+        end: &OutputEnd,
+    ) -> Result<FileWriter, Error> {
         let (blocks, queue) = sync_channel(QUEUE_BLOCKS);
+        let end = end.clone();
         let thread = std::thread::Builder::new()
             .name("output".to_owned())
-            .spawn(move || write(file, &queue))
+            .spawn(move || write(file, &queue, &end))
             .map_err(|source| failed("clone", Path::new("thread output"), source))?;
         Ok(FileWriter {
             path: path.to_owned(),
@@ -91,8 +99,9 @@ impl FileWriter {
         drop(self.blocks);
         let ended = self.thread.join();
         let ended = ended.unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")));
-        ended.map_err(|source| failed("write", &self.path, source))?;
-        Ok(WrittenFile { bytes: self.taken_bytes, left_out_bytes: self.left_out_bytes })
+        let left_out = ended.map_err(|source| failed("write", &self.path, source))?;
+        let bytes = self.taken_bytes - left_out;
+        Ok(WrittenFile { bytes, left_out_bytes: self.left_out_bytes + left_out })
     }
 
     fn hand_over(&mut self) {
@@ -122,11 +131,17 @@ pub(super) fn create(path: &Path) -> Result<File, Error> {
     })
 }
 
-fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>) -> io::Result<()> {
+/// Writes blocks until their senders are gone; returns the bytes that were left out.
+fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>, end: &OutputEnd) -> io::Result<u64> {
+    let mut left_out = 0;
     for block in queue {
-        file.write_all(&block)?;
+        match end.is_given_up() {
+            true => left_out += block.len() as u64,
+            false => file.write_all(&block)?,
+        }
     }
-    file.flush()
+    file.flush()?;
+    Ok(left_out)
 }
 
 /// The error of a call on a file.
@@ -147,7 +162,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.ts");
         let bytes: Vec<u8> = (0..BLOCK_BYTES * 2 + 1316).map(|n| (n * 31 % 251) as u8).collect();
-        let mut output = FileWriter::create(&path).unwrap();
+        let mut output = FileWriter::create(&path, &OutputEnd::default()).unwrap();
         for payload in bytes.chunks(1316) {
             output.push(payload);
         }
@@ -166,7 +181,10 @@ mod tests {
             rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
         )
         .unwrap();
-        let refusal = FileWriter::create(&path).err().expect("nobody reads").to_string();
+        let refusal = FileWriter::create(&path, &OutputEnd::default())
+            .err()
+            .expect("nobody reads")
+            .to_string();
         assert!(refusal.contains("start its reader first"), "{refusal}");
         let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let file = create(&path).unwrap();
@@ -192,7 +210,8 @@ mod tests {
     #[test]
     fn a_disk_that_stands_still_costs_counted_bytes_and_no_wait() {
         let (go, gate) = sync_channel(0);
-        let mut output = FileWriter::to(Path::new("stuck"), Stuck(gate)).unwrap();
+        let mut output =
+            FileWriter::to(Path::new("stuck"), Stuck(gate), &OutputEnd::default()).unwrap();
         let block = vec![0; BLOCK_BYTES];
         let blocks = QUEUE_BLOCKS + 10;
         for _ in 0..blocks {
@@ -206,13 +225,28 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_wait_are_left_out_and_counted_where_nobody_waits_for_the_file() {
+        let (go, gate) = sync_channel(0);
+        let end = OutputEnd::default();
+        let mut output = FileWriter::to(Path::new("stuck"), Stuck(gate), &end).unwrap();
+        (0..10).for_each(|_| output.push(&[0; BLOCK_BYTES]));
+        output.push(&[0; 100]);
+        end.give_up();
+        drop(go);
+        let written = output.finish().unwrap();
+        assert_eq!(written.bytes + written.left_out_bytes, 10 * BLOCK_BYTES as u64 + 100);
+        // One may have been in the writer's hands.
+        assert!(written.bytes <= BLOCK_BYTES as u64, "{written:?}");
+    }
+
+    #[test]
     fn a_full_disk_is_told_with_its_file() {
         let path = Path::new("/dev/full");
         if !path.exists() {
             eprintln!("skip: there is no /dev/full");
             return;
         }
-        let mut output = FileWriter::create(path).unwrap();
+        let mut output = FileWriter::create(path, &OutputEnd::default()).unwrap();
         output.push(&[0; 1316]);
         let error = output.finish().unwrap_err().to_string();
         assert!(error.starts_with("write /dev/full: No space left on device"), "{error}");
@@ -220,7 +254,9 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_told() {
-        let error = FileWriter::create(Path::new("/nowhere/out.ts")).map(|_| ()).unwrap_err();
+        let error = FileWriter::create(Path::new("/nowhere/out.ts"), &OutputEnd::default())
+            .map(|_| ())
+            .unwrap_err();
         assert!(error.to_string().starts_with("open /nowhere/out.ts: No such file"), "{error}");
     }
 }

@@ -38,6 +38,7 @@ mod lateness;
 pub mod load;
 mod media_names;
 mod multicast;
+mod output_end;
 mod play;
 mod play_consumer;
 mod play_session;
@@ -84,6 +85,7 @@ pub use random::{random_cname, random_u32};
 pub use sender_clock::SenderClock;
 pub use track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
 pub use track_queue::{Ended, TrackEvent, TrackQueue};
+pub use track_stream::TrackCounts;
 pub use transport::{StreamTransport, TransportChoice};
 pub use verdict::{
     AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, TrackVerdict, Verdict,

@@ -8,7 +8,7 @@
 //! Sources: RFC 2326 §10.2, §10.4, §11.3.8 (461), C.1 (description).
 //! Does not seek or change the range while it plays.
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use wire::sdp::TrackOffer;
 
 use super::chosen_stream::{ChosenStream, choose_streams};
 use super::file_writer::FileWriter;
+use super::output_end::OutputEnd;
 use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
 use super::rtcp_reporter::RtcpReporter;
@@ -35,6 +36,12 @@ use crate::error::{ClientSetting, Error};
 
 /// A future that ends a play when it is ready.
 pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Waits for a stop; ready at once where it has been waited for before.
+pub(super) async fn stopped(stop: &mut Stop) {
+    (&mut *stop).await;
+    *stop = Box::pin(ready(()));
+}
 
 /// Stream to play, and settings.
 #[non_exhaustive]
@@ -137,7 +144,7 @@ async fn play_by(
 ) -> Result<Verdict, Error> {
     let (session, equipment) = tokio::select! {
         prepared = prepare(options.attempt(), transport) => prepared?,
-        () = &mut *stop => return Err(Error::Peer {
+        () = stopped(stop) => return Err(Error::Peer {
             peer: "play".to_owned(),
             found: "stopped before the stream began".to_owned(),
         }),
@@ -166,14 +173,15 @@ async fn prepare(
     let rates = chosen.iter().map(|stream| stream.offer.clock_rate_hz).collect();
     // Not before: a server that refuses must not cost a file that is there.
     let (mut plain_file, mut track_file) = (None, None);
+    let output_end = OutputEnd::default();
     if let Some(path) = options.output.as_deref() {
         match kind {
             Some(kind) => {
                 let mut muxer = TrackMuxer::new(kind, chosen.len());
                 muxer.name_languages(chosen.iter().map(|stream| stream.offer.language.as_deref()));
-                track_file = Some(TrackFile::create(path, muxer, queue, rates)?);
+                track_file = Some(TrackFile::create(path, muxer, queue, rates, &output_end)?);
             }
-            None => plain_file = Some(FileWriter::create(path)?),
+            None => plain_file = Some(FileWriter::create(path, &output_end)?),
         }
     }
     let mut streams = Vec::with_capacity(setups.len());
@@ -206,7 +214,7 @@ async fn prepare(
         });
     }
     let reply = first_reply.expect("a description has a stream");
-    let equipment = ReceiverTasks { streams, transport, track_file };
+    let equipment = ReceiverTasks { streams, transport, track_file, output_end };
     Ok((PlaySession::new(options, control, &reply, duration), equipment))
 }
 

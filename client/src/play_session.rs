@@ -20,7 +20,8 @@ use wire::rtp::Reception;
 use wire::rtsp::client::{SetupReply, StreamStart};
 use wire::rtsp::{NptRange, NptStart};
 
-use super::play::{Play, PlayProgress, Stop};
+use super::output_end::OutputEnd;
+use super::play::{Play, PlayProgress, Stop, stopped};
 use super::play_verdict::EndedStream;
 use super::receive_thread::{Command, ReceiveThread, StreamStats};
 use super::rtcp_reporter::RtcpReporter;
@@ -35,6 +36,7 @@ pub(super) struct ReceiverTasks {
     pub(super) streams: Vec<StreamTasks>,
     pub(super) transport: StreamTransport,
     pub(super) track_file: Option<TrackFile>,
+    pub(super) output_end: OutputEnd,
 }
 
 /// The receiving thread and the reporter of a stream.
@@ -116,32 +118,44 @@ impl PlaySession {
         stop: &mut Stop,
         progress: &mut impl FnMut(&PlayProgress),
     ) -> Result<Verdict, Error> {
-        let ReceiverTasks { streams, transport, track_file } = equipment;
+        let ReceiverTasks { streams, transport, track_file, output_end } = equipment;
         let end = tokio::select! {
             end = self.run(range, &streams, track_file.as_ref(), stop, progress) => end,
             never = exchange(&streams) => match never {},
         };
-        let is_cut = matches!(end, Ok(PlayEnd::Length | PlayEnd::Stopped));
+        let is_stopped = matches!(end, Ok(PlayEnd::Stopped));
+        let is_cut = is_stopped || matches!(end, Ok(PlayEnd::Length));
         tokio::select! {
             () = self.leave(&streams) => {}
             never = exchange(&streams) => match never {},
         }
-        let mut ended = Vec::with_capacity(streams.len());
-        for stream in streams {
-            let StreamTasks {
-                receiving, reporter, url: _, track, clock_rate_hz, buffer_bytes, ..
-            } = stream;
-            let stats = receiving.shared();
-            let reports_sent = reporter.sent();
-            drop(reporter);
-            let result = receiving.stop(is_cut).await;
-            ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
-        }
-        let file = match track_file {
-            // The queue has ended with the threads.
-            Some(file) => Some(file.finish().await?),
-            None => None,
+        let finished = async {
+            let mut ended = Vec::with_capacity(streams.len());
+            for stream in streams {
+                let StreamTasks {
+                    receiving,
+                    reporter,
+                    url: _,
+                    track,
+                    clock_rate_hz,
+                    buffer_bytes,
+                    ..
+                } = stream;
+                let stats = receiving.shared();
+                let reports_sent = reporter.sent();
+                drop(reporter);
+                let result = receiving.stop(is_cut).await;
+                ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
+            }
+            let file = match track_file {
+                // The queue has ended with the threads.
+                Some(file) => Some(file.finish().await?),
+                None => None,
+            };
+            Ok((ended, file))
         };
+        let path = self.options.output.clone().unwrap_or_default();
+        let (ended, file) = output_end.wait(&path, finished, stop, is_stopped).await?;
         let end = end?;
         let mut streams = Vec::with_capacity(ended.len());
         for (stats, result, track, clock_rate_hz, buffer_bytes, reports_sent) in ended {
@@ -191,16 +205,19 @@ impl PlaySession {
     ) -> Result<PlayEnd, Error> {
         tokio::select! {
             begun = self.begin(range, streams, file) => begun?,
-            () = &mut *stop => return Ok(PlayEnd::Stopped),
+            () = stopped(stop) => return Ok(PlayEnd::Stopped),
         }
         let mut check_at = Instant::now();
         loop {
             let due = self.due(check_at);
             tokio::select! {
-                () = &mut *stop => return Ok(PlayEnd::Stopped),
+                () = stopped(stop) => return Ok(PlayEnd::Stopped),
                 () = byes(streams) => {
                     settle(streams).await;
-                    return Ok(PlayEnd::Bye);
+                    // Unless it was the BYE of an SSRC that the sender has changed.
+                    if has_sent_bye(streams) {
+                        return Ok(PlayEnd::Bye);
+                    }
                 }
                 found = self.control.closed() => {
                     return Ok(closed_or_bye(streams, found).await);
@@ -223,7 +240,7 @@ impl PlaySession {
             let sent = tokio::select! {
                 sent = self.send_due_requests(now, streams) => sent,
                 // A late answer is not mistaken for that to TEARDOWN: it has another CSeq.
-                () = &mut *stop => return Ok(PlayEnd::Stopped),
+                () = stopped(stop) => return Ok(PlayEnd::Stopped),
             };
             match sent {
                 Ok(()) => {}
@@ -273,6 +290,7 @@ impl PlaySession {
         let started = self.control.client.streams_started(&reply, &urls);
         let (started, starts) =
             started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
+        self.control.note_ignored("PLAY", &started.ignored);
         for (stream, start) in streams.iter().zip(&starts) {
             stream.receiving.command(Command::Begin { sequence: start.sequence });
         }
@@ -483,14 +501,14 @@ async fn exchange(streams: &[StreamTasks]) -> Infallible {
 async fn byes(streams: &[StreamTasks]) {
     for stream in streams {
         // The note outlives a wait that was given up.
-        while !stream.receiving.stats().rtcp.has_sent_bye {
+        while !stream.receiving.stats().has_sent_bye() {
             stream.reporter.bye.notified().await;
         }
     }
 }
 
 fn has_sent_bye(streams: &[StreamTasks]) -> bool {
-    streams.iter().all(|stream| stream.receiving.stats().rtcp.has_sent_bye)
+    streams.iter().all(|stream| stream.receiving.stats().has_sent_bye())
 }
 
 /// Waits until no more packets are under way.

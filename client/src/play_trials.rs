@@ -242,6 +242,17 @@ async fn nothing_is_added_where_the_server_said_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_sent_elsewhere_is_refused_with_the_address() {
+    for method in ["SETUP", "PLAY"] {
+        let answer = "RTSP/1.0 302 Found\r\nLocation: rtsp://other:8554/b.ts\r\n\r\n";
+        let script = Script { refuse: Some((method, answer)), ..Script::default() };
+        let text = refused(script).await.to_string();
+        let words = "302 Found; it moved: give rtsp://other:8554/b.ts instead";
+        assert!(text.ends_with(&format!("{method}: {words}")), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn stopped_before_the_server_answers() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut asked = Play::new(format!("rtsp://{}/a.ts", listener.local_addr().unwrap()));

@@ -175,14 +175,14 @@ impl Verdict {
         self.malformed += stats.packets.malformed + stats.rtcp.malformed;
         self.bad_payload_size += stats.packets.bad_payload_size;
         self.while_paused += stats.packets.while_paused;
-        if let Some(drops) = stream.result.kernel_drops {
+        if let Some(drops) = stats.kernel_drops {
             self.kernel_drops = Some(self.kernel_drops.unwrap_or(0) + drops);
         }
         self.receive_buffer_bytes = self.receive_buffer_bytes.max(stream.buffer_bytes);
         self.jitter_ms = self.jitter_ms.max(ms(reception.jitter_time()));
         self.sender_reports += stats.rtcp.sender_reports;
         self.reports_sent += stream.reports_sent;
-        self.bye &= stats.rtcp.has_sent_bye;
+        self.bye &= stats.has_sent_bye();
     }
 }
 

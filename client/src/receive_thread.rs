@@ -67,6 +67,8 @@ pub(super) struct StreamStats {
     pub(super) units: DepayloadCounts,
     pub(super) is_output_broken: bool,
     pub(super) is_receiving: bool,
+    /// Datagrams that the kernel dropped, once the thread has ended.
+    pub(super) kernel_drops: Option<u64>,
     pub(super) rtcp: RtcpStats,
 }
 
@@ -100,7 +102,8 @@ pub(super) struct RtcpStats {
     pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
     /// Sender reports that the writer of the tracks has got.
     pub(super) passed_on: u64,
-    pub(super) has_sent_bye: bool,
+    /// SSRC of the last BYE that was the stream's own.
+    pub(super) bye: Option<u32>,
     pub(super) malformed: u64,
 }
 
@@ -142,7 +145,6 @@ pub(super) struct ReceiveResult {
     pub(super) written: Option<WrittenFile>,
     /// Packets that the file lacks.
     pub(super) file_missing: u64,
-    pub(super) kernel_drops: Option<u64>,
 }
 
 impl ReceiveThread {
@@ -226,12 +228,19 @@ impl StreamStats {
             units: DepayloadCounts::default(),
             is_output_broken: false,
             is_receiving: true,
+            kernel_drops: None,
             rtcp: RtcpStats::default(),
         }
     }
 
     pub(super) fn ssrc(&self) -> Option<u32> {
         self.receiver.sources.ssrc
+    }
+
+    /// True where the sender has left. One that changes its SSRC says BYE for the old one, and goes
+    /// on (RFC 3550 §8.2).
+    pub(super) fn has_sent_bye(&self) -> bool {
+        self.rtcp.bye.is_some_and(|bye| self.ssrc().is_none_or(|ssrc| ssrc == bye))
     }
 
     pub(super) fn reception(&self) -> &Reception {
@@ -352,14 +361,17 @@ impl Thread {
         kernel_drops: Option<u64>,
         failure: Option<Error>,
     ) -> Result<ReceiveResult, Error> {
-        lock(&self.stats).is_receiving = false;
+        {
+            let mut stats = lock(&self.stats);
+            (stats.is_receiving, stats.kernel_drops) = (false, kernel_drops);
+        }
         let written = self.close()?;
         let file_missing = lock(&self.stats).receiver.missing();
         let codec = match &self.format {
             StreamFormat::Track(track) => track.codec().cloned(),
             StreamFormat::TransportStream(_) => None,
         };
-        failure.map_or(Ok(ReceiveResult { codec, written, file_missing, kernel_drops }), Err)
+        failure.map_or(Ok(ReceiveResult { codec, written, file_missing }), Err)
     }
 
     fn close(&mut self) -> Result<Option<WrittenFile>, Error> {

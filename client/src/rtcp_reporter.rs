@@ -188,7 +188,7 @@ impl RtcpReporter {
                     self.link.note_source(from);
                 }
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
-                    stats.rtcp.has_sent_bye = true;
+                    stats.rtcp.bye = Some(ssrc);
                     self.bye.notify_one();
                 }
                 _ => {}
@@ -260,6 +260,7 @@ mod tests {
             multicast: None,
             ssrc: None,
             timeout,
+            ignored: Vec::new(),
         };
         let to = |host: &str, server: &str| report_target(&set_up, ip(host), ip(server));
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));

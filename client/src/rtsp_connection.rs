@@ -321,6 +321,14 @@ impl RtspConnection {
         Error::Peer { peer: self.peer.clone(), found: format!("{what}: {found}") }
     }
 
+    /// Logs parts of an answer that were ignored.
+    pub(super) fn note_ignored(&self, what: &str, ignored: &[String]) {
+        for part in ignored {
+            let part = one_line(part, WORDS_CHARS_MAX);
+            tracing::warn!("{}: {what}: ignored what cannot be believed: {part}", self.peer);
+        }
+    }
+
     /// Makes the error for a stream that was granted and does not arrive.
     pub(super) fn no_packet(&self, found: impl std::fmt::Display) -> Error {
         Error::NoPacket { peer: self.peer.clone(), found: format!("PLAY was granted: {found}") }

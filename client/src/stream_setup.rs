@@ -38,15 +38,19 @@ pub(super) async fn set_up_streams(
     transport: StreamTransport,
     urls: &[String],
 ) -> Result<Vec<StreamSetup>, Error> {
-    if transport.is_interleaved() {
-        return interleaved(control, urls).await;
-    }
     let mut streams = Vec::with_capacity(urls.len());
-    for url in urls {
-        streams.push(match transport {
-            StreamTransport::Multicast => of_group(control, url).await?,
-            _ => udp(control, url).await?,
-        });
+    if transport.is_interleaved() {
+        streams = interleaved(control, urls).await?;
+    } else {
+        for url in urls {
+            streams.push(match transport {
+                StreamTransport::Multicast => of_group(control, url).await?,
+                _ => udp(control, url).await?,
+            });
+        }
+    }
+    for StreamSetup { reply, .. } in &streams {
+        control.note_ignored("SETUP", &reply.ignored);
     }
     Ok(streams)
 }
@@ -122,7 +126,9 @@ pub(super) async fn set_up_channels(
     control: &mut RtspConnection,
 ) -> Result<(SetupReply, ChannelPair), Error> {
     let url = control.client.stream_url().to_owned();
-    set_up_channels_of(control, &url, 0, &mut Vec::new()).await
+    let set_up = set_up_channels_of(control, &url, 0, &mut Vec::new()).await?;
+    control.note_ignored("SETUP", &set_up.0.ignored);
+    Ok(set_up)
 }
 
 /// Sends SETUP of the stream of this number on this connection. Where the answer names no channels,
@@ -141,7 +147,10 @@ pub(super) async fn set_up_channels_of(
     if !reply.is_interleaved {
         return Err(control.fault("SETUP", "another transport than interleaved was granted"));
     }
-    let is_free = |channels: &ChannelPair| taken.iter().all(|before| before.rtp != channels.rtp);
+    let both = |pair: &ChannelPair| [pair.rtp, pair.rtcp];
+    let is_free = |channels: &ChannelPair| {
+        !taken.iter().flat_map(both).any(|before| both(channels).contains(&before))
+    };
     let channels = reply.channels.filter(is_free).unwrap_or(requested);
     taken.push(channels);
     Ok((reply, channels))

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::file_writer::{create, failed};
+use super::output_end::OutputEnd;
 use super::track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
 use super::track_queue::{Ended, TrackQueue};
 use crate::error::Error;
@@ -46,12 +47,13 @@ impl TrackFile {
         muxer: TrackMuxer,
         queue: TrackQueue,
         rates: Vec<u32>,
+        end: &OutputEnd,
     ) -> Result<TrackFile, Error> {
         let file = create(path)?;
         let (origins, inbox) = channel();
         let (done, result) = oneshot::channel();
         let is_broken = Arc::new(AtomicBool::new(false));
-        let writing = Writing { path: path.to_owned(), file, muxer, bytes: 0 };
+        let writing = Writing { path: path.to_owned(), file, muxer, bytes: 0, end: end.clone() };
         let told = is_broken.clone();
         std::thread::Builder::new()
             .name("output".to_owned())
@@ -93,6 +95,7 @@ struct Writing {
     file: File,
     muxer: TrackMuxer,
     bytes: u64,
+    end: OutputEnd,
 }
 
 impl Writing {
@@ -107,6 +110,9 @@ impl Writing {
         }
         let mut out = Vec::new();
         loop {
+            if self.end.is_given_up() {
+                queue.close();
+            }
             match queue.next(CHECK_EVERY) {
                 Ok(Some((track, event))) => self.muxer.take(track, event, &mut out),
                 Ok(None) => self.muxer.check_time(&mut out),
@@ -114,7 +120,7 @@ impl Writing {
             }
             self.write(&mut out)?;
         }
-        let Writing { path, mut file, muxer, mut bytes } = self;
+        let Writing { path, mut file, muxer, mut bytes, .. } = self;
         let MuxCounts { left_out_units, faults, .. } = muxer.finish(&mut out);
         file.write_all(&out).map_err(|source| failed("write", &path, source))?;
         bytes += out.len() as u64;
@@ -134,3 +140,30 @@ impl Writing {
 }
 
 const CHECK_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use media::mux::WriterKind;
+    use media::{AccessUnit, Codec};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn units_that_wait_are_left_out_and_counted_where_nobody_waits_for_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ts");
+        let (mut sinks, queue) = TrackQueue::new(1);
+        sinks[0].announce(Codec::Ac3 { rate_hz: 48_000, channels: 2 });
+        for number in 0..100 {
+            let (time, bytes) = (number * 1536, vec![0x0b, 0x77, 0, 0, 0x1c]);
+            sinks[0].push(AccessUnit { time, bytes, is_start: true, is_after_loss: false });
+        }
+        let muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
+        let end = OutputEnd::default();
+        let file = TrackFile::create(&path, muxer, queue, vec![48_000], &end).unwrap();
+        // The thread waits for the answer to PLAY.
+        end.give_up();
+        drop(sinks);
+        assert_eq!(file.finish().await.unwrap().left_out_units, 100);
+    }
+}

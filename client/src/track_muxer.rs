@@ -21,7 +21,7 @@ use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec, MuxRefusal};
 
 use super::sender_clock::{APART_S_MAX, SenderClock};
-use super::track_queue::TrackEvent;
+use super::track_queue::{TrackEvent, unit_bytes};
 use super::unit_clock::UnitClock;
 
 /// Start of a track: an RTP timestamp, and the rate that it counts in.
@@ -129,7 +129,7 @@ impl TrackMuxer {
                 let now = Instant::now();
                 let arrival = now - *self.first_arrival.get_or_insert(now);
                 if self.writer.is_none() {
-                    self.waiting_bytes += unit.bytes.len();
+                    self.waiting_bytes += unit_bytes(&unit);
                     self.waiting.push_back((track, unit, arrival));
                 } else {
                     self.write(track, unit, arrival, out);

@@ -2,12 +2,13 @@
 //! The queue of access units from the receiving threads to whoever writes them.
 //!
 //! A receiving thread must never wait for a disk: a unit that does not fit is dropped and counted.
-//! Memory of waiting units is bounded.
+//! Formats and sender reports are charged as units are; of those that do not fit, the latest goes
+//! ahead of the next unit that does. Memory of all that waits is bounded ([`QUEUED_BYTES_MAX`]).
 //!
 //! Does not order units of different tracks: each has its own time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -27,11 +28,16 @@ pub enum TrackEvent {
 }
 
 /// Sending end, one a track.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct TrackSink {
     track: usize,
     events: Sender<(usize, TrackEvent)>,
     shared: Arc<Shared>,
+    /// The latest format and report, until a unit follows that fits with them.
+    codec: Option<Codec>,
+    report: Option<SenderClock>,
+    /// The unit before was dropped.
+    is_after_drop: bool,
 }
 
 /// Receiving end, of all tracks.
@@ -41,10 +47,15 @@ pub struct TrackQueue {
     shared: Arc<Shared>,
 }
 
+/// Control of a queue, for one that neither sends nor receives.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueControl(Arc<Shared>);
+
 #[derive(Debug, Default)]
 struct Shared {
     queued_bytes: AtomicUsize,
     dropped_units: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 impl TrackQueue {
@@ -52,7 +63,14 @@ impl TrackQueue {
     pub(crate) fn new(tracks: usize) -> (Vec<TrackSink>, TrackQueue) {
         let (sender, events) = channel();
         let shared = Arc::new(Shared::default());
-        let sink = |track| TrackSink { track, events: sender.clone(), shared: shared.clone() };
+        let sink = |track| TrackSink {
+            track,
+            events: sender.clone(),
+            shared: shared.clone(),
+            codec: None,
+            report: None,
+            is_after_drop: false,
+        };
         let sinks = (0..tracks).map(sink).collect();
         (sinks, TrackQueue { events, shared })
     }
@@ -60,13 +78,15 @@ impl TrackQueue {
     /// Waits for the next event, with the number of its track; none where none came in time.
     ///
     /// # Errors
-    /// All tracks have ended.
+    /// All tracks have ended, or the queue was closed.
     pub fn next(&self, at_most: Duration) -> Result<Option<(usize, TrackEvent)>, Ended> {
+        if self.is_closed() {
+            self.drop_all();
+            return Err(Ended);
+        }
         match self.events.recv_timeout(at_most) {
             Ok((track, event)) => {
-                if let TrackEvent::Unit(unit) = &event {
-                    self.shared.queued_bytes.fetch_sub(charge(unit), Ordering::Relaxed);
-                }
+                self.shared.queued_bytes.fetch_sub(charge(&event), Ordering::Relaxed);
                 Ok(Some((track, event)))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -74,53 +94,118 @@ impl TrackQueue {
         }
     }
 
-    /// Units that did not fit.
+    /// Units that did not fit, or were in the queue when it was closed.
     pub fn dropped_units(&self) -> u64 {
         self.shared.dropped_units.load(Ordering::Relaxed)
     }
+
+    /// Counts units that were taken, and could not be handed on.
+    pub(crate) fn add_dropped(&self, units: u64) {
+        self.shared.dropped_units.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// True once nobody waits any longer for what is in the queue.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Has the next call of [`next`](Self::next) drop and count all that is in the queue.
+    pub(crate) fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn control(&self) -> QueueControl {
+        QueueControl(self.shared.clone())
+    }
+
+    fn drop_all(&self) {
+        let is_unit = |(_, event): &(usize, TrackEvent)| matches!(event, TrackEvent::Unit(_));
+        self.add_dropped(self.events.try_iter().filter(is_unit).count() as u64);
+    }
 }
 
-/// All tracks of a queue have ended.
+impl QueueControl {
+    /// Has the receiving end drop and count all that is in the queue.
+    pub(crate) fn close(&self) {
+        self.0.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// As [`TrackQueue::dropped_units`].
+    pub(crate) fn dropped_units(&self) -> u64 {
+        self.0.dropped_units.load(Ordering::Relaxed)
+    }
+}
+
+/// No more events come: all tracks of a queue have ended, or it was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended;
 
 impl TrackSink {
     /// Announces the format of the units that follow.
-    pub(crate) fn announce(&self, codec: Codec) {
-        // Nobody listens any more where the receiving end is gone.
-        let _ = self.events.send((self.track, TrackEvent::Codec(codec)));
+    pub(crate) fn announce(&mut self, codec: Codec) {
+        self.codec = Some(codec);
     }
 
-    /// Passes on what a sender report tells of the track's clock.
-    pub(crate) fn report(&self, clock: SenderClock) {
-        let _ = self.events.send((self.track, TrackEvent::Report(clock)));
+    /// Passes on what a sender report tells of the track's clock, ahead of the next unit.
+    pub(crate) fn report(&mut self, clock: SenderClock) {
+        self.report = Some(clock);
     }
 
-    /// Passes a unit on, if it fits.
-    pub(crate) fn push(&self, unit: AccessUnit) {
-        let bytes = charge(&unit);
+    /// Passes a unit on, if it fits, behind the format and the report that came before it.
+    pub(crate) fn push(&mut self, mut unit: AccessUnit) {
+        let bytes = unit_bytes(&unit)
+            + self.codec.as_ref().map_or(0, codec_bytes)
+            + self.report.map_or(0, |_| EVENT_BYTES);
         let queued = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = queued + bytes <= QUEUED_BYTES_MAX;
-        let is_sent = fits && self.events.send((self.track, TrackEvent::Unit(unit))).is_ok();
-        if !is_sent {
+        if queued + bytes > QUEUED_BYTES_MAX {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.shared.dropped_units.fetch_add(u64::from(!fits), Ordering::Relaxed);
+            self.shared.dropped_units.fetch_add(1, Ordering::Relaxed);
+            self.is_after_drop = true;
+            return;
+        }
+        unit.is_after_loss |= std::mem::take(&mut self.is_after_drop);
+        let (report, codec) = (self.report.take(), self.codec.take());
+        let before = report.map(TrackEvent::Report).into_iter();
+        let events = before.chain(codec.map(TrackEvent::Codec)).chain([TrackEvent::Unit(unit)]);
+        for event in events {
+            let bytes = charge(&event);
+            if self.events.send((self.track, event)).is_err() {
+                // Nobody listens any more.
+                self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
         }
     }
 }
 
-/// Memory of a unit that waits: that of its bytes and of what is kept beside them.
-fn charge(unit: &AccessUnit) -> usize {
-    unit.bytes.len() + UNIT_BYTES
+/// Memory of an event that waits: that of its bytes and of what is kept beside them.
+fn charge(event: &TrackEvent) -> usize {
+    match event {
+        TrackEvent::Unit(unit) => unit_bytes(unit),
+        TrackEvent::Codec(codec) => codec_bytes(codec),
+        TrackEvent::Report(_) => EVENT_BYTES,
+    }
+}
+
+/// Memory of a unit that waits.
+pub(super) fn unit_bytes(unit: &AccessUnit) -> usize {
+    unit.bytes.len() + EVENT_BYTES
+}
+
+fn codec_bytes(codec: &Codec) -> usize {
+    codec.parameter_bytes() + CODEC_BYTES
 }
 
 /// An event in the queue and a block of the allocator: units of a byte must not fill the memory.
-const UNIT_BYTES: usize = 128;
+const EVENT_BYTES: usize = 128;
+/// An event, and the blocks of as many parameter sets as a codec has at most.
+const CODEC_BYTES: usize = 8 << 10;
 /// Ten seconds of 50 Mb/s.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {
+    use media::tracks::H264Config;
+
     use super::*;
 
     fn unit(bytes: usize) -> AccessUnit {
@@ -129,15 +214,15 @@ mod tests {
 
     #[test]
     fn units_of_a_byte_are_bounded_by_their_number() {
-        let (sinks, queue) = TrackQueue::new(1);
-        let most = QUEUED_BYTES_MAX / (1 + UNIT_BYTES);
+        let (mut sinks, queue) = TrackQueue::new(1);
+        let most = QUEUED_BYTES_MAX / (1 + EVENT_BYTES);
         (0..most + 10).for_each(|_| sinks[0].push(unit(1)));
         assert_eq!(queue.dropped_units(), 10);
     }
 
     #[test]
     fn what_waits_is_bounded_and_the_end_is_told() {
-        let (sinks, queue) = TrackQueue::new(2);
+        let (mut sinks, queue) = TrackQueue::new(2);
         for _ in 0..5 {
             sinks[1].push(unit(15 << 20));
         }
@@ -150,5 +235,48 @@ mod tests {
             assert!(matches!(queue.next(Duration::ZERO), Ok(Some(_))));
         }
         assert_eq!(queue.next(Duration::ZERO).unwrap_err(), Ended);
+    }
+
+    /// A codec with one sequence set of so many bytes, and of this number.
+    fn codec(bytes: usize, number: u8) -> Codec {
+        Codec::H264(H264Config {
+            length_bytes: 4,
+            profile: [number; 3],
+            sequence_sets: vec![vec![0; bytes]],
+            picture_sets: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn formats_that_change_with_each_unit_are_bounded_and_the_latest_is_not_lost() {
+        const SET_BYTES: usize = 60_000;
+        let (mut sinks, queue) = TrackQueue::new(1);
+        let most = QUEUED_BYTES_MAX / (1 + EVENT_BYTES + SET_BYTES + CODEC_BYTES);
+        for number in 0..most + 10 {
+            sinks[0].announce(codec(SET_BYTES, number as u8));
+            sinks[0].push(unit(1));
+        }
+        assert_eq!(queue.dropped_units(), 10);
+        let next = || queue.next(Duration::ZERO).unwrap().map(|(_, event)| event);
+        let waiting = std::iter::from_fn(next).collect::<Vec<_>>();
+        assert_eq!(waiting.len(), 2 * most);
+        sinks[0].push(unit(1));
+        let Some(TrackEvent::Codec(Codec::H264(latest))) = next() else { panic!("no format") };
+        assert_eq!(latest.profile[0], (most + 9) as u8);
+        let Some(TrackEvent::Unit(unit)) = next() else { panic!("no unit") };
+        assert!(unit.is_after_loss);
+    }
+
+    #[test]
+    fn units_in_a_queue_that_is_closed_are_dropped_and_counted() {
+        let (mut sinks, queue) = TrackQueue::new(2);
+        for sink in &mut sinks {
+            sink.announce(codec(1, 0));
+            (0..3).for_each(|_| sink.push(unit(1)));
+        }
+        assert!(matches!(queue.next(Duration::ZERO), Ok(Some(_))), "a format");
+        queue.control().close();
+        assert_eq!(queue.next(Duration::ZERO).unwrap_err(), Ended);
+        assert_eq!(queue.dropped_units(), 6);
     }
 }

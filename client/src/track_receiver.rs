@@ -83,8 +83,8 @@ impl TrackReceiver {
     }
 
     /// Takes a sender report.
-    pub(super) fn report(&self, sender: &SenderInfo) {
-        let Some(sink) = &self.sink else { return };
+    pub(super) fn report(&mut self, sender: &SenderInfo) {
+        let Some(sink) = &mut self.sink else { return };
         let clock_rate_hz = self.depayloader.clock_rate_hz();
         let origin = TrackOrigin { timestamp: sender.rtp_timestamp, clock_rate_hz };
         sink.report(SenderClock { ntp: sender.ntp, origin });
@@ -114,7 +114,7 @@ impl TrackReceiver {
     }
 
     fn pass_on(&mut self, units: Vec<AccessUnit>) {
-        let Some(sink) = self.sink.as_ref().filter(|_| !units.is_empty()) else { return };
+        let Some(sink) = self.sink.as_mut().filter(|_| !units.is_empty()) else { return };
         if let Some(codec) = self.depayloader.codec()
             && self.announced.as_ref() != Some(codec)
         {

@@ -13,7 +13,8 @@
 //! Does not decode, or change pictures and sound.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -28,13 +29,14 @@ use wire::rtsp::client::StreamStart;
 
 use super::chosen_stream::ChosenStream;
 use super::frame_reader::{FrameQueue, PacketSink, QueueSink};
+use super::plural::counted;
 use super::random::random_u32;
 use super::receive_thread::{
     AnnouncedSender, Command, PacketInput, ReceiveThread, StreamFormat, StreamStats, lock,
 };
 use super::rtcp_reporter::{RtcpLink, RtcpReporter};
 use super::track_muxer::{TrackMuxer, TrackOrigin};
-use super::track_queue::{Ended, TrackQueue};
+use super::track_queue::{Ended, QueueControl, TrackEvent, TrackQueue};
 use super::track_receiver::TrackReceiver;
 use crate::error::Error;
 
@@ -52,14 +54,36 @@ pub(super) struct TrackInput {
 pub(super) struct TrackStream {
     tracks: Vec<TrackTasks>,
     rates: Vec<u32>,
-    origins: Sender<(Vec<Option<TrackOrigin>>, Duration)>,
+    /// Until the stream is finished.
+    origins: Option<Sender<(Vec<Option<TrackOrigin>>, Duration)>>,
     is_done: Arc<AtomicBool>,
-    /// Sender reports that were told of.
-    reports_told: AtomicU64,
+    queue: QueueControl,
+    /// Counts that were told of.
+    told: Mutex<TrackCounts>,
     /// SSRC of the packets that are handed on.
     pub(super) ssrc: u32,
     /// Sequence number of the first of them.
     pub(super) first_sequence: u16,
+}
+
+/// Counts of the tracks of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TrackCounts {
+    /// Sender reports (RTCP).
+    pub sender_reports: u64,
+    /// Access units that this host was too slow to put into the transport stream.
+    pub dropped_units: u64,
+    /// Datagrams that the kernel dropped because a buffer was full, once the tracks have ended.
+    pub dropped_by_kernel: u64,
+}
+
+impl AddAssign for TrackCounts {
+    fn add_assign(&mut self, more: TrackCounts) {
+        self.sender_reports += more.sender_reports;
+        self.dropped_units += more.dropped_units;
+        self.dropped_by_kernel += more.dropped_by_kernel;
+    }
 }
 
 /// Arrivals of a track.
@@ -94,6 +118,7 @@ impl TrackStream {
         reports: bool,
     ) -> Result<(TrackStream, FrameQueue), Error> {
         let (sinks, queue) = TrackQueue::new(inputs.len());
+        let control = queue.control();
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
         let mut muxer = TrackMuxer::new(WriterKind::TransportStream, inputs.len());
         muxer.name_languages(inputs.iter().map(|input| input.stream.offer.language.as_deref()));
@@ -134,6 +159,8 @@ impl TrackStream {
             },
             lost_packets: 0,
             faults: 0,
+            unsent_units: 0,
+            drops: DropLog::default(),
         };
         let done = is_done.clone();
         std::thread::Builder::new()
@@ -151,9 +178,10 @@ impl TrackStream {
             TrackStream {
                 tracks,
                 rates,
-                origins,
+                origins: Some(origins),
                 is_done,
-                reports_told: AtomicU64::new(0),
+                queue: control,
+                told: Mutex::default(),
                 ssrc,
                 first_sequence,
             },
@@ -172,7 +200,8 @@ impl TrackStream {
         let origin = |(start, &clock_rate_hz): (&StreamStart, &u32)| {
             Some(TrackOrigin { timestamp: start.timestamp?, clock_rate_hz })
         };
-        let _ = self.origins.send((starts.iter().zip(&self.rates).map(origin).collect(), at));
+        let origins = starts.iter().zip(&self.rates).map(origin).collect();
+        let _ = self.origins.as_ref().map(|inbox| inbox.send((origins, at)));
         for (track, start) in self.tracks.iter().zip(starts) {
             track.receiving.command(Command::Begin { sequence: start.sequence });
         }
@@ -199,34 +228,55 @@ impl TrackStream {
         self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
     }
 
-    /// Number of sender reports of all tracks since the last call.
-    pub(super) fn new_sender_reports(&self) -> u64 {
-        let reports = |track: &TrackTasks| track.receiving.stats().rtcp.sender_reports;
-        let reports = self.tracks.iter().map(reports).sum();
-        reports - self.reports_told.swap(reports, Ordering::Relaxed)
-    }
-
-    /// Waits until the sender has said BYE on all tracks.
-    pub(super) async fn bye(&self) {
-        while !self.tracks.iter().all(|track| track.receiving.stats().rtcp.has_sent_bye) {
-            sleep(LOOK_EVERY).await;
+    /// Counts of all tracks since the last call.
+    pub(super) fn new_counts(&self) -> TrackCounts {
+        let mut counts =
+            TrackCounts { dropped_units: self.queue.dropped_units(), ..TrackCounts::default() };
+        for track in &self.tracks {
+            let stats = track.receiving.stats();
+            counts.sender_reports += stats.rtcp.sender_reports;
+            counts.dropped_by_kernel += stats.kernel_drops.unwrap_or(0);
+        }
+        let told = std::mem::replace(&mut *lock(&self.told), counts);
+        TrackCounts {
+            sender_reports: counts.sender_reports - told.sender_reports,
+            dropped_units: counts.dropped_units - told.dropped_units,
+            dropped_by_kernel: counts.dropped_by_kernel - told.dropped_by_kernel,
         }
     }
 
-    /// Ends the threads, and waits until the last packet is in the queue. A stream that `is_cut`
-    /// goes on without this receiver.
-    pub(super) async fn finish(self, is_cut: bool) {
+    /// Waits until the sender has said BYE on all tracks, and no packet of another SSRC of it has
+    /// followed.
+    pub(super) async fn bye(&self) {
+        let have_left = || self.tracks.iter().all(|track| track.receiving.stats().has_sent_bye());
+        while !have_left() {
+            while !have_left() {
+                sleep(LOOK_EVERY).await;
+            }
+            sleep(BYE_SETTLE).await;
+        }
+    }
+
+    /// Ends the threads, and waits until the last packet is in the queue of packets; units that are
+    /// not by then are dropped. Returns the counts since the last call of
+    /// [`new_counts`](Self::new_counts). A stream that `is_cut` goes on without this receiver.
+    pub(super) async fn finish(mut self, is_cut: bool) -> TrackCounts {
         for track in &self.tracks {
             track.receiving.command(Command::Stop { is_cut });
         }
+        self.origins = None;
+        if timeout(FINISH_WAIT, self.done()).await.is_err() {
+            self.queue.close();
+            let _ = timeout(FINISH_WAIT, self.done()).await;
+        }
         self.report_refused();
-        drop(self.origins);
-        let done = async {
-            while !self.is_done.load(Ordering::Relaxed) {
-                sleep(LOOK_EVERY / 5).await;
-            }
-        };
-        let _ = timeout(FINISH_WAIT, done).await;
+        self.new_counts()
+    }
+
+    async fn done(&self) {
+        while !self.is_done.load(Ordering::Relaxed) {
+            sleep(LOOK_EVERY / 5).await;
+        }
     }
 }
 
@@ -263,6 +313,16 @@ struct Packetizer {
     header: Header,
     lost_packets: u64,
     faults: usize,
+    /// Units taken since all packets of those before were handed on.
+    unsent_units: u64,
+    drops: DropLog,
+}
+
+/// Dropped units that were logged, and the time of that.
+#[derive(Default)]
+struct DropLog {
+    units: u64,
+    at: Option<Instant>,
 }
 
 impl Packetizer {
@@ -274,16 +334,24 @@ impl Packetizer {
         let mut out = Vec::new();
         loop {
             match queue.next(CHECK_EVERY) {
-                Ok(Some((track, event))) => self.muxer.take(track, event, &mut out),
+                Ok(Some((track, event))) => {
+                    self.unsent_units += u64::from(matches!(event, TrackEvent::Unit(_)));
+                    self.muxer.take(track, event, &mut out);
+                }
                 Ok(None) => self.muxer.check_time(&mut out),
                 Err(Ended) => break,
             }
             self.skip_lost();
-            self.send(&mut out);
+            self.send(&mut out, queue);
             self.report();
+            self.drops.note(queue.dropped_units(), LOG_EVERY);
         }
         self.muxer.end(&mut out);
-        self.send(&mut out);
+        self.send(&mut out, queue);
+        if !self.sink.flush() {
+            queue.add_dropped(self.unsent_units);
+        }
+        self.drops.note(queue.dropped_units(), Duration::ZERO);
     }
 
     /// Skips as many sequence numbers as packets of the tracks are missing or malformed, and one
@@ -301,7 +369,8 @@ impl Packetizer {
         self.header.sequence = self.header.sequence.wrapping_add(more as u16);
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) {
+    /// Hands packets on; waits for room while somebody waits for them.
+    fn send(&mut self, out: &mut Vec<u8>, queue: &TrackQueue) {
         if out.is_empty() {
             return;
         }
@@ -319,8 +388,12 @@ impl Packetizer {
         out.clear();
         // The recorder is behind: the queue of units takes what comes, up to its bound.
         while !self.sink.flush() {
+            if queue.is_closed() {
+                return;
+            }
             std::thread::sleep(FULL_WAIT);
         }
+        self.unsent_units = 0;
     }
 
     /// Logs what could not be written.
@@ -333,10 +406,138 @@ impl Packetizer {
     }
 }
 
+impl DropLog {
+    /// Logs the units that were dropped so far, if there are more than before.
+    fn note(&mut self, units: u64, at_most_every: Duration) {
+        if units == self.units || self.at.is_some_and(|at| at.elapsed() < at_most_every) {
+            return;
+        }
+        tracing::warn!(
+            "{} of tracks dropped: this host was too slow to make a transport stream of them; \
+             record fewer cameras on it, or lower their bit rates",
+            counted(units, "access unit", "access units")
+        );
+        (self.units, self.at) = (units, Some(Instant::now()));
+    }
+}
+
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time within which a sender that has changed its SSRC goes on.
+const BYE_SETTLE: Duration = Duration::from_millis(500);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 const FULL_WAIT: Duration = Duration::from_millis(2);
 /// Time for the packets that the threads still take, and for the last group of pictures.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
 /// A jump by more would be that of a new source (RFC 3550 A.1, MAX_DROPOUT).
 const SKIPPED_MAX: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use media::TS_PACKET_BYTES;
+    use media::depayload::Depayloader;
+    use wire::rtcp::{self, SenderInfo};
+
+    use super::*;
+
+    /// A camera whose pictures are packets of their own: its sink, its RTCP port, and the track.
+    fn camera() -> (QueueSink, SocketAddr, TrackInput) {
+        let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
+            a=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets=Z0IACpZTBYmI,aMljiA==\r\n";
+        let offer = wire::sdp::parse_tracks(text).unwrap().tracks.remove(0);
+        let depayloader = Some(Depayloader::new(&offer).unwrap());
+        let stream = ChosenStream { url: String::new(), offer, depayloader };
+        let (sink, frames) = FrameQueue::new(SocketAddr::from(([127, 0, 0, 1], 554)));
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
+        let rtcp = RtcpLink::udp(socket, None, None).unwrap();
+        let input = PacketInput::Frames(frames);
+        (sink, to, TrackInput { stream, input, rtcp, host: None, ssrc: None })
+    }
+
+    /// Sends pictures with these numbers.
+    fn send(sink: &mut QueueSink, ssrc: u32, numbers: Range<u16>, bytes: usize) {
+        let picture = [&[0x65, 0x88][..], &vec![0xff; bytes]].concat();
+        for sequence in numbers {
+            let timestamp = u32::from(sequence) * 3600;
+            let header = Header { payload_type: 96, marker: true, sequence, timestamp, ssrc };
+            sink.take(&[&header.write()[..], &picture].concat(), Instant::now());
+            while !sink.flush() {
+                std::thread::sleep(FULL_WAIT);
+            }
+        }
+    }
+
+    /// Waits for something that comes; a minute is not a limit but a last resort.
+    async fn until(comes: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !comes() {
+            assert!(Instant::now() < until, "it does not come");
+            sleep(LOOK_EVERY / 10).await;
+        }
+    }
+
+    fn heard(stream: &TrackStream) -> u64 {
+        stream.heard().map(|heard| heard.packets).sum()
+    }
+
+    /// Pictures that begin in the packets of a queue.
+    fn begun(frames: &FrameQueue) -> u64 {
+        let batches = std::iter::from_fn(|| frames.next());
+        let begins = |ts: &[u8]| ts[1..3] == [0x41, 0x00];
+        let of_packet =
+            |packet: &[u8]| packet[12..].chunks(TS_PACKET_BYTES).filter(|ts| begins(ts)).count();
+        batches.map(|batch| batch.packets().map(of_packet).sum::<usize>() as u64).sum()
+    }
+
+    #[tokio::test]
+    async fn units_that_a_slow_recorder_leaves_are_dropped_and_counted() {
+        let (mut sink, _, input) = camera();
+        let from = SocketAddr::from(([127, 0, 0, 1], 554));
+        let (stream, frames) = TrackStream::start(vec![input], from, false).unwrap();
+        stream.begin(&[StreamStart::default()], Duration::ZERO);
+        send(&mut sink, 7, 0..PICTURES, 60_000);
+        until(|| heard(&stream) == u64::from(PICTURES)).await;
+        // Nobody reads the queue of packets: it is full, and so is that of units.
+        let during = stream.new_counts().dropped_units;
+        let at_the_end = stream.finish(false).await.dropped_units;
+        assert!(during > 0 && at_the_end > 0, "{during} and {at_the_end}");
+        assert_eq!(begun(&frames) + during + at_the_end, u64::from(PICTURES));
+    }
+
+    #[tokio::test]
+    async fn a_bye_of_an_ssrc_that_the_sender_has_changed_ends_no_track() {
+        let (mut sink, to, input) = camera();
+        let from = SocketAddr::from(([127, 0, 0, 1], 554));
+        let (stream, _frames) = TrackStream::start(vec![input], from, false).unwrap();
+        stream.begin(&[StreamStart::default()], Duration::ZERO);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let say_bye = |ssrc| {
+            let sender = SenderInfo { ssrc, ntp: 1, rtp_timestamp: 0, packets: 9, octets: 9 };
+            socket.send_to(&rtcp::sender_bye(&sender, "camera", ""), to).unwrap();
+        };
+        let stats = || stream.tracks[0].receiving.stats();
+        send(&mut sink, 7, 0..10, 100);
+        until(|| heard(&stream) == 10).await;
+        // Before the packets of the next, and once more behind them.
+        say_bye(7);
+        until(|| stats().has_sent_bye()).await;
+        send(&mut sink, 8, 10..20, 100);
+        until(|| heard(&stream) == 20).await;
+        let reports = stats().rtcp.sender_reports;
+        say_bye(7);
+        say_bye(8);
+        until(|| stats().rtcp.sender_reports > reports).await;
+        timeout(Duration::from_secs(60), stream.bye()).await.expect("it has left");
+        // The sender begins again with another.
+        send(&mut sink, 9, 20..30, 100);
+        until(|| heard(&stream) == 30).await;
+        assert!(!stats().has_sent_bye());
+        assert!(timeout(2 * BYE_SETTLE, stream.bye()).await.is_err());
+    }
+
+    /// More than fit the queue of units.
+    const PICTURES: u16 = 1300;
+}

@@ -55,11 +55,11 @@ impl DescribedSource<'_> {
                 }
             };
             drop(listens.take());
-            let count = || lock(&self.shared.rtcp).sender_reports += tracks.new_sender_reports();
             let counting = async {
                 loop {
                     sleep(COUNT_EVERY).await;
-                    count();
+                    let counts = tracks.new_counts();
+                    lock(self.stream).add_track_counts(counts);
                 }
             };
             let why = tokio::select! {
@@ -68,8 +68,8 @@ impl DescribedSource<'_> {
                 // An error means that the recording is gone.
                 _ = stopped.changed() => None,
             };
-            count();
-            tracks.finish(why.is_none()).await;
+            let counts = tracks.finish(why.is_none()).await;
+            lock(self.stream).add_track_counts(counts);
             // The last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });

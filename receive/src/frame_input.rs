@@ -61,13 +61,14 @@ impl FrameInput {
         stats
     }
 
-    /// Hands what is queued to the streams.
+    /// Hands what is queued to the streams, a turn of each; returns true where there was something.
     pub(crate) fn receive(
         &mut self,
         streams: &Streams,
         clock: ArrivalClock,
         copiers: &mut HashMap<u32, RelaySocket>,
-    ) {
+    ) -> bool {
+        let packets_at_first = self.packets;
         for Connection { key, from, frames } in &self.connections {
             let Some(frames) = frames else { continue };
             let Some(stream) = streams.get(*key as usize) else { continue };
@@ -88,6 +89,7 @@ impl FrameInput {
                 }
             }
         }
+        self.packets > packets_at_first
     }
 }
 

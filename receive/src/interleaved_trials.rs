@@ -5,13 +5,14 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use client::{StreamTransport, TransportChoice};
 use wire::rtcp::{self, SenderInfo};
 use wire::rtp::Header;
 
-use crate::{RecordOptions, Recording, Summary};
+use crate::{RecordOptions, Recording, StreamFigures, Summary};
 
 const SSRC: u32 = 7;
 const PACKETS: u16 = 300;
@@ -100,6 +101,87 @@ fn serve(mut stream: TcpStream) -> u32 {
         }
     }
     refused
+}
+
+/// A frame of MPEG audio, layer II of 192 kb/s at 48 kHz, as RFC 2250 §3.5 sends it.
+fn sound(_: u16) -> Vec<u8> {
+    [&[0; 4][..], &[0xff, 0xfd, 0xa4, 0x00], &[0; 572]].concat()
+}
+
+/// Serves a connection of a stream without an end: all packets, then a sender report for each
+/// step, and BYE with another when there are no more steps.
+fn serve_reports(mut stream: TcpStream, payload_type: u8, steps: &mpsc::Receiver<()>) {
+    let media = if payload_type == 33 { "video" } else { "audio" };
+    let payload = if payload_type == 33 { payload } else { sound };
+    while let Some((method, cseq, _)) = request(&mut stream) {
+        let ok = format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\nSession: 1\r\n");
+        let answer = match method.as_str() {
+            "DESCRIBE" => {
+                let sdp = format!(
+                    "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=a\r\nt=0 0\r\n\
+                     m={media} 0 RTP/AVP {payload_type}\r\n"
+                );
+                format!("{ok}Content-Length: {}\r\n\r\n{sdp}", sdp.len())
+            }
+            "SETUP" => format!("{ok}Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n\r\n"),
+            _ => format!("{ok}\r\n"),
+        };
+        stream.write_all(answer.as_bytes()).unwrap();
+        if method != "PLAY" {
+            continue;
+        }
+        for sequence in 0..PACKETS {
+            let timestamp = u32::from(sequence) * 2160;
+            let header = Header { marker: false, payload_type, sequence, timestamp, ssrc: SSRC };
+            let packet = [&header.write()[..], &payload(sequence)].concat();
+            stream.write_all(&frame(0, &packet)).unwrap();
+        }
+        let sender =
+            SenderInfo { ssrc: SSRC, ntp: 1 << 32, rtp_timestamp: 0, packets: 300, octets: 1 };
+        for () in steps {
+            stream.write_all(&frame(1, &rtcp::sender_report(&sender, "fake"))).unwrap();
+        }
+        stream.write_all(&frame(1, &rtcp::sender_bye(&sender, "fake", "end"))).unwrap();
+    }
+}
+
+#[test]
+fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
+    for payload_type in [33, 14] {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
+        let (step, steps) = mpsc::channel();
+        let serving = std::thread::spawn(move || {
+            serve_reports(listener.accept().unwrap().0, payload_type, &steps);
+        });
+        let mut options = RecordOptions::new(vec![url]);
+        options.output = Some(folder.path().join("out.ts").display().to_string());
+        options.cache = Some(folder.path().join("cache"));
+        options.transport = TransportChoice::Only(StreamTransport::Tcp);
+        let recording = Recording::start(&options).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let figures = || recording.summary().streams.remove(0);
+        let await_that = |comes: &dyn Fn(&StreamFigures) -> bool| loop {
+            let figures = figures();
+            if comes(&figures) {
+                break figures;
+            }
+            assert!(Instant::now() < until, "{payload_type}: {figures:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        await_that(&|figures| figures.packets > 0);
+        for sent in 1..=5 {
+            step.send(()).unwrap();
+            let counted = await_that(&|figures| figures.sender_reports >= sent);
+            assert_eq!(counted.sender_reports, sent, "{payload_type}");
+        }
+        drop(step);
+        // With the BYE.
+        await_that(&|figures| figures.sender_reports >= 6);
+        assert_eq!(recording.stop().streams[0].sender_reports, 6, "{payload_type}");
+        serving.join().unwrap();
+    }
 }
 
 /// Records from a server at a host; returns the figures, the file and the refused offers.

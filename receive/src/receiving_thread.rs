@@ -175,7 +175,12 @@ impl ReceivingThread {
                 }
                 Ok(PortCommand::AddFrames { key, frames }) => self.frames.add(key, frames),
                 Ok(PortCommand::Remove { key }) => {
-                    self.receive_frames();
+                    // All that the queue holds, and not for ever where a server goes on.
+                    for _ in 0..LAST_TURNS_MAX {
+                        if !self.receive_frames() {
+                            break;
+                        }
+                    }
                     self.frames.remove(key);
                     self.receive_what_waits();
                     // The stream stays: its session may begin again.
@@ -231,8 +236,8 @@ impl ReceivingThread {
         })
     }
 
-    fn receive_frames(&mut self) {
-        self.frames.receive(&self.streams, self.clock, &mut self.copiers);
+    fn receive_frames(&mut self) -> bool {
+        self.frames.receive(&self.streams, self.clock, &mut self.copiers)
     }
 
     /// Keys and addresses of all inputs.
@@ -373,6 +378,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 const LAST_CALLS_MAX: u32 = 64;
+/// Twice the turns that a full queue of frames takes.
+const LAST_TURNS_MAX: u32 = 8;
 /// An older stamp is of a clock that was set.
 pub(crate) const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 

@@ -13,6 +13,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use client::TrackCounts;
 use client::rtp_receiver::{ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal};
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
@@ -34,6 +35,8 @@ pub(crate) struct RecordedStream {
     recorder: StreamRecorder,
     /// Drops of an output that has ended.
     dropped_packets: u64,
+    /// Losses of tracks that never became packets of the stream.
+    track_counts: TrackCounts,
     gate: PlayGate,
 }
 
@@ -137,6 +140,7 @@ impl RecordedStream {
                 since: StreamActivity::default(),
             },
             dropped_packets: 0,
+            track_counts: TrackCounts::default(),
             gate: PlayGate::default(),
         }
     }
@@ -249,6 +253,16 @@ impl RecordedStream {
     /// Packets that the disk was too slow for.
     pub(crate) fn dropped_packets(&self) -> u64 {
         self.recorder.output.as_ref().map_or(self.dropped_packets, StreamOutput::dropped_packets)
+    }
+
+    /// Adds counts of the tracks that the stream is made of.
+    pub(crate) fn add_track_counts(&mut self, counts: TrackCounts) {
+        self.track_counts += counts;
+    }
+
+    /// Counts of the tracks that the stream is made of.
+    pub(crate) fn track_counts(&self) -> TrackCounts {
+        self.track_counts
     }
 
     /// Datagrams by kind.

@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -203,10 +203,11 @@ impl Recording {
         let rows = self.rows.iter().zip(self.shared.iter()).zip(self.streams.iter());
         summary.streams = rows
             .zip(dropped.into_iter().zip(unsent))
-            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| StreamFigures {
-                dropped_by_kernel,
-                dropped_by_relay,
-                ..StreamFigures::of(&row.url, shared, stream)
+            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| {
+                let mut figures = StreamFigures::of(&row.url, shared, stream);
+                figures.dropped_by_kernel += dropped_by_kernel;
+                figures.dropped_by_relay = dropped_by_relay;
+                figures
             })
             .collect();
         summary
@@ -249,7 +250,8 @@ impl Recording {
         pool: Arc<BlockPool>,
         inbox: std::sync::mpsc::Receiver<WriteCommand>,
     ) -> Result<(), Error> {
-        let (closer, closes) = channel();
+        // All streams may end a file at once.
+        let (closer, closes) = sync_channel(CLOSES_MAX + 2 * self.rows.len());
         let lane = |(index, row): (usize, &RecordedInput)| {
             let pattern = options.output.as_deref()?;
             let names = FileNames::new(pattern, &row.source.label(), index);
@@ -435,3 +437,5 @@ fn spawn(
 
 /// The host grants descriptors and memory for sockets; this bounds the request.
 const STREAMS_MAX: usize = 4096;
+/// Complete files that wait for their sync and their plan, beside two of each stream.
+const CLOSES_MAX: usize = 64;

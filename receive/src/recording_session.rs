@@ -218,8 +218,8 @@ impl RecordingSession<'_> {
             && asked_at.elapsed() >= SILENCE_MAX;
         history.prefers_tcp |= is_silent;
         if session.has_tracks() {
-            lock(self.rtcp).sender_reports += session.new_sender_reports();
-            session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
+            let counts = session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
+            lock(self.stream).add_track_counts(counts);
             // Its last packets lie in a queue that the receiving thread empties.
             sleep(SETTLE).await;
         }
@@ -442,7 +442,8 @@ impl RecordingSession<'_> {
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                lock(self.rtcp).sender_reports += session.new_sender_reports();
+                let counts = session.new_track_counts();
+                lock(self.stream).add_track_counts(counts);
                 if self.has_left(&mut byes).await {
                     return (true, "the server said BYE".to_owned());
                 }

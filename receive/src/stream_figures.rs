@@ -89,6 +89,8 @@ pub struct StreamFigures {
     pub dropped_by_kernel: u64,
     /// Transport stream packets that the disk was too slow for, or could not take.
     pub dropped_by_disk: u64,
+    /// Access units of tracks that this host was too slow to put into the transport stream.
+    pub dropped_units: u64,
     /// Datagrams to be relayed that a socket did not take.
     pub dropped_by_relay: u64,
     /// Datagrams that did not fit while the answer to PLAY was waited for.
@@ -168,6 +170,7 @@ impl StreamFigures {
         let mut stream = lock(stream);
         let clock_jitter = stream.monitor().take_jitter_ticks();
         let (counts, seen) = (stream.counts(), *stream.monitor().counts());
+        let tracks = stream.track_counts();
         let (refused_senders, refused_of_others) =
             (stream.refused().senders().to_vec(), stream.refused().others());
         let sources = stream.sources();
@@ -220,11 +223,14 @@ impl StreamFigures {
             outage_s: counts.outage.as_secs_f64(),
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
+            dropped_units: tracks.dropped_units,
+            // The recording adds those of its own ports.
+            dropped_by_kernel: tracks.dropped_by_kernel,
             dropped_too_early: counts.too_early,
             written_bytes: written.bytes.load(Ordering::Relaxed),
             files: written.files.load(Ordering::Relaxed),
             file: lock(&written.path).clone(),
-            sender_reports: rtcp.sender_reports,
+            sender_reports: rtcp.sender_reports + tracks.sender_reports,
             reports_sent: rtcp.sent,
             has_sent_bye: rtcp.byes > 0,
             sessions: shared.sessions.load(Ordering::Relaxed),
@@ -254,7 +260,7 @@ impl Summary {
                     && !stream.has_failed
                     && stream.dropped_by_kernel + stream.dropped_by_disk + stream.dropped_by_relay
                         == 0
-                    && stream.dropped_too_early == 0
+                    && stream.dropped_units + stream.dropped_too_early == 0
             })
     }
 }
@@ -263,6 +269,8 @@ impl Summary {
 mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
+
+    use client::TrackCounts;
 
     use super::*;
     use crate::recorded_stream::AnnouncedSession;
@@ -294,5 +302,19 @@ mod tests {
         assert!(!flooded.is_whole());
         assert_eq!(flooded.streams[0].refused.sender, 0);
         assert!(summary(RecordedStream::new(Vec::new(), Duration::ZERO, None)).is_whole());
+    }
+
+    #[test]
+    fn units_of_tracks_that_this_host_was_too_slow_for_are_a_loss_on_it() {
+        let mut stream = RecordedStream::new(Vec::new(), Duration::ZERO, None);
+        let mut counts = TrackCounts::default();
+        (counts.sender_reports, counts.dropped_units) = (1, 2);
+        stream.add_track_counts(counts);
+        stream.add_track_counts(counts);
+        let url = "rtsp://h/t";
+        let figures = StreamFigures::of(url, &StreamState::default(), &Mutex::new(stream));
+        assert_eq!((figures.sender_reports, figures.dropped_units), (2, 4));
+        let streams = vec![StreamFigures { packets: 1, ..figures }];
+        assert!(!Summary { streams, ..Summary::default() }.is_whole());
     }
 }

@@ -248,7 +248,7 @@ mod tests {
 
     /// A title of a minute from its start on, granted at second 100.
     fn minute() -> TitleRange {
-        let started = PlayReply { range: at(0.0), sequence: None, timestamp: None };
+        let started = PlayReply { range: at(0.0), ..PlayReply::default() };
         TitleRange::of(&started, Some(seconds(60.0)), None, seconds(100.0))
     }
 
@@ -301,7 +301,7 @@ mod tests {
         let first = minute();
         assert_eq!(first.reached(&jump(100.0), seconds(101.0)), Some(seconds(24.0)));
         let sums = first.sums(&jump(100.0), seconds(101.0));
-        let started = PlayReply { range: at(24.0), sequence: None, timestamp: None };
+        let started = PlayReply { range: at(24.0), ..PlayReply::default() };
         let second =
             TitleRange::of(&started, Some(seconds(60.0)), None, seconds(102.0)).behind(sums);
         let reached = second.reached(&jump(102.0), seconds(103.0)).unwrap();
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_live_source_has_a_place_when_its_server_says_where_it_began() {
-        let started = |range| PlayReply { range, sequence: None, timestamp: None };
+        let started = |range| PlayReply { range, ..PlayReply::default() };
         let reached = |range| {
             let span = TitleRange::of(&started(range), None, None, seconds(100.0));
             span.reached(&heard(0, 5 * CLOCK_RATE_HZ, 105.0, 0.0), seconds(105.0))

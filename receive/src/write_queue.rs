@@ -48,7 +48,7 @@ impl BlockPool {
 
     /// Takes an empty block for a stream; none when all are in use, or half of them and the
     /// stream's share.
-    fn take(&self, stream: usize) -> Option<Vec<u8>> {
+    pub(crate) fn take(&self, stream: usize) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let own = state.out_of.get(&stream).copied().unwrap_or(0);
         let streams = state.out_of.len() + usize::from(own == 0);

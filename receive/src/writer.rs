@@ -7,7 +7,9 @@
 //! last whole packet, closed and planned, and later packets are dropped and counted. Costs one
 //! write call a block, and one more copy a byte, into the page cache.
 //!
-//! Another thread syncs and plans, which may take seconds ([`crate::closer`]).
+//! Another thread syncs and plans, which may take seconds ([`crate::closer`]). A bounded number of
+//! files waits for it: where files are ended faster than that, this thread waits, and packets that
+//! find no block are dropped and counted.
 //!
 //! When the program is killed, Linux ends a write between two pages (`generic_perform_write`): a
 //! file then has all blocks before and may have a part of the last, whose torn packet at the end no
@@ -21,7 +23,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -86,7 +88,7 @@ pub(crate) struct Writer {
     pub(crate) lanes: Vec<Option<StreamFiles>>,
     pub(crate) pool: Arc<BlockPool>,
     pub(crate) sync: SyncPolicy,
-    pub(crate) closer: Sender<CloseCommand>,
+    pub(crate) closer: SyncSender<CloseCommand>,
 }
 
 impl Writer {
@@ -196,15 +198,18 @@ impl StreamFiles {
 }
 
 impl OpenFile {
-    fn sync_if_due(&mut self, every: Duration, closer: &Sender<CloseCommand>) {
+    fn sync_if_due(&mut self, every: Duration, closer: &SyncSender<CloseCommand>) {
         if self.is_regular
             && self.synced.elapsed() >= every
             && !self.is_syncing.swap(true, Ordering::Relaxed)
         {
-            self.synced = Instant::now();
             let (file, path) = (self.file.clone(), self.path.clone());
-            let _ =
-                closer.send(CloseCommand::Sync { file, path, is_syncing: self.is_syncing.clone() });
+            let sync = CloseCommand::Sync { file, path, is_syncing: self.is_syncing.clone() };
+            match closer.try_send(sync) {
+                Ok(()) => self.synced = Instant::now(),
+                // With one of the next blocks.
+                Err(_) => self.is_syncing.store(false, Ordering::Relaxed),
+            }
         }
     }
 }
@@ -221,4 +226,45 @@ fn append(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
         }
     }
     (taken, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{channel, sync_channel};
+
+    use super::*;
+    use crate::write_queue::BLOCK_BYTES;
+
+    #[test]
+    fn files_that_wait_for_the_closer_are_bounded_in_number() {
+        const BOUND: u64 = 2;
+        const FILES: u64 = 50;
+        let folder = tempfile::tempdir().unwrap();
+        let pattern = folder.path().join("{number}.ts").display().to_string();
+        let written = Arc::new(WriteStats::default());
+        let files = StreamFiles::new(FileNames::new(&pattern, "a", 0), written.clone());
+        let (closer, closes) = sync_channel(BOUND as usize);
+        let pool = Arc::new(BlockPool::new(FILES as usize * BLOCK_BYTES));
+        let (lanes, sync) = (vec![Some(files)], SyncPolicy::Never);
+        let writer = Writer { lanes, pool: pool.clone(), sync, closer };
+        let (orders, inbox) = channel();
+        let writing = std::thread::spawn(move || writer.run(&inbox));
+        for _ in 0..FILES {
+            let mut block = pool.take(0).expect("there are as many");
+            block.extend_from_slice(&[0x47; TS_PACKET_BYTES]);
+            orders.send(WriteCommand::Write { stream: 0, block }).unwrap();
+            orders.send(WriteCommand::Rotate { stream: 0 }).unwrap();
+        }
+        drop(orders);
+        // One more has been written and waits for room.
+        let begun = || written.files.load(Ordering::Relaxed);
+        while begun() <= BOUND {
+            std::thread::yield_now();
+        }
+        for closed in 1..=FILES {
+            assert!(matches!(closes.recv(), Ok(CloseCommand::File { .. })));
+            assert!(begun() <= closed + BOUND + 1, "{} begun, {closed} closed", begun());
+        }
+        writing.join().unwrap();
+    }
 }

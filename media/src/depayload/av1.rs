@@ -10,7 +10,7 @@
 //! header), §5.5 (sequence header), §4.10.5 (leb128).
 //! Does not select layers of scalable streams: all are given out.
 
-use super::{Output, TimedPacket, UNIT_BYTES_MAX};
+use super::{Output, PARAMETER_BYTES_MAX, TimedPacket, UNIT_BYTES_MAX};
 use crate::sequence::Av1Sequence;
 use crate::tracks::{Av1Config, Codec};
 
@@ -198,9 +198,11 @@ impl Av1Units {
         self.bytes.extend_from_slice(payload);
         if unit_type == SEQUENCE_HEADER {
             self.is_start = true;
-            let units = self.bytes[at..].to_vec();
-            if let Some(found) = Av1Sequence::read(payload) {
+            let units = &self.bytes[at..];
+            let fits = units.len() <= PARAMETER_BYTES_MAX;
+            if let Some(found) = Av1Sequence::read(payload).filter(|_| fits) {
                 let Av1Sequence { profile, level, is_high_tier, bit_depth, .. } = found;
+                let units = units.to_vec();
                 let config = Av1Config { profile, level, is_high_tier, bit_depth, units };
                 self.codec = Codec::Av1(config);
                 self.is_known = true;

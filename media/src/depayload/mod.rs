@@ -33,6 +33,10 @@ use sound::{FrameKind, Frames};
 /// Bytes of an access unit: those of a sample that a file may have.
 pub const UNIT_BYTES_MAX: usize = SAMPLE_BYTES_MAX as usize;
 
+/// Bytes of the parameters of a codec that one access unit brings. Real ones have some hundred
+/// bytes; larger ones stay in the units, and tell nothing of the format.
+const PARAMETER_BYTES_MAX: usize = 64 << 10;
+
 /// An RTP packet of a track.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackPacket<'a> {

@@ -21,7 +21,7 @@
 //! Does not reorder by decoding order numbers (STAP-B, MTAP, FU-B, DONL), nor parts fields, layers
 //! or pictures of one timestamp that are not marked.
 
-use super::{Output, TimedPacket, UNIT_BYTES_MAX};
+use super::{Output, PARAMETER_BYTES_MAX, TimedPacket, UNIT_BYTES_MAX};
 use crate::bits::without_emulation;
 use crate::byte_stream::{START_CODE_BYTES, start_codes, started_nals, without_zeros};
 use crate::random_access::AccessReader;
@@ -354,10 +354,13 @@ impl NalUnits {
         })
     }
 
-    /// Keeps the parameter sets of a unit.
+    /// Keeps the parameter sets of a unit, as far as they fit.
     fn note_sets(&mut self, unit: &[u8]) {
-        let mut new_sets = [false; 3];
+        let (mut new_sets, mut bytes) = ([false; 3], 0);
         for set in sized_nals(unit) {
+            if bytes + set.len() > PARAMETER_BYTES_MAX {
+                continue;
+            }
             let unit_type = self.unit_type(set).unwrap_or_default();
             let (index, sets) = match (&mut self.codec, unit_type) {
                 (Codec::H264(config), 7) => {
@@ -382,6 +385,7 @@ impl NalUnits {
                 sets.clear();
             }
             if sets.len() < SETS_MAX && !sets.iter().any(|known| known == set) {
+                bytes += set.len();
                 sets.push(set.to_vec());
             }
         }

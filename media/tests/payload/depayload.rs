@@ -314,6 +314,28 @@ fn parameter_sets_of_the_stream_make_up_for_a_description_without_them() {
     assert!(codec.is_none(), "nobody could decode it");
 }
 
+#[test]
+fn parameters_of_more_bytes_than_any_real_ones_are_not_kept() {
+    const BYTES: usize = 70_000;
+    let mut bare = offer(&h264(4));
+    bare.parameters.clear();
+    let small = [0x67, 0x4d, 0, 0x29, 9];
+    let large = [&small[..], &[1; BYTES]].concat();
+    let (units, codec, _) = one(&bare, &[&large, &small, &[0x68, 7], &[0x65, 0x88, 1]]);
+    assert!(units[0].bytes.len() > BYTES, "they are in the unit");
+    let Some(Codec::H264(config)) = codec else { panic!("no codec") };
+    assert_eq!(config.sequence_sets, [small]);
+    let many: Vec<_> = (0..9_u8).map(|number| [&small[..], &[number; 10_000]].concat()).collect();
+    let payloads: Vec<&[u8]> = many.iter().map(Vec::as_slice).collect();
+    let (_, codec, _) = one(&bare, &[&payloads[..], &[&[0x68, 7], &[0x65, 0x88, 1]]].concat());
+    let Some(Codec::H264(config)) = codec else { panic!("no codec") };
+    assert_eq!(config.sequence_sets, many[..6]);
+    // A sequence header and a frame of AV1, one to a packet.
+    let header = [&[0x18, 0x08][..], &SEQUENCE, &vec![1; BYTES]].concat();
+    let (units, codec, _) = one(&offer(&av1(Vec::new())), &[&header, &[0x10, 6 << 3, 1, 2, 3]]);
+    assert!(units[0].bytes.len() > BYTES && codec.is_none());
+}
+
 /// Units of packets by sequence number, timestamp and marker, in unit of NAL units each, with the
 /// counts of broken units and malformed packets.
 fn received(codec: &Codec, packets: &[(u16, u32, bool, Vec<u8>)]) -> (Vec<AccessUnit>, (u64, u64)) {

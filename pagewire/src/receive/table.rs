@@ -52,7 +52,7 @@ pub(super) fn line(before: &Summary, now: &Summary) -> String {
     let heard = now.streams.iter().filter(|stream| stream.packets > 0).count();
     format!(
         "{:.0} s by {}: {heard} of {} heard, {:.0} packets/s, {:.1} Mb/s, {} lost, \
-         {}, {} dropped by the kernel, {} by the disk, {:.1} MB written",
+         {}, {} dropped by the kernel, {} by the disk, {} units of tracks, {:.1} MB written",
         now.seconds,
         now.path,
         counted(now.streams.len() as u64, "stream", "streams"),
@@ -62,6 +62,7 @@ pub(super) fn line(before: &Summary, now: &Summary) -> String {
         counted(sum(|stream| stream.continuity_errors), "continuity error", "continuity errors"),
         sum(|stream| stream.dropped_by_kernel),
         sum(|stream| stream.dropped_by_disk),
+        sum(|stream| stream.dropped_units),
         sum(|stream| stream.written_bytes) as f64 / 1e6,
     )
 }
@@ -90,7 +91,7 @@ fn row(before: &StreamFigures, now: &StreamFigures, seconds: f64) -> String {
         now.jitter_ms,
         now.continuity_errors,
         now.clock_jitter_ms,
-        now.dropped_by_kernel + now.dropped_by_disk + now.dropped_by_relay,
+        now.dropped_by_kernel + now.dropped_by_disk + now.dropped_by_relay + now.dropped_units,
         state.unwrap_or(&file),
     )
 }
@@ -136,6 +137,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.outages, "outage", "outages"),
             (stream.dropped_by_kernel, "dropped by the kernel", "dropped by the kernel"),
             (stream.dropped_by_disk, "TS packet dropped by the disk", DROPPED_BY_DISK),
+            (stream.dropped_units, DROPPED_UNIT, DROPPED_UNITS),
             (stream.dropped_by_relay, "dropped by the relay", "dropped by the relay"),
             (stream.dropped_too_early, TOO_EARLY, TOO_EARLY),
         ] {
@@ -180,6 +182,8 @@ pub(super) fn verdict(summary: &Summary) -> String {
 const BAD_SIZE: &str = "refused for the size (not whole packets of 188 bytes)";
 const NEITHER: &str = "refused as neither RTP nor a transport stream";
 const TOO_EARLY: &str = "dropped before the server answered PLAY";
+const DROPPED_UNIT: &str = "unit of its tracks dropped: this host was too slow";
+const DROPPED_UNITS: &str = "units of its tracks dropped: this host was too slow";
 const DROPPED_BY_DISK: &str = "TS packets dropped by the disk";
 
 #[cfg(test)]
@@ -247,6 +251,12 @@ mod tests {
         assert!(text.contains(", 3 lost, 7 TS packets dropped by the disk\n"), "{text}");
         assert!(text.ends_with("NOT whole\n"));
         summary.streams[0].dropped_by_disk = 0;
+        summary.streams[0].dropped_units = 2;
+        let text = verdict(&summary);
+        let words = ", 3 lost, 2 units of its tracks dropped: this host was too slow\n";
+        assert!(text.contains(words) && text.ends_with("NOT whole\n"), "{text}");
+        assert!(text.contains(", 0 by the disk, 2 units of tracks, "), "{text}");
+        summary.streams[0].dropped_units = 0;
         let refused = &mut summary.streams[0].refused;
         (refused.payload_type, refused.last_payload_type, refused.size) = (40, Some(96), 2);
         let text = verdict(&summary);

@@ -12,6 +12,7 @@
 //! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rtsp_types::Url;
@@ -78,8 +79,10 @@ pub struct SetupReply {
     pub multicast: Option<MulticastGroup>,
     /// SSRC of the packets to expect.
     pub ssrc: Option<u32>,
-    /// Session timeout: 60 s where the reply has none (§12.37).
+    /// Session timeout: 60 s where the reply has none (§12.37), an hour at most.
     pub timeout: Duration,
+    /// Parts that only inform and cannot be believed, as they came: they were ignored.
+    pub ignored: Vec<String>,
 }
 
 /// Multicast group in the reply to SETUP.
@@ -92,7 +95,7 @@ pub struct MulticastGroup {
 }
 
 /// Parsed reply to PLAY.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlayReply {
     /// Range being played.
     pub range: Option<NptRange>,
@@ -100,6 +103,8 @@ pub struct PlayReply {
     pub sequence: Option<u16>,
     /// The RTP timestamp of the start of the range.
     pub timestamp: Option<u32>,
+    /// Parts that cannot be believed, as they came: they were ignored.
+    pub ignored: Vec<String>,
 }
 
 impl Client {
@@ -261,26 +266,14 @@ impl Client {
         reply: &Reply,
         stream_urls: &[String],
     ) -> Result<(PlayReply, Vec<StreamStart>), Malformed> {
-        let started = self.started(reply)?;
+        let (started, named) = read_started(reply)?;
         let mut starts = vec![StreamStart::default(); stream_urls.len()];
-        let info = reply.header("RTP-Info").unwrap_or_default();
-        let parts: Vec<_> = transport::split_unquoted(info, ',').collect();
-        for (number, part) in parts.iter().enumerate() {
-            let mut url = "";
-            let mut start = StreamStart::default();
-            for parameter in transport::split_unquoted(part, ';') {
-                match transport::parameter(parameter) {
-                    ("url", value) => url = value.trim_matches('"'),
-                    ("seq", value) => start.sequence = value.parse().ok(),
-                    ("rtptime", value) => start.timestamp = value.parse().ok(),
-                    _ => {}
-                }
-            }
+        for (number, &(url, start)) in named.iter().enumerate() {
             // Relative URLs are not allowed (§12.33), and sent.
             let is_it = |known: &String| {
                 known == url || !url.is_empty() && known.ends_with(&format!("/{url}"))
             };
-            let by_order = (parts.len() == starts.len()).then_some(number);
+            let by_order = (named.len() == starts.len()).then_some(number);
             let index = stream_urls.iter().position(is_it).or(by_order);
             if let Some(slot) = index.and_then(|index| starts.get_mut(index)) {
                 *slot = start;
@@ -292,7 +285,8 @@ impl Client {
     /// Takes the reply to SETUP; later requests name its session.
     ///
     /// # Errors
-    /// A status other than 200, no Session, no usable Transport.
+    /// A status other than 200, no Session, no usable Transport. Of parameters that only inform
+    /// those that cannot be read are ignored, and named in the result.
     pub fn set_up(&mut self, reply: &Reply) -> Result<SetupReply, Malformed> {
         reply.expect_ok()?;
         let session = reply.required("Session")?;
@@ -306,7 +300,7 @@ impl Client {
         let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
         let timeout_s = timeout_s.and_then(|(_, seconds)| digits(seconds).parse().ok());
         let timeout_s = timeout_s.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_S_DEFAULT);
-        let timeout = Duration::from_secs(timeout_s);
+        let timeout = Duration::from_secs(timeout_s.min(TIMEOUT_S_MAX));
         let granted = reply.required("Transport")?;
         let set_up = granted_transport(granted, timeout)
             .ok_or_else(|| reply.fault(Fault::ReplyHeader { name: "Transport" }))?;
@@ -314,32 +308,65 @@ impl Client {
         Ok(set_up)
     }
 
-    /// Takes the reply to PLAY.
+    /// Takes the reply to PLAY. RTP-Info and Range may be absent (§12.33), and are ignored where
+    /// they cannot be believed, which the result names.
     ///
     /// # Errors
-    /// A status other than 200; an RTP-Info or Range that cannot be read. Both may be absent
-    /// (§12.33).
+    /// A status other than 200.
     pub fn started(&self, reply: &Reply) -> Result<PlayReply, Malformed> {
-        reply.expect_ok()?;
-        let range = reply.header("Range").map(range::parse).transpose();
-        let range = range.map_err(|_| reply.fault(Fault::ReplyHeader { name: "Range" }))?;
-        // A camera's time of day is no place in an asset.
-        let range = range.filter(|(_, unit)| *unit == RangeUnit::Npt).map(|(range, _)| range);
-        let mut started = PlayReply { range, sequence: None, timestamp: None };
-        // One stream was set up, so one is told of: what follows a comma would be another's.
-        let info = reply.header("RTP-Info").unwrap_or_default();
-        let fault = || reply.fault(Fault::ReplyHeader { name: "RTP-Info" });
-        for part in info.split(',').next().unwrap_or_default().split(';') {
-            match transport::parameter(part) {
-                ("seq", value) => started.sequence = Some(value.parse().map_err(|_| fault())?),
-                ("rtptime", value) => {
-                    started.timestamp = Some(value.parse().map_err(|_| fault())?);
+        read_started(reply).map(|(started, _)| started)
+    }
+}
+
+/// Start of a stream, with its URL in RTP-Info.
+type NamedStart<'a> = (&'a str, StreamStart);
+
+/// Reads the reply to PLAY, and the start of each stream that it names, with its URL.
+fn read_started(reply: &Reply) -> Result<(PlayReply, Vec<NamedStart<'_>>), Malformed> {
+    reply.expect_ok()?;
+    let mut started = PlayReply::default();
+    if let Some(text) = reply.header("Range") {
+        match range::parse(text) {
+            // Nobody has asked for play backwards.
+            Ok((range, _)) if range.is_backwards() => {
+                started.ignored.push(format!("Range: {text}"));
+            }
+            Ok((range, RangeUnit::Npt)) => started.range = Some(range),
+            // A camera's time of day is no place in an asset.
+            Ok(_) => {}
+            Err(_) => started.ignored.push(format!("Range: {text}")),
+        }
+    }
+    let mut named = Vec::new();
+    for part in transport::split_unquoted(reply.header("RTP-Info").unwrap_or_default(), ',') {
+        let (mut url, mut start) = ("", StreamStart::default());
+        for parameter in transport::split_unquoted(part, ';') {
+            let is_read = match transport::parameter(parameter) {
+                ("url", value) => {
+                    url = value.trim_matches('"');
+                    true
                 }
-                _ => {}
+                ("seq", value) => read(value, &mut start.sequence),
+                ("rtptime", value) => read(value, &mut start.timestamp),
+                _ => true,
+            };
+            if !is_read {
+                started.ignored.push(format!("RTP-Info: {}", parameter.trim()));
             }
         }
-        Ok(started)
+        named.push((url, start));
     }
+    // Where one stream was set up, one is told of: what follows a comma would be another's.
+    if let Some((_, first)) = named.first() {
+        (started.sequence, started.timestamp) = (first.sequence, first.timestamp);
+    }
+    Ok((started, named))
+}
+
+/// Reads a number; returns false for what is none of its range.
+fn read<T: FromStr>(text: &str, number: &mut Option<T>) -> bool {
+    *number = text.parse().ok();
+    number.is_some()
 }
 
 /// Reads the Transport header of a reply; `None` for one that contradicts itself.
@@ -355,22 +382,45 @@ fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
         multicast: None,
         ssrc: None,
         timeout,
+        ignored: Vec::new(),
     };
     for part in parts {
         let (name, value) = transport::parameter(part);
-        match name.to_ascii_lowercase().as_str() {
-            "multicast" => is_multicast = true,
+        let is_read = match name.to_ascii_lowercase().as_str() {
             "interleaved" => {
                 // Channels are on the connection, whatever the profile says.
                 set_up.is_interleaved = true;
                 set_up.channels = transport::channel_pair(value);
+                set_up.channels.is_some()
             }
-            "destination" => destination = Some(value.to_owned()),
-            "port" => ports = transport::port_pair(value),
-            "server_port" => set_up.server = transport::port_pair(value),
-            "source" => set_up.source = Some(value.to_owned()),
-            "ssrc" => set_up.ssrc = u32::from_str_radix(value, 16).ok(),
-            _ => {}
+            "server_port" => {
+                set_up.server = transport::port_pair(value);
+                set_up.server.is_some()
+            }
+            "ssrc" => {
+                set_up.ssrc = u32::from_str_radix(value, 16).ok();
+                set_up.ssrc.is_some()
+            }
+            "multicast" => {
+                is_multicast = true;
+                true
+            }
+            "destination" => {
+                destination = Some(value.to_owned());
+                true
+            }
+            "port" => {
+                ports = transport::port_pair(value);
+                true
+            }
+            "source" => {
+                set_up.source = Some(value.to_owned());
+                true
+            }
+            _ => true,
+        };
+        if !is_read {
+            set_up.ignored.push(format!("Transport: {part}"));
         }
     }
     // §12.39: a group has an address and ports.
@@ -410,6 +460,8 @@ const DEFAULT_PORT: u16 = 554;
 
 /// §12.37.
 const TIMEOUT_S_DEFAULT: u64 = 60;
+/// A sign of life in twenty minutes is no burden, and no clock overflows.
+const TIMEOUT_S_MAX: u64 = 3600;
 
 #[cfg(test)]
 mod tests;

@@ -58,10 +58,57 @@ fn rfc_2326_section_10_12_play_reply_with_interleaved_frames_behind() {
     // The RFC's own sequence number does not fit into 16 bits; what does, is read.
     let wrong = reply(text);
     assert_eq!(wrong.cseq(), Some(3));
-    let fault = client.started(&wrong).unwrap_err().fault;
-    assert_eq!(fault, Fault::ReplyHeader { name: "RTP-Info" });
+    let started = client.started(&wrong).unwrap();
+    assert_eq!((started.sequence, started.timestamp), (None, Some(972_948_234)));
+    assert_eq!(started.ignored, ["RTP-Info: seq=232433"]);
     let started = client.started(&reply(&text.replace("232433", "23243"))).unwrap();
     assert_eq!((started.sequence, started.timestamp), (Some(23243), Some(972_948_234)));
+}
+
+#[test]
+fn parts_of_a_reply_to_play_that_cannot_be_believed_are_ignored_and_named() {
+    let client = Client::new("rtsp://h/a").unwrap();
+    let urls = ["rtsp://h/a/1", "rtsp://h/a/2"].map(str::to_owned);
+    let started = |headers: &str| {
+        let reply = reply(&format!("RTSP/1.0 200 OK\r\nSession: 1\r\n{headers}\r\n\r\n"));
+        let (started, starts) = client.streams_started(&reply, &urls).unwrap();
+        assert_eq!(client.started(&reply).unwrap(), started);
+        (started, starts)
+    };
+    for range in ["npt=0-0", "npt=5-5", "npt=20-10", "npt=-", "npt=", "bytes=0-9", "npt=x-"] {
+        let (found, _) = started(&format!("Range: {range}"));
+        assert_eq!((found.range, found.ignored), (None, vec![format!("Range: {range}")]));
+    }
+    let (found, _) = started("Range: clock=19961108T142300Z-19961108T143520Z");
+    assert_eq!(found, PlayReply::default(), "a time of day is well-formed");
+    // Each parameter for itself.
+    let (found, starts) = started(
+        "RTP-Info: url=rtsp://h/a/1;seq=99999999;rtptime=7,url=rtsp://h/a/2;seq=5;rtptime=-1",
+    );
+    assert_eq!(found.ignored, ["RTP-Info: seq=99999999", "RTP-Info: rtptime=-1"]);
+    let start = |sequence, timestamp| StreamStart { sequence, timestamp };
+    assert_eq!(starts, [start(None, Some(7)), start(Some(5), None)]);
+}
+
+#[test]
+fn parts_of_a_reply_to_setup_that_only_inform_are_ignored_and_named() {
+    let mut client = Client::new("rtsp://h/a").unwrap();
+    let mut set_up = |session: &str, transport: &str| {
+        let text =
+            format!("RTSP/1.0 200 OK\r\nSession: {session}\r\nTransport: {transport}\r\n\r\n");
+        client.set_up(&reply(&text)).unwrap()
+    };
+    for part in ["ssrc=123456789A", "ssrc=-1", "server_port=0-1", "server_port=70000-70001"] {
+        let found = set_up("1", &format!("RTP/AVP;unicast;{part}"));
+        assert_eq!((found.ssrc, found.server), (None, None));
+        assert_eq!(found.ignored, [format!("Transport: {part}")]);
+    }
+    let found = set_up("1", "RTP/AVP/TCP;interleaved=300-301;ssrc=0000FEED");
+    assert_eq!((found.channels, found.ssrc), (None, Some(0xFEED)));
+    assert_eq!(found.ignored, ["Transport: interleaved=300-301"]);
+    // A keep-alive is due within a time that clocks have.
+    let found = set_up(&format!("1;timeout={}", u64::MAX), "RTP/AVP/TCP");
+    assert_eq!(found.timeout, Duration::from_secs(3600));
 }
 
 #[test]
