@@ -4,6 +4,9 @@
 // The top is where the folder of this module lies below, so that a proxy may serve all of it below
 // a path of its own. Credentials in the page's own query (a signed address, a token) are carried
 // into all that the page asks for: they may be the only ones that a viewer has.
+//
+// A byte of a name that is no UTF-8 is one character in the index, U+10FF00 and the byte; in
+// addresses it is the byte.
 
 export const ROOT = new URL("../../", import.meta.url);
 // A page that was opened with them in its address could fetch nothing.
@@ -25,15 +28,28 @@ export function carried(address) {
   return withQuery(address, new URLSearchParams(foreign));
 }
 
+// Characters that stand for bytes, as they are percent-encoded: F4 8F BE 80 to F4 8F BF BF.
+const BYTES = /%F4%8F%B([EF])%([89AB][0-9A-F])/g;
+
+// Returns percent-encoded text with the bytes of names in place of their characters.
+export function withBytes(escaped) {
+  return escaped.replace(BYTES, (_, half, low) =>
+    half === "E" ? `%${low}` : `%${(parseInt(low, 16) + 0x40).toString(16).toUpperCase()}`,
+  );
+}
+
+function escaped(name) {
+  return withBytes(name.split("/").map(encodeURIComponent).join("/"));
+}
+
 // Returns the address of a file or, with a trailing slash, of a folder.
 export function addressOf(name) {
-  return carried(ROOT.href + name.split("/").map(encodeURIComponent).join("/"));
+  return carried(ROOT.href + escaped(name));
 }
 
 // Returns the address of something below a film, which may be a folder of renditions.
 export function below(name, item) {
-  const plain = name.replace(/\/+$/, "").split("/").map(encodeURIComponent).join("/");
-  return carried(`${ROOT.href}${plain}/${item}`);
+  return carried(`${ROOT.href}${escaped(name.replace(/\/+$/, ""))}/${item}`);
 }
 
 // Returns the address of the page of a film.
@@ -61,12 +77,28 @@ export function searchAddress(words, sort) {
   return carried(ROOT.href + (text ? `?${text}` : ""));
 }
 
+// Returns a part of a path as the index has it: escapes are characters where they are UTF-8, and
+// bytes elsewhere, as those of characters that stand for bytes.
 function decoded(part) {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
+  return part.replace(/(?:%[0-9a-f]{2})+/gi, (run) => {
+    const bytes = run.match(/%../g);
+    let text = "";
+    for (let at = 0, taken; at < bytes.length; at += taken) {
+      taken = 1;
+      let letter = String.fromCodePoint(0x10ff00 + parseInt(bytes[at].slice(1), 16));
+      for (let length = 1; length <= 4; length += 1) {
+        try {
+          const found = decodeURIComponent(bytes.slice(at, at + length).join(""));
+          if (found.codePointAt(0) < 0x10ff80) [letter, taken] = [found, length];
+          break;
+        } catch {
+          // Another byte may complete it.
+        }
+      }
+      text += letter;
+    }
+    return text;
+  });
 }
 
 // Returns what an address of this page shows.

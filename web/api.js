@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // api: what the server is asked, and the reason of its refusals in words.
 
-import { ROOT, carried } from "./addresses.js";
+import { ROOT, carried, withBytes } from "./addresses.js";
 
 // Facts of the server, as the latest answer of the index gives them.
 export const server = { pictures: true };
@@ -39,7 +39,7 @@ function offerLogin(isOffered) {
 
 // Returns a part of the index.
 export async function index(query, signal) {
-  const parameters = new URLSearchParams(query);
+  const parameters = withBytes(new URLSearchParams(query).toString());
   try {
     const answer = await get(carried(`${ROOT.href}index.json?${parameters}`), { signal });
     const found = await answer.json();

@@ -14,7 +14,9 @@ const EXTENSION = /\.[a-z0-9]{1,5}$/i;
 
 // Returns the last component of a name.
 export function fileName(name) {
-  return name.replace(/\/+$/, "").split("/").at(-1);
+  // Bytes that are no UTF-8 are shown as such.
+  const shown = name.replace(/[\u{10ff80}-\u{10ffff}]/gu, "\ufffd");
+  return shown.replace(/\/+$/, "").split("/").at(-1);
 }
 
 // Returns title and what stands beside it, such as a year, of the name of a file.

@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use percent_encoding::percent_decode_str;
+use wire::http::decoded_path;
 
 use crate::authorization::DigestFields;
 use crate::digest_users::{DigestHash, DigestUsers};
@@ -107,7 +107,7 @@ fn is_same_target(uri: &str, request: &DigestRequest<'_>) -> bool {
         Some((path, query)) => (path, Some(query)),
         None => (local, None),
     };
-    let Ok(path) = percent_decode_str(path).decode_utf8() else { return false };
+    let path = decoded_path(path);
     let (Some(named), Some(asked)) = (canonical(&path), canonical(request.path)) else {
         return false;
     };

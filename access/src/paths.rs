@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! paths: one spelling for each path, so that no rule can be evaded by another one.
 //!
-//! Escapes are undone by `wire`. Here empty components and `.` are dropped, as the served folder
+//! Escapes are undone by `wire`, which has one text for each path, of whatever bytes. Here empty
+//! components and `.` are dropped, as the served folder
 //! drops them; a path with `..` has no spelling, since it is never opened. Costs no allocation for
 //! a path that is already in its shortest spelling.
 //!
@@ -10,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
+use wire::http::path_text;
 
 /// Returns the shortest spelling of a path, without a slash at either end; `None` where it has
 /// `..` or a NUL.
@@ -27,9 +28,10 @@ pub fn canonical(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(parts.collect::<Vec<_>>().join("/")))
 }
 
-/// Undoes the escapes of a path; `None` where that is not UTF-8.
-pub fn decoded(path: &str) -> Option<String> {
-    percent_decode_str(path).decode_utf8().ok().map(Cow::into_owned)
+/// Returns the shortest spelling of a path as people and programs write it, such as in a rule: its
+/// characters are those of the name, never bytes of one.
+pub(crate) fn canonical_of_written(path: &str) -> Option<String> {
+    canonical(&path_text(path.as_bytes())).map(Cow::into_owned)
 }
 
 /// True when `path` is `prefix` or below it, by whole components; both in their shortest spelling.
@@ -71,6 +73,17 @@ mod tests {
             assert_eq!(canonical(path), None, "{path}");
         }
         assert_eq!(canonical("a..b/...").as_deref(), Some("a..b/..."));
+    }
+
+    /// A rule's character of the range that stands for bytes is that of a name, not the byte.
+    #[test]
+    fn a_written_path_has_the_spelling_of_requests() {
+        for written in ["/films/./caf\u{e9}", "a\u{10ffe9}"] {
+            let asked = path_text(written.as_bytes());
+            assert_eq!(canonical_of_written(written).as_deref(), canonical(&asked).as_deref());
+        }
+        assert_ne!(canonical_of_written("a\u{10ffe9}").as_deref(), Some(&*path_text(b"a\xe9")));
+        assert_eq!(canonical_of_written("a/../b"), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::client_prefix::ClientPrefix;
-use crate::paths::{canonical, first_components, upwards};
+use crate::paths::{canonical_of_written, first_components, upwards};
 
 /// Use of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,8 +197,8 @@ impl RuleDraft {
             cure: cure.to_owned(),
         };
         match (&self.path, &self.channel) {
-            (Some(path), None) => match canonical(path) {
-                Some(path) => return path.into_owned(),
+            (Some(path), None) => match canonical_of_written(path) {
+                Some(path) => return path,
                 None => {
                     let cure = "write a path below the served folder without ..";
                     faults.push(wrong(RuleSetting::Path, path, cure));

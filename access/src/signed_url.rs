@@ -22,7 +22,8 @@ use std::path::Path;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::percent_decode_str;
+use wire::http::{decoded_path, escape_path};
 
 use crate::error::{Error, lines, text_of};
 use crate::paths::{canonical, is_below};
@@ -108,8 +109,7 @@ impl UrlKeys {
         let tag = sign(key, (name, &expires, address.unwrap_or_default()), (&path, url.is_prefix));
         let mut query = format!("expires={expires}&key={name}");
         if url.is_prefix {
-            let escaped = utf8_percent_encode(&path, ESCAPED);
-            query.push_str(&format!("&prefix=/{escaped}"));
+            query.push_str(&format!("&prefix=/{}", escape_path(&path)));
         }
         if let Some(address) = address {
             query.push_str(&format!("&address={address}"));
@@ -149,8 +149,7 @@ impl UrlKeys {
         let given = URL_SAFE_NO_PAD.decode(needed("signature")?).map_err(|_| MALFORMED)?;
         let only = optional("address")?;
         let prefix = optional("prefix")?;
-        let decoded = prefix.map(|prefix| percent_decode_str(prefix).decode_utf8());
-        let decoded = decoded.transpose().map_err(|_| MALFORMED)?;
+        let decoded = prefix.map(decoded_path);
         let signed = match &decoded {
             Some(prefix) => canonical(prefix).ok_or(MALFORMED)?,
             None => path.into(),
@@ -193,9 +192,6 @@ fn sign(key: &hmac::Key, terms: (&str, &str, &str), path: (&str, bool)) -> hmac:
 const MALFORMED: &str = "the signed address is incomplete";
 /// 128 bits in hexadecimal digits.
 const SECRET_BYTES_MIN: usize = 32;
-/// Escaped in a query: all but unreserved characters and the slash.
-const ESCAPED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
 use serde::Deserialize;
 
 use crate::key_set::KeySet;
-use crate::paths::{canonical, is_below};
+use crate::paths::{canonical_of_written, is_below};
 use crate::remembered::{FingerprintKey, Remembered};
 
 /// Algorithm of a signature; asymmetric, so that the public key cannot sign.
@@ -87,8 +87,9 @@ enum PathClaim {
 impl Claims {
     /// True when the token is for this path, which is in its shortest spelling.
     pub(crate) fn opens(&self, path: &str) -> bool {
-        let is_above =
-            |claim: &String| canonical(claim).is_some_and(|above| is_below(path, &above));
+        let is_above = |claim: &String| {
+            canonical_of_written(claim).is_some_and(|above| is_below(path, &above))
+        };
         match &self.paths {
             None => true,
             Some(PathClaim::One(claim)) => is_above(claim),

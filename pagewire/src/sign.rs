@@ -60,7 +60,7 @@ impl Options {
         if self.url.contains('#') {
             return Err(wrong("a fragment"));
         }
-        let decoded = serve::access::decoded(path).ok_or_else(|| wrong("no path of UTF-8"))?;
+        let decoded = serve::access::decoded_path(path);
         let (path, is_prefix) = match film_of(&decoded) {
             Some(film) if !self.prefix => (film, true),
             _ => (decoded.as_str(), self.prefix),

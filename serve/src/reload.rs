@@ -17,6 +17,7 @@ use access::Policy;
 use crate::channel::playout::OpenedChannels;
 use crate::config::Config;
 use crate::error::Error;
+use crate::http::cors::warn_of_any_origin;
 use crate::http::film_keys::{FilmKeys, KeySource};
 use crate::live_settings::LiveSettings;
 use crate::server::Server;
@@ -65,6 +66,7 @@ impl Server {
         state.admission.access().replace(policy);
         state.admission.replace_tokens(config.key_tokens.clone());
         state.live.replace(LiveSettings::of(&config));
+        warn_of_any_origin(state);
         if !keys_kept {
             state.keys.replace(keys);
             state.key_source.replace(config.keys);

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::drain::Drain;
 use crate::error::Error;
 use crate::http::channel_lists::ChannelLists;
+use crate::http::cors::warn_of_any_origin;
 use crate::http::download_paths::Downloads;
 use crate::http::event_loops::EventLoops;
 use crate::http::film_keys::{FilmKeys, KeySource};
@@ -177,6 +178,7 @@ impl Server {
             admin,
             tls,
         });
+        warn_of_any_origin(&state);
         let mut tasks = listeners.serve(&state, &event_loops);
         if let Some(admin) = &state.admin {
             admin.watch_listeners(tasks.iter().map(JoinHandle::abort_handle).collect());

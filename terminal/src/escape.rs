@@ -12,6 +12,7 @@
 //! Does not tell an escape from the same letters in a name; a backslash stays one backslash.
 
 use std::fmt::{self, Display, Write};
+use std::ops::RangeInclusive;
 
 /// One line of text: escapes of control characters are RFC 8259's.
 pub struct Escaped<T>(pub T);
@@ -43,7 +44,10 @@ pub struct Escaping<W> {
 impl<W: Write> Write for Escaping<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        let is_foreign = |c: char| is_control(c) && !(c == '\n' && self.keeps_lines);
+        let is_foreign = |c: char| match self.keeps_lines {
+            true => is_control(c) && c != '\n',
+            false => is_control(c) || BYTES.contains(&c),
+        };
         while let Some(at) = rest.find(is_foreign) {
             let (before, from) = rest.split_at(at);
             self.target.write_str(before)?;
@@ -52,6 +56,9 @@ impl<W: Write> Write for Escaping<W> {
                 '\n' => self.target.write_str("\\n")?,
                 '\r' => self.target.write_str("\\r")?,
                 '\t' => self.target.write_str("\\t")?,
+                byte if BYTES.contains(&byte) => {
+                    write!(self.target, "\\x{:02X}", u32::from(byte) & 0xff)?;
+                }
                 control => write!(self.target, "\\u{:04x}", u32::from(control))?,
             }
             rest = &from[control.len_utf8()..];
@@ -68,12 +75,22 @@ fn is_control(letter: char) -> bool {
         || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Characters that stand for bytes of names that are no UTF-8 (wire's `path_text`).
+const BYTES: RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const HOSTILE: &str =
         "a\n2026 ERROR b\r\u{1b}[2K\u{7f}\u{9b}1m\u{2028}\u{202e}st.b\u{2066}\t\0c";
+
+    #[test]
+    fn bytes_of_names_are_shown_as_bytes_in_one_line_and_stay_in_json() {
+        let name = "caf\u{10ffe9}.ts";
+        assert_eq!(Escaped(name).to_string(), "caf\\xE9.ts");
+        assert_eq!(EscapedLines(name).to_string(), name);
+    }
 
     #[test]
     fn every_control_character_becomes_its_escape_and_letters_stay() {

@@ -34,6 +34,7 @@ use sdp_types::{
 };
 
 use crate::error::{Fault, Malformed};
+use crate::http::shown_path;
 use crate::mp2t::{CLOCK_RATE_HZ, ENCODING_NAME, PAYLOAD_BYTES, PAYLOAD_TYPE};
 use crate::rtsp::Npt;
 
@@ -180,6 +181,7 @@ fn kilobits_per_second(bits_per_second: u64, header_bytes: u128) -> u64 {
 
 /// A session name has one line and at least one character (RFC 8866 §5.3).
 fn one_line(name: &str) -> String {
+    let name = shown_path(name);
     let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if name.trim().is_empty() { "-".to_owned() } else { name }
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
 use tokio::time::timeout;
 
 use crate::client::{Client, connect, runtime};
@@ -91,7 +91,7 @@ fn flood_of_priorities_is_bounded() {
 /// bytes a pair once held up other clients for seconds.
 #[test]
 fn settings_touch_no_more_streams_than_are_warranted() {
-    assert_calmed(|step| {
+    assert_calmed(TOUCHES_MAX, |step| {
         let window = if step % 2 == 0 { 0 } else { i32::MAX as u32 };
         frame(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat())
     });
@@ -100,17 +100,29 @@ fn settings_touch_no_more_streams_than_are_warranted() {
 /// Each looks at every stream (RFC 9113 §6.8).
 #[test]
 fn goaway_touches_no_more_streams_than_are_warranted() {
-    assert_calmed(|_| frame(GOAWAY, 0, 0, &[0; 8]));
+    assert_calmed(TOUCHES_MAX, |_| frame(GOAWAY, 0, 0, &[0; 8]));
 }
 
-/// Sends frames behind 100 requests; asserts that the connection is ended for it after at most
-/// [`TOUCHES_MAX`], and with the reason.
+/// Each may wake a stream: 20 connections of 100 streams once held up other clients for seconds,
+/// with half a mebibyte each.
+#[test]
+fn windows_are_credited_no_more_often_than_is_warranted() {
+    assert_calmed(FRAMES_MAX, |_| frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]));
+}
+
+#[test]
+fn priorities_are_no_more_than_are_warranted() {
+    assert_calmed(FRAMES_MAX, |step| frame(PRIORITY, 0, 2 * step + 1, &[0, 0, 0, 0, 9]));
+}
+
+/// Sends so many frames behind 100 requests; asserts that the connection is ended for it before the
+/// last, and with the reason.
 #[track_caller]
-fn assert_calmed(step: fn(u32) -> Vec<u8>) {
+fn assert_calmed(count: u32, step: fn(u32) -> Vec<u8>) {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(1_000_000))]);
     let https = server.https.expect("it listens");
     let (acknowledged, reason) = runtime().block_on(async {
-        let mut stream = connect(https, "localhost", b"h2", None).await;
+        let stream = connect(https, "localhost", b"h2", None).await;
         let requests = (0..100).flat_map(|number| {
             // RFC 7541 §6.2.2: the path is spelled out.
             let fields = [&[0x82, 0x87, 0x04, 6][..], b"/a.bin", &[0x01, 1, b'h']].concat();
@@ -118,10 +130,12 @@ fn assert_calmed(step: fn(u32) -> Vec<u8>) {
         });
         let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         sent.extend(frame(SETTINGS, 0, 0, &[]));
-        sent.extend(requests.chain((0..TOUCHES_MAX).flat_map(step)));
+        sent.extend(requests.chain((0..count).flat_map(step)));
         // Answered at once, where the frames before it were.
         sent.extend(frame(PING, 0, 0, &[7; 8]));
-        stream.write_all(&sent).await.expect("the connection is new");
+        let (mut stream, mut sink) = split(stream);
+        // Fails where the server has ended the connection.
+        tokio::spawn(async move { sink.write_all(&sent).await });
         let (mut acknowledged, mut head) = (0, [0; 9]);
         loop {
             let read = timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await;
@@ -138,7 +152,7 @@ fn assert_calmed(step: fn(u32) -> Vec<u8>) {
         }
     });
     assert_eq!(reason, ENHANCE_YOUR_CALM, "{acknowledged} acknowledged");
-    assert!(acknowledged < TOUCHES_MAX, "{acknowledged} acknowledged");
+    assert!(acknowledged < count, "{acknowledged} acknowledged");
     assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
     server.stop();
 }
@@ -216,6 +230,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
@@ -224,6 +239,8 @@ const END_HEADERS: u8 = 4;
 const ENHANCE_YOUR_CALM: u8 = 0xb;
 /// More frames that touch each of 100 streams than a client has reason to send.
 const TOUCHES_MAX: u32 = 100;
+/// More frames than 100 requests and what they were sent warrant, and fewer than a mebibyte.
+const FRAMES_MAX: u32 = 40_000;
 /// Against hanging.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Steps that are written at once.

@@ -22,6 +22,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wire::http::path_text;
+
 use super::ENTRIES_MAX;
 use super::settings::ChannelConfig;
 use super::shown_text::one_line;
@@ -128,10 +130,13 @@ pub struct Playlist {
 impl Playlist {
     /// A playlist of a channel that has no files until its first refresh.
     pub fn new(config: &ChannelConfig) -> Playlist {
+        // Characters of a setting are those of the name, never bytes of one.
+        let named = |name: &String| path_text(name.as_bytes()).into_owned();
+        let all_named = |names: &[String]| names.iter().map(named).collect();
         Playlist {
-            listed: config.playlist.clone(),
-            filler: config.filler.clone(),
-            schedule: config.schedule.iter().map(|slot| slot.play.clone()).collect(),
+            listed: all_named(&config.playlist),
+            filler: config.filler.as_ref().map(named),
+            schedule: config.schedule.iter().map(|slot| all_named(&slot.play)).collect(),
             lineup: Lineup::default(),
             faults: BTreeSet::new(),
         }

@@ -10,6 +10,8 @@
 //! (specials); UTR #36 §2.5; XML 1.0 §2.2 (characters that no document may have).
 //! Does not escape for XML or SDP: their writers do.
 
+use wire::http::shown_path;
+
 /// True for control characters, separators of lines and paragraphs, marks of direction,
 /// byte-order marks and noncharacters.
 pub(crate) fn is_hidden_control(letter: char) -> bool {
@@ -24,6 +26,7 @@ pub(crate) fn is_hidden_control(letter: char) -> bool {
 /// space.
 pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
     let shown = |letter| if is_hidden_control(letter) { ' ' } else { letter };
+    let text = shown_path(text);
     text.chars().take(chars_max).map(shown).collect::<String>().trim().to_owned()
 }
 
@@ -37,6 +40,7 @@ mod tests {
         assert_eq!(one_line(hostile, 100), "a  #EXTINF:-1,b [2K    c");
         assert_eq!(one_line("Zoë \"]]>\" & <i> 日本", 100), "Zoë \"]]>\" & <i> 日本");
         assert_eq!(one_line("abcdef", 3), "abc");
+        assert_eq!(one_line("caf\u{10ffe9}\u{10fffe}", 9), "caf\u{fffd}\u{fffd}");
         assert_eq!(one_line("\u{fffe}\u{1ffff}\n", 9), "");
     }
 }

@@ -2,29 +2,32 @@
 //! frame_budget: bounds the bytes and the frames that a client of HTTP/2 has read, in a turn and in
 //! all.
 //!
-//! The `h2` crate reads frames until the socket is empty, and frames such as PRIORITY and
-//! WINDOW_UPDATE ask for nothing: one connection that sends them occupied its loop for tens of
-//! milliseconds a turn. So a turn ends after [`TURN_BYTES`], and a connection that has sent more
-//! than its requests and what it was sent warrant ([`Budget`]) is ended.
+//! The `h2` crate reads frames until the socket is empty, and frames such as PRIORITY, PING and
+//! WINDOW_UPDATE (13 bytes, which may wake a stream) ask for nothing: one connection that sends
+//! them occupied its loop for tens of milliseconds a turn. So a turn ends after [`TURN_FRAMES`] or
+//! [`TURN_BYTES`], behind the next look at events, and a connection that has sent more than its
+//! requests and what it was sent warrant is ended ([`Warranted`]): in bytes, in frames of any kind,
+//! and in streams that were touched.
 //!
-//! A frame costs the same for each of its bytes, except those that touch every stream of the
-//! connection: a change of SETTINGS_INITIAL_WINDOW_SIZE moves all windows and wakes all streams
-//! (15 bytes; RFC 9113 §6.9.2), and GOAWAY looks at each (17 bytes; §6.8). These are counted before
-//! `h2` has them, each as [`STREAMS_MAX`] streams touched. [`TOUCHES_MAX`] of them are warranted at
-//! a time, which requests and bytes that were sent fill up again.
+//! Frames that touch every stream of the connection cost more than others: a change of
+//! SETTINGS_INITIAL_WINDOW_SIZE moves all windows and wakes all streams (15 bytes; RFC 9113
+//! §6.9.2), and GOAWAY looks at each (17 bytes; §6.8). These are counted before `h2` has them, each
+//! as [`STREAMS_MAX`] streams touched.
 //!
-//! Costs two additions a read and a write, and a look at the head of each frame that is received.
+//! Costs some additions a read and a write, and a look at the head of each frame that is received.
+//! A read ends where [`READ_HEADS`] of the shortest frames would: a long frame takes two reads.
 //!
 //! Sources: RFC 9113 §4.1 (frame heads), §10.5 (denial of service).
 //! Does not parse frames beyond their heads.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::task::yield_now;
 
 use super::http2::STREAMS_MAX;
 
@@ -51,38 +54,81 @@ impl Budget {
 pub(super) struct Budgeted<S> {
     stream: S,
     budget: Arc<Budget>,
-    /// Bytes read since the last turn of others.
-    in_turn: usize,
+    /// Bytes and frames read since the last turn of others.
+    bytes_in_turn: usize,
+    frames_in_turn: u64,
     received: u64,
     sent: u64,
     heads: FrameHeads,
-    /// Touches of streams that are warranted now, and those that were until now.
-    touches: u64,
-    touches_earned: u64,
+    frames: Warranted,
+    touches: Warranted,
+}
+
+/// Number of things that a client may send: as many as it has earned, and never more than `most` at
+/// a time, so that long use saves up no more.
+struct Warranted {
+    most: u64,
+    left: u64,
+    /// Sum of all that was earned.
+    earned: u64,
+}
+
+impl Warranted {
+    fn new(most: u64) -> Warranted {
+        Warranted { most, left: most, earned: 0 }
+    }
+
+    /// Takes `count`, of which `earned` were in all; false when fewer are left.
+    fn take(&mut self, count: u64, earned: u64) -> bool {
+        self.left = (self.left + earned - self.earned).min(self.most);
+        self.earned = earned;
+        let left = self.left.checked_sub(count);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
 }
 
 impl<S> Budgeted<S> {
     pub(super) fn new(stream: S, budget: Arc<Budget>) -> Budgeted<S> {
-        let (heads, touches) = (FrameHeads::new(), TOUCHES_MAX);
-        let (in_turn, received, sent, touches_earned) = (0, 0, 0, 0);
-        Budgeted { stream, budget, in_turn, received, sent, heads, touches, touches_earned }
+        let (heads, frames) = (FrameHeads::new(), Warranted::new(FRAMES_MAX));
+        let touches = Warranted::new(TOUCHES_MAX);
+        let (bytes_in_turn, frames_in_turn, received, sent) = (0, 0, 0, 0);
+        Budgeted {
+            stream,
+            budget,
+            bytes_in_turn,
+            frames_in_turn,
+            received,
+            sent,
+            heads,
+            frames,
+            touches,
+        }
     }
 
     /// True when the client may have sent these bytes, too.
     fn allows(&mut self, bytes: &[u8]) -> bool {
         let requests = self.budget.requests.load(Ordering::Relaxed);
+        let seen = self.heads.observe(bytes);
         self.received += bytes.len() as u64;
+        self.bytes_in_turn += bytes.len();
+        self.frames_in_turn += seen.frames;
         let warranted = SLACK_BYTES + requests * REQUEST_BYTES + self.sent / SENT_SHARE;
-        let touched = u64::from(self.heads.touching_all(bytes)) * u64::from(STREAMS_MAX);
-        if touched > 0 {
-            let earned = requests * REQUEST_TOUCHES + self.sent / TOUCH_BYTES;
-            self.touches = (self.touches + earned - self.touches_earned).min(TOUCHES_MAX);
-            self.touches_earned = earned;
-        }
-        let left = self.touches.checked_sub(touched);
-        self.touches = left.unwrap_or_default();
-        left.is_some() && self.received <= warranted
+        let frames_earned = requests * REQUEST_FRAMES + self.sent / FRAME_BYTES;
+        let touches_earned = requests * REQUEST_TOUCHES + self.sent / TOUCH_BYTES;
+        let touched = seen.touching_all * u64::from(STREAMS_MAX);
+        self.received <= warranted
+            && self.frames.take(seen.frames, frames_earned)
+            && self.touches.take(touched, touches_earned)
     }
+}
+
+/// Number of frames whose heads end in some bytes.
+#[derive(Default)]
+struct SeenFrames {
+    frames: u64,
+    /// Those that touch all streams.
+    touching_all: u64,
 }
 
 /// Reader of the heads of the frames that a client sends.
@@ -99,9 +145,14 @@ impl FrameHeads {
         FrameHeads { head: [0; HEAD_BYTES], arrived: 0, skip: PREFACE_BYTES }
     }
 
-    /// Counts the frames of which the heads end in these bytes and that touch all streams.
-    fn touching_all(&mut self, mut bytes: &[u8]) -> u32 {
-        let mut found = 0;
+    /// Returns a number of bytes in which no more than [`READ_HEADS`] heads end.
+    fn bytes_of_a_read(&self) -> usize {
+        self.skip + READ_HEADS * HEAD_BYTES - self.arrived
+    }
+
+    /// Counts the frames of which the heads end in these bytes.
+    fn observe(&mut self, mut bytes: &[u8]) -> SeenFrames {
+        let mut seen = SeenFrames::default();
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -114,10 +165,12 @@ impl FrameHeads {
                 self.arrived = 0;
                 let [high, middle, low, kind, flags, ..] = self.head;
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-                found += u32::from((kind == SETTINGS && flags & ACK == 0) || kind == GOAWAY);
+                let touches_all = (kind == SETTINGS && flags & ACK == 0) || kind == GOAWAY;
+                seen.frames += 1;
+                seen.touching_all += u64::from(touches_all);
             }
         }
-        found
+        seen
     }
 }
 
@@ -131,16 +184,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Budgeted<S> {
         if self.budget.is_exhausted() {
             return Poll::Pending;
         }
-        if self.in_turn >= TURN_BYTES {
-            self.in_turn = 0;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        let is_full = self.frames_in_turn + READ_HEADS as u64 > TURN_FRAMES;
+        if is_full || self.bytes_in_turn >= TURN_BYTES {
+            (self.bytes_in_turn, self.frames_in_turn) = (0, 0);
+            // Its first poll wakes the connection behind the next look at events.
+            return pin!(yield_now()).poll(context).map(Ok);
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        let read = &buffer.filled()[before..];
-        self.in_turn += read.len();
-        if !self.allows(read) {
+        let most = self.heads.bytes_of_a_read() as u64;
+        ready!(pin!((&mut self.stream).take(most)).poll_read(context, buffer))?;
+        if !self.allows(&buffer.filled()[before..]) {
             buffer.set_filled(before);
             self.budget.is_exhausted.store(true, Ordering::Relaxed);
             return Poll::Pending;
@@ -185,12 +238,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Budgeted<S> {
 
 /// Bytes of a turn: four TLS records.
 const TURN_BYTES: usize = 64 << 10;
+/// Frames of a turn, and heads of a read: those of the requests of a page in a read or two.
+const TURN_FRAMES: u64 = 128;
+const READ_HEADS: usize = 64;
 /// Bytes of frames beside requests, such as SETTINGS, PING and PRIORITY.
 const SLACK_BYTES: u64 = 1 << 20;
 /// A request: a head of 16 KiB and content of 64, with their frames.
 const REQUEST_BYTES: u64 = 96 << 10;
 /// Part of what was sent that WINDOW_UPDATE may take: clients send 26 bytes for some KiB at least.
 const SENT_SHARE: u64 = 16;
+/// Frames of any kind at a time: WINDOW_UPDATEs for 64 MiB that were on their way, in frames of the
+/// length that clients accept unasked, 15 ms.
+const FRAMES_MAX: u64 = 8192;
+/// Frames that a request warrants: its head, its content and credit for the windows.
+const REQUEST_FRAMES: u64 = 64;
+/// Bytes sent that warrant a frame: clients credit two windows (RFC 9113 §6.9.1) for some KiB.
+const FRAME_BYTES: u64 = 1 << 10;
 /// Touches of streams at a time: 64 changes of the settings, 2 ms. Clients change theirs once, or
 /// some ten times while they measure the path.
 const TOUCHES_MAX: u64 = 64 * STREAMS_MAX as u64;
@@ -208,8 +271,6 @@ const ACK: u8 = 1;
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-
-    use tokio::io::AsyncReadExt;
 
     use super::*;
 
@@ -229,22 +290,84 @@ mod tests {
         read
     }
 
+    /// Bytes of frames of this length without end, behind a preface: DATA that asks for nothing.
+    fn endless(length: usize) -> impl AsyncRead + Unpin {
+        let [.., high, middle, low] = length.to_be_bytes();
+        let head = [high, middle, low, 0, 0, 0, 0, 0, 0];
+        let frame = [&head[..], &vec![7; length]].concat();
+        let frames = frame.repeat((4 << 20) / frame.len());
+        io::Cursor::new([vec![0; PREFACE_BYTES], frames].concat())
+    }
+
     #[tokio::test]
-    async fn what_asks_for_nothing_is_ended_and_requests_are_not() {
-        let endless = || tokio::io::repeat(7);
-        let mut buffer = vec![0; 16 << 10];
-        let read = read_of(&mut Budgeted::new(endless(), Arc::default()), buffer.len()).await;
-        assert_eq!(read, SLACK_BYTES);
+    async fn bytes_that_ask_for_nothing_are_ended_and_requests_are_not() {
+        const LONG: usize = 16 << 10;
+        let mut buffer = vec![0; LONG];
+        let read = read_of(&mut Budgeted::new(endless(LONG), Arc::default()), buffer.len()).await;
+        assert!(read <= SLACK_BYTES && read > SLACK_BYTES - LONG as u64, "{read}");
         let budget: Arc<Budget> = Arc::default();
-        let mut asking = Budgeted::new(endless(), budget.clone());
-        for _ in 0..1000 {
+        let mut asking = Budgeted::new(endless(LONG), budget.clone());
+        for _ in 0..256 {
             budget.request();
             assert!(asking.read(&mut buffer).await.is_ok());
         }
-        let mut fed = Budgeted::new(endless(), Arc::default());
-        for _ in 0..1000 {
+        let mut fed = Budgeted::new(endless(LONG), Arc::default());
+        for _ in 0..256 {
             fed.sent += 16 * buffer.len() as u64;
             assert!(fed.read(&mut buffer).await.is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_that_ask_for_nothing_are_ended_before_their_bytes_are() {
+        for length in [0, 4, 8, 64] {
+            let frame = HEAD_BYTES + length;
+            let mut stream = Budgeted::new(endless(length), Arc::default());
+            let read = read_of(&mut stream, 8 << 10).await;
+            let frames = (read - PREFACE_BYTES as u64) / frame as u64;
+            let most = FRAMES_MAX - READ_HEADS as u64..=FRAMES_MAX;
+            assert!(most.contains(&frames), "{frames} frames of {frame} bytes");
+            // Of those that requests and downloads have earned no more are saved up.
+            for (requests, sent, again) in
+                [(1, 0, REQUEST_FRAMES), (0, 70 * FRAME_BYTES, 70), (1 << 20, 1 << 40, FRAMES_MAX)]
+            {
+                let mut stream = Budgeted::new(endless(length), Arc::default());
+                let whole = PREFACE_BYTES + frame * (FRAMES_MAX as usize - READ_HEADS);
+                let mut before = vec![0; whole];
+                stream.read_exact(&mut before).await.unwrap();
+                let left = stream.frames.left;
+                (0..requests).for_each(|_| stream.budget.request());
+                stream.sent = sent;
+                let read = read_of(&mut stream, frame).await;
+                let most = (left + again).min(FRAMES_MAX) * frame as u64;
+                assert!(read <= most && read + 64 * frame as u64 >= most, "{read} of {most}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_after_its_frames() {
+        for length in [0, 4, 8, 64, 1 << 10] {
+            let frame = HEAD_BYTES + length;
+            let mut stream = Budgeted::new(endless(length), Arc::default());
+            let mut buffer = vec![0; 64 << 10];
+            stream.read_exact(&mut buffer[..PREFACE_BYTES]).await.unwrap();
+            for _ in 0..8 {
+                let read = poll_fn(|context| {
+                    let mut bytes = 0;
+                    loop {
+                        let mut part = ReadBuf::new(&mut buffer);
+                        if Pin::new(&mut stream).poll_read(context, &mut part).is_pending() {
+                            return Poll::Ready(bytes);
+                        }
+                        bytes += part.filled().len();
+                    }
+                });
+                let read = read.await;
+                let frames = read / frame;
+                assert!(frames <= TURN_FRAMES as usize, "{frames} of {frame} bytes in a turn");
+                assert!(frames > TURN_FRAMES as usize / 4 || read >= TURN_BYTES / 2, "{frames}");
+            }
         }
     }
 
@@ -263,8 +386,12 @@ mod tests {
         let bytes = [vec![SETTINGS; PREFACE_BYTES], frames().repeat(5)].concat();
         for piece in [1, 2, 8, 9, 10, 23, 24, 25, 100, bytes.len()] {
             let mut heads = FrameHeads::new();
-            let found = bytes.chunks(piece).map(|bytes| heads.touching_all(bytes)).sum::<u32>();
-            assert_eq!(found, 10, "pieces of {piece} bytes");
+            let found = bytes.chunks(piece).map(|bytes| heads.observe(bytes));
+            let counts = |(all, touching), seen: SeenFrames| {
+                (all + seen.frames, touching + seen.touching_all)
+            };
+            let found = found.fold((0, 0), counts);
+            assert_eq!(found, (25, 10), "pieces of {piece} bytes");
         }
     }
 
@@ -290,15 +417,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_ends_after_its_bytes() {
-        let mut stream = Budgeted::new(tokio::io::repeat(7), Arc::default());
+        let mut stream = Budgeted::new(endless(TURN_BYTES), Arc::default());
         let mut buffer = vec![0; TURN_BYTES];
-        assert_eq!(stream.read(&mut buffer).await.unwrap(), TURN_BYTES);
+        stream.read_exact(&mut buffer).await.unwrap();
         let next = poll_fn(|context| {
             let mut space = [0; 8];
             let mut buffer = ReadBuf::new(&mut space);
             Poll::Ready(Pin::new(&mut stream).poll_read(context, &mut buffer).is_pending())
         });
         assert!(next.await);
-        assert_eq!(stream.read(&mut buffer).await.unwrap(), TURN_BYTES, "and goes on");
+        assert!(stream.read_exact(&mut buffer).await.is_ok(), "and goes on");
     }
 }

@@ -137,7 +137,7 @@ impl Library {
         spent: Duration,
         is_wanted: bool,
     ) -> Result<LibraryAsset, NoAsset> {
-        let path = self.folder.path().join(&opened.name);
+        let path = self.folder.path_of(&opened.name);
         let planned = planned.and_then(|mut plan| {
             if let AssetPlan::TransportStream(plan) = &mut plan {
                 name_codecs(plan, &opened.file);

@@ -83,7 +83,7 @@ impl Library {
         found: Result<AssetPlan, NoAsset>,
         spent: Duration,
     ) -> Result<LibraryAsset, NoAsset> {
-        let path = self.folder.path().join(&opened.name);
+        let path = self.folder.path_of(&opened.name);
         let found = found.and_then(|plan| match (plan, asset_key(&path, &opened.file)) {
             (AssetPlan::Tracks(presentation), Ok(key)) if key == opened.key => Ok(presentation),
             _ => Err(NoAsset::CHANGING),

@@ -297,7 +297,7 @@ impl Library {
     }
 
     fn path_of(&self, follow: &Follow) -> std::path::PathBuf {
-        self.folder.path().join(&follow.name)
+        self.folder.path_of(&follow.name)
     }
 }
 

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
+use wire::http::path_text;
 
 /// The inotify descriptor and its watches.
 pub(super) struct Watches {
@@ -88,8 +89,9 @@ impl Watches {
             } else if events.contains(ReadFlags::IGNORED) {
                 ended.push(watch);
             } else if let Some(folder) = self.by_watch.get(&watch)
-                && let Some(Ok(name)) = event.file_name().map(|name| name.to_str())
+                && let Some(name) = event.file_name()
             {
+                let name = path_text(name.to_bytes());
                 let separator = if folder.is_empty() { "" } else { "/" };
                 on_event(FolderEvent::Touched(format!("{folder}{separator}{name}")));
             }

@@ -15,6 +15,7 @@ use std::time::{Instant, SystemTime};
 
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
+use wire::http::path_text;
 
 use super::segments::is_playlist;
 use super::watch::Librarian;
@@ -50,6 +51,7 @@ impl Librarian<'_> {
             match self.list(&folder) {
                 // Playlists come first: files that they list are not planned.
                 Ok(Listing { playlists, others, folders: below }) => {
+                    self.unread.remove(&folder);
                     for name in playlists.into_iter().chain(others) {
                         let look = self.library.look_at_file(&name);
                         self.note_recorded(&name, &look);
@@ -65,9 +67,11 @@ impl Librarian<'_> {
                 Err(Errno::MFILE | Errno::NFILE) => is_whole = false,
                 // The folder is gone meanwhile, or is a link.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                Err(error) => {
-                    tracing::warn!("walking the folder {folder:?}: {error}; passed over");
+                Err(error) if self.unread.insert(folder.clone()) => {
+                    tracing::warn!("walking the folder /{folder}: {error}; passed over");
                 }
+                // Every walk finds it again.
+                Err(_) => {}
             }
         }
         self.library.forget_missing(top);
@@ -110,8 +114,8 @@ impl Librarian<'_> {
         let mut listing = Listing::default();
         for entry in Dir::new(open)? {
             let entry = entry?;
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            if is_hidden(name) || name == "." {
+            let name = path_text(entry.file_name().to_bytes());
+            if is_hidden(&name) || name == "." {
                 continue;
             }
             let separator = if folder.is_empty() { "" } else { "/" };
@@ -196,9 +200,7 @@ impl Library {
         // Opened as for requests: a listed file can be fetched.
         let (file, metadata) = match self.folder.file(name) {
             Ok(opened) => opened,
-            Err(Denied::DescriptorsExhausted) => return Look::Unknown,
-            Err(Denied::NotAFile) => return Look::NotAFile,
-            Err(_) => return Look::Gone,
+            Err(denied) => return self.look_at_unopened(name, &denied),
         };
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -227,6 +229,30 @@ impl Library {
         Look::Listed { is_live }
     }
 
+    /// Lists a file that is there and cannot be read, with the reason: it is not left out silently.
+    fn look_at_unopened(&self, name: &str, denied: &Denied) -> Look {
+        match denied {
+            Denied::DescriptorsExhausted => return Look::Unknown,
+            Denied::NotAFile => return Look::NotAFile,
+            Denied::Missing | Denied::Outside => return Look::Gone,
+            Denied::Unreadable | Denied::Host(_) => {}
+        }
+        // A folder that may not be read is passed over by its own name.
+        if std::fs::symlink_metadata(self.folder.path_of(name)).is_ok_and(|it| it.is_dir()) {
+            return Look::NotAFile;
+        }
+        let state = State::Refused(denied.to_string());
+        let (bytes, modified) = (0, SystemTime::UNIX_EPOCH);
+        let entry = LibraryEntry { bytes, modified, state, is_live: false };
+        let mut entries = self.entries.write().unwrap();
+        if entries.get(name) != Some(&entry) {
+            tracing::warn!("{name}: {denied}; listed, and not served");
+            entries.insert(name.to_owned(), entry);
+            self.count_change();
+        }
+        Look::Listed { is_live: false }
+    }
+
     /// Forgets a name and all names below it.
     fn forget(&self, name: &str) {
         self.at_and_below(name).iter().for_each(|name| self.forget_file(name));
@@ -251,7 +277,10 @@ impl Library {
     fn forget_missing(&self, top: &str) {
         for name in self.at_and_below(top) {
             let opened = self.folder.file(&name);
-            if opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsExhausted)) {
+            let is_gone = opened.is_err_and(|denied| {
+                matches!(denied, Denied::Missing | Denied::Outside | Denied::NotAFile)
+            });
+            if is_gone {
                 self.forget_file(&name);
             }
         }
@@ -301,7 +330,37 @@ const NAMES_LOOKED_AT_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use media::PlanStore;
+
     use super::*;
+    use crate::library::served_folder::Folder;
+
+    /// The user of tests may be root, who may read everything.
+    #[test]
+    fn file_that_cannot_be_read_is_listed_with_the_reason_until_it_can() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Arc::new(Folder::open(place.path()).unwrap());
+        let library = Library::new(folder, PlanStore::open(Some(place.path().join(".cache"))));
+        std::fs::create_dir(place.path().join("folder")).unwrap();
+        std::fs::write(place.path().join("a.bin"), "a").unwrap();
+        let state = || library.entries.read().unwrap().get("a.bin").map(|a| a.state.clone());
+        let looked = |denied| library.look_at_unopened("a.bin", &denied);
+        for denied in [Denied::Missing, Denied::Outside] {
+            assert!(matches!(looked(denied), Look::Gone) && state().is_none());
+        }
+        let before = library.generation();
+        for _ in 0..2 {
+            assert!(matches!(looked(Denied::Unreadable), Look::Listed { is_live: false }));
+        }
+        assert_eq!(state(), Some(State::Refused("not readable by the server".to_owned())));
+        assert_eq!(library.generation(), before + 1, "one change");
+        let of_folder = library.look_at_unopened("folder", &Denied::Unreadable);
+        assert!(matches!(of_folder, Look::NotAFile));
+        library.look_at_file("a.bin");
+        assert_eq!(state(), Some(State::Waiting), "for its plan, if there is one");
+    }
 
     #[test]
     fn names_below_a_folder_are_found_without_looking_at_others() {

@@ -16,6 +16,8 @@ pub(crate) mod growing_file;
 pub(crate) mod served_folder;
 
 mod background;
+#[cfg(test)]
+mod byte_name_trials;
 mod elementary;
 mod file_plan;
 mod following;
@@ -36,6 +38,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -47,6 +50,7 @@ use media::store::asset_key;
 use paths::MappedFile;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
+use wire::http::path_text;
 
 use crate::library::asset::{Asset, LibraryAsset, WeakLibraryAsset};
 use crate::library::formats::is_streamed;
@@ -363,7 +367,7 @@ impl Library {
         let (file, metadata) =
             self.folder.file(name).map_err(|denied| NoAsset::Denied(denied.into()))?;
         let name = self.resolved(name, &file);
-        let key = asset_key(&self.folder.path().join(&name), &file)
+        let key = asset_key(&self.folder.path_of(&name), &file)
             .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
         let is_growing = growing_file::is_recorded(&file);
@@ -374,8 +378,8 @@ impl Library {
     fn resolved(&self, name: &str, file: &File) -> String {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let resolved = link.ok().and_then(|path| {
-            let name = path.strip_prefix(self.folder.path()).ok()?.to_str()?;
-            Some(name.to_owned())
+            let name = path.strip_prefix(self.folder.path()).ok()?;
+            Some(path_text(name.as_os_str().as_bytes()).into_owned())
         });
         resolved.unwrap_or_else(|| {
             let parts = name.split('/').filter(|part| !matches!(*part, "" | "."));
@@ -388,7 +392,7 @@ impl Library {
         let opened = self.folder.file(name);
         let (file, _) = opened.map_err(|denied| NoAsset::Denied(denied.into()))?;
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
-        let found = asset_key(&self.folder.path().join(name), &file).map_err(unreadable)?;
+        let found = asset_key(&self.folder.path_of(name), &file).map_err(unreadable)?;
         if found != *key {
             return Err(NoAsset::CHANGING);
         }

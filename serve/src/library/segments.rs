@@ -23,6 +23,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
+use wire::http::decoded_path;
+
 use super::{Library, LibraryEntry, State};
 use crate::library::formats::is_transport_stream;
 
@@ -306,7 +308,7 @@ fn listed(text: &str, name: &str) -> Vec<Listed> {
         if path.contains("://") {
             return None;
         }
-        let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
+        let path = decoded_path(path);
         let base = if path.starts_with('/') { "" } else { folder };
         let mut name: Vec<&str> = base.split('/').filter(|part| !part.is_empty()).collect();
         for part in path.split('/') {
@@ -384,7 +386,7 @@ mod tests {
                     #EXT-X-MEDIA:TYPE=AUDIO,URI=\"aac.m3u8\",NAME=\"a\"\n\
                     #EXT-X-SESSION-KEY:METHOD=AES-128,URI=\"1.key\"\n\
                     #EXT-X-KEY:METHOD=AES-128,URI=\"0.key\"\n#EXT-X-ENDLIST\n";
-        let expected = ["0.ts", "aac.m3u8", "media.m3u8", "sub/1 a.ts"];
+        let expected = ["0.ts", "aac.m3u8", "media.m3u8", "sub/1 a.ts", "\u{10ffff}.ts"];
         let names = |text: &str, name: &str| -> Vec<String> {
             listed(text, name).into_iter().map(|listed| listed.name).collect()
         };

@@ -13,6 +13,7 @@
 //! Sources: openat2(2), path_resolution(7), symlink(7).
 //! Does not have users, passwords or TLS.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
+use wire::http::path_bytes;
 
 use crate::error::Error;
 
@@ -76,13 +78,19 @@ impl Folder {
         &self.path
     }
 
-    /// Opens the regular file `name`, `/`-separated and relative to the folder.
+    /// Returns the path of a file or folder, which is not looked at.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(OsStr::from_bytes(&path_bytes(name).unwrap_or_default()))
+    }
+
+    /// Opens the regular file `name`, `/`-separated and relative to the folder: the text of its
+    /// path ([`path_text`](wire::http::path_text)), as everywhere.
     ///
     /// # Errors
     /// See [`Denied`]; nothing is opened on error.
     pub(crate) fn file(&self, name: &str) -> Result<(File, Metadata), Denied> {
         let name = checked(name)?;
-        let opened = if self.beneath { self.open_at_once(name) } else { self.walk(name) };
+        let opened = if self.beneath { self.open_at_once(&name) } else { self.walk(&name) };
         regular(opened?)
     }
 
@@ -97,7 +105,7 @@ impl Folder {
             return None;
         }
         let resolve = BENEATH_WITHOUT_LINKS | ResolveFlags::CACHED;
-        match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), resolve) {
+        match openat2(&self.root, &*name, FILE_FLAGS, Mode::empty(), resolve) {
             Ok(opened) => Some(regular(opened)),
             // INVAL: Linux before 5.12.
             Err(Errno::AGAIN | Errno::LOOP | Errno::INVAL) => None,
@@ -109,20 +117,21 @@ impl Folder {
     /// symbolic link, not even one within the folder.
     pub(crate) fn subfolder(&self, name: &str) -> Result<OwnedFd, Errno> {
         let name = if name.is_empty() { "." } else { name };
+        let name = path_bytes(name).ok_or(Errno::NOENT)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if self.beneath {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            return openat2(&self.root, name, flags, Mode::empty(), resolve);
+            return openat2(&self.root, &*name, flags, Mode::empty(), resolve);
         }
         let mut at: Option<OwnedFd> = None;
-        for component in name.split('/') {
+        for component in name.split(|&byte| byte == b'/') {
             let base = at.as_ref().unwrap_or(&self.root);
             at = Some(openat(base, component, flags | OFlags::NOFOLLOW, Mode::empty())?);
         }
         Ok(at.expect("a split has one part at least"))
     }
 
-    fn open_at_once(&self, name: &str) -> Result<OwnedFd, Denied> {
+    fn open_at_once(&self, name: &[u8]) -> Result<OwnedFd, Denied> {
         match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), BENEATH_WITHOUT_LINKS) {
             Err(Errno::LOOP) => self.walk(name),
             other => other.map_err(denied),
@@ -130,11 +139,11 @@ impl Folder {
     }
 
     /// Opens `name` one component at a time and follows links the same way.
-    fn walk(&self, name: &str) -> Result<OwnedFd, Denied> {
+    fn walk(&self, name: &[u8]) -> Result<OwnedFd, Denied> {
         // Descriptors from the served folder to the present component; `..` returns to the one
         // before.
         let mut above: Vec<OwnedFd> = Vec::new();
-        let mut rest: Vec<OsString> = components(OsStr::new(name));
+        let mut rest: Vec<OsString> = components(OsStr::from_bytes(name));
         let mut links = 0;
         while let Some(component) = rest.pop() {
             let base = above.last().unwrap_or(&self.root);
@@ -168,8 +177,8 @@ impl Folder {
     }
 }
 
-/// Returns the name without leading slashes if it may be opened.
-fn checked(name: &str) -> Result<&str, Denied> {
+/// Returns the bytes of the name without leading slashes if it may be opened.
+fn checked(name: &str) -> Result<Cow<'_, [u8]>, Denied> {
     let name = name.trim_start_matches('/');
     if name.is_empty() || name.ends_with('/') || name.contains('\0') {
         return Err(Denied::Missing);
@@ -182,7 +191,7 @@ fn checked(name: &str) -> Result<&str, Denied> {
             return Err(Denied::Missing);
         }
     }
-    Ok(name)
+    path_bytes(name).ok_or(Denied::Missing)
 }
 
 /// Returns an opened file with its metadata if it is a regular one.
@@ -232,6 +241,7 @@ const LINKS_MAX: u32 = 40;
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use wire::http::path_text;
 
     fn folder() -> (tempfile::TempDir, Folder) {
         let outside = tempfile::tempdir().unwrap();
@@ -292,6 +302,31 @@ mod tests {
             }
             for folders in ["deep", "sub"] {
                 assert!(matches!(folder.file(folders), Err(Denied::NotAFile)), "{folders}");
+            }
+        }
+    }
+
+    /// A name of Latin-1, one of UTF-8, and one whose characters stand for bytes elsewhere.
+    #[test]
+    fn names_of_any_bytes_open_by_their_own_text_alone() {
+        let (keep, mut folder) = folder();
+        let names = [&b"caf\xe9.ts"[..], "caf\u{e9}.ts".as_bytes(), "\u{10ffe9}.ts".as_bytes()];
+        for bytes in names {
+            std::fs::write(keep.path().join("served").join(OsStr::from_bytes(bytes)), bytes)
+                .unwrap();
+        }
+        for beneath in [folder.beneath, false] {
+            folder.beneath = beneath;
+            for bytes in names {
+                let (mut file, _) = folder.file(&path_text(bytes)).unwrap();
+                let mut read = Vec::new();
+                io::Read::read_to_end(&mut file, &mut read).unwrap();
+                assert_eq!(read, bytes);
+                assert!(folder.path_of(&path_text(bytes)).is_file());
+            }
+            // The bytes of a character, each as a character; and a name that has no such byte.
+            for other in ["caf\u{10ffc3}\u{10ffa9}.ts", "\u{10ffe9}.ts"] {
+                assert!(matches!(folder.file(other), Err(Denied::Missing)), "{other:?}");
             }
         }
     }

@@ -47,6 +47,8 @@ pub(super) struct Librarian<'a> {
     touched: Touched,
     /// Names of recordings: no event reports that a lock was released.
     pub(super) recorded: BTreeSet<String>,
+    /// Folders that could not be listed, each of which the log has named.
+    pub(super) unread: BTreeSet<String>,
     /// Time of the next look at the recordings.
     recorded_at: Instant,
     /// Time of the next walk.
@@ -110,6 +112,7 @@ impl<'a> Librarian<'a> {
             is_blind_said: false,
             touched: Touched::default(),
             recorded: BTreeSet::new(),
+            unread: BTreeSet::new(),
             recorded_at: Instant::now(),
             walk_at: Some(Instant::now()),
             walked_until: Instant::now(),
@@ -187,7 +190,7 @@ impl<'a> Librarian<'a> {
         self.walk_at.get_or_insert(Instant::now() + WALK_AGAIN);
         if !self.is_blind_said {
             self.is_blind_said = true;
-            let path = self.library.folder.path().join(folder);
+            let path = self.library.folder.path_of(folder);
             tracing::warn!(
                 "inotify on {}: {error}; the folder is walked every {} s or more \
                  (raise fs.inotify.max_user_watches)",
@@ -242,7 +245,9 @@ const STOP_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::fs;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -261,6 +266,32 @@ mod tests {
 
     fn names(library: &Library) -> Vec<String> {
         library.entries().into_iter().map(|file| file.name).collect()
+    }
+
+    /// Names that differ in a byte that is no UTF-8 are two files, and a rename of one is followed.
+    #[test]
+    fn names_of_any_bytes_are_listed_and_followed() {
+        let (place, library) = library();
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let stop = Stop { is_set: AtomicBool::new(false), event };
+        let mut librarian = Librarian::new(&library, &stop);
+        let at = |name: &[u8]| place.path().join("served").join(OsStr::from_bytes(name));
+        fs::create_dir(at(b"d\xe9")).unwrap();
+        for name in [&b"caf\xe9.bin"[..], b"caf\xea.bin", b"d\xe9/1.bin"] {
+            fs::write(at(name), name).unwrap();
+        }
+        librarian.walk_when_due();
+        let listed = ["caf\u{10ffe9}.bin", "caf\u{10ffea}.bin", "d\u{10ffe9}/1.bin"];
+        assert_eq!(names(&library), listed);
+        fs::rename(at(b"caf\xe9.bin"), at(b"d\xe9/\xff.bin")).unwrap();
+        fs::rename(at(b"d\xe9"), at(b"d\xf1")).unwrap();
+        librarian.drain();
+        let later = Instant::now() + 2 * QUIET;
+        while let Some(name) = librarian.touched.pop(later) {
+            assert!(librarian.look(&name), "{name}");
+        }
+        let listed = ["caf\u{10ffea}.bin", "d\u{10fff1}/1.bin", "d\u{10fff1}/\u{10ffff}.bin"];
+        assert_eq!(names(&library), listed);
     }
 
     #[test]

@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use super::path_text::bytes_of;
 
 /// `text` for use as HTML text or inside a quoted attribute; borrowed when nothing has to change.
 pub fn escape_html(text: &str) -> Cow<'_, str> {
@@ -29,9 +31,10 @@ pub fn escape_html(text: &str) -> Cow<'_, str> {
 }
 
 /// A path for use in a URL: everything but `/` and the unreserved characters is percent-encoded,
-/// so the result is also harmless in HTML and in a header field.
+/// so the result is also harmless in HTML and in a header field, and stands for the bytes of a
+/// [`path_text`](super::path_text()).
 pub fn escape_path(path: &str) -> String {
-    utf8_percent_encode(path, OUTSIDE_PATH).to_string()
+    percent_encode(&bytes_of(path), OUTSIDE_PATH).to_string()
 }
 
 /// Everything but ALPHA, DIGIT, `-`, `.`, `_`, `~` (RFC 3986 §2.3) and the segments' `/`.
@@ -52,5 +55,6 @@ mod tests {
     fn path_keeps_segments_and_nothing_special() {
         assert_eq!(escape_path("/a b/ä?#%\r\n:.ts"), "/a%20b/%C3%A4%3F%23%25%0D%0A%3A.ts");
         assert_eq!(escape_path("/plain-1_2~3.ts"), "/plain-1_2~3.ts");
+        assert_eq!(escape_path("/caf\u{10ffe9}.ts"), "/caf%E9.ts");
     }
 }

@@ -26,6 +26,7 @@ mod details;
 mod escape;
 mod malformed;
 mod multipart;
+mod path_text;
 mod ranges;
 mod reader;
 mod request;
@@ -38,6 +39,7 @@ pub use credentials::{Credentials, query_token};
 pub use details::RequestDetails;
 pub use escape::{escape_html, escape_path};
 pub use malformed::Malformed;
+pub use path_text::{decoded_path, path_bytes, path_text, shown_path};
 pub use reader::{Limits, RequestReader};
 pub use request::{Method, Request, Version, http2_request};
 pub use response::{

@@ -25,7 +25,6 @@
 //! GET_PARAMETER with a blank body is the sign of life of §10.8; a SET_PARAMETER that sets nothing
 //! is one of some clients.
 
-use percent_encoding::percent_decode_str;
 use rtsp_types::{HeaderName, Method, headers};
 
 use super::frame::Frame;
@@ -34,7 +33,7 @@ use super::response::{Echo, METHODS, Response};
 use super::status::Status;
 use super::transport::{self, TransportOffer};
 use crate::error::{Fault, Malformed};
-use crate::http::Credentials;
+use crate::http::{Credentials, decoded_path};
 use crate::sdp;
 
 /// A request that was read.
@@ -185,7 +184,7 @@ fn request_uri(message: &Message) -> Option<RequestUri> {
     if let Some(control) = control {
         raw = format!("{}/{control}", raw.trim_end_matches('/'));
     }
-    let path = percent_decode_str(&raw).decode_utf8().ok()?.into_owned();
+    let path = decoded_path(&raw);
     // An encoded slash could make dot segments after they were resolved.
     if path.contains('\0') || path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return None;
@@ -400,7 +399,8 @@ mod tests {
 
     #[test]
     fn escaping_is_undone_by_reading() {
-        for path in ["/a b/ü?#%41.ts", "/plain/path-1_2.ts", "/[x];y=z,&.ts"] {
+        let paths = ["/a b/ü?#%41.ts", "/plain/path-1_2.ts", "/[x];y=z,&.ts", "/caf\u{10ffe9}.ts"];
+        for path in paths {
             let escaped = crate::http::escape_path(path);
             assert!(escaped.bytes().all(|b| b.is_ascii_graphic()), "{escaped}");
             let line = format!("DESCRIBE rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");

@@ -27,8 +27,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
+use wire::http::escape_path;
 
 use super::pages::{PAGE_ROWS, Page, Row};
 use super::rows::is_title;
@@ -101,17 +101,16 @@ impl Browse {
     pub(super) fn parse(query: &str) -> Result<Option<Browse>, &'static str> {
         let (mut browse, mut is_asked) = (Browse::default(), false);
         for (name, value) in query.split('&').filter_map(|field| field.split_once('=')) {
-            let text = || decoded(value).ok_or(NOT_UTF8);
             match name {
                 "folder" => {
-                    let folder = text()?;
+                    let folder = decoded(value);
                     let folder = folder.trim_matches('/');
                     let slash = if folder.is_empty() { "" } else { "/" };
                     browse.folder = Some(format!("{folder}{slash}"));
                 }
-                "name" => browse.name = Some(text()?),
+                "name" => browse.name = Some(decoded(value)),
                 "q" => {
-                    let words = text()?.to_lowercase();
+                    let words = decoded(value).to_lowercase();
                     let words = words.split_whitespace().take(WORDS_MAX);
                     browse.words = words.map(str::to_owned).collect();
                 }
@@ -248,7 +247,7 @@ impl Browse {
         }
         let mut next = format!("offset={end}");
         let mut push = |name: &str, value: &str| {
-            next.push_str(&format!("&{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+            next.push_str(&format!("&{name}={}", escape_path(value)));
         };
         let words = self.words.join(" ");
         let below = query.below.as_deref().unwrap_or_default();
@@ -369,8 +368,6 @@ const ORDERS: &[(&str, OrderKey)] = &[
 const WORDS_MAX: usize = 16;
 const WRONG_SORT: &str = "sort is no order; write name, newest, duration or size, or -name";
 const WRONG_OFFSET: &str = "offset is no number of rows; write 0 or more, such as offset=100";
-const NOT_UTF8: &str = "folder, name or q is not UTF-8; write names and words in percent-encoded \
-    UTF-8";
 
 #[cfg(test)]
 mod tests {
@@ -469,7 +466,6 @@ mod tests {
     fn wrong_values_are_refused_with_what_to_write() {
         assert_eq!(Browse::parse("sort=best").err(), Some(WRONG_SORT));
         assert_eq!(Browse::parse("folder=&offset=-1").err(), Some(WRONG_OFFSET));
-        assert_eq!(Browse::parse("q=%ff").err(), Some(NOT_UTF8));
         for other in ["", "after=a", "offset=3", "limit=7&all=1"] {
             assert_eq!(Browse::parse(other), Ok(None), "{other}");
         }

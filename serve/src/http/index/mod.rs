@@ -42,10 +42,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use access::ListingClass;
 use bytes::Bytes;
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use tokio::sync::Semaphore;
-use wire::http::{Listing as Answer, Request, Response, error, escape_html, listing};
+use wire::http::{
+    Listing as Answer, Request, Response, decoded_path, error, escape_html, escape_path, listing,
+};
 
 use self::browse::{BROWSED_AT_ONCE, Browse, Found};
 use self::gzip::Packed;
@@ -426,9 +427,9 @@ impl Query {
         let mut parsed = Query { after, below, all: false, limit: PAGE_ROWS, limit_asked: None };
         for (name, value) in query.split('&').filter_map(|field| field.split_once('=')) {
             match name {
-                "after" => parsed.after = Some(decoded(value).ok_or(WRONG_AFTER)?),
+                "after" => parsed.after = Some(decoded(value)),
                 "below" => {
-                    let folder = decoded(value).ok_or(WRONG_BELOW)?;
+                    let folder = decoded(value);
                     let folder = folder.trim_matches('/');
                     parsed.below = (!folder.is_empty()).then(|| format!("{folder}/"));
                 }
@@ -449,12 +450,12 @@ impl Query {
 
     /// Returns the query of the page that begins behind `last`.
     fn next(&self, last: &str) -> String {
-        let mut query = format!("after={}", utf8_percent_encode(last, NON_ALPHANUMERIC));
+        let mut query = format!("after={}", escape_path(last));
         if let Some(limit) = self.limit_asked {
             query.push_str(&format!("&limit={limit}"));
         }
         if let Some(below) = &self.below {
-            query.push_str(&format!("&below={}", utf8_percent_encode(below, NON_ALPHANUMERIC)));
+            query.push_str(&format!("&below={}", escape_path(below)));
         }
         if self.all {
             query.push_str("&all=1");
@@ -463,12 +464,10 @@ impl Query {
     }
 }
 
-/// Decodes a name in a query; `None` if it is not one.
-fn decoded(value: &str) -> Option<String> {
+/// Decodes a name in a query.
+fn decoded(value: &str) -> String {
     // HTML's forms write a space as a plus sign.
-    let value = value.replace('+', " ");
-    let value = percent_decode_str(&value).decode_utf8();
-    value.ok().map(|name| name.into_owned())
+    decoded_path(&value.replace('+', " "))
 }
 
 impl Listing {
@@ -551,8 +550,6 @@ const COST_SHARE: u32 = 20;
 const REST_MAX: Duration = Duration::from_secs(5);
 const WRONG_LIMIT: &str =
     "limit is no number of rows; write 1 or more, such as limit=100 (a page has 1000 at most)";
-const WRONG_AFTER: &str = "after is not UTF-8; write a name of the index";
-const WRONG_BELOW: &str = "below is not UTF-8; write a folder of the index";
 /// Classes of clients whose listings are kept at a time.
 const CLASSES_MAX: usize = 16;
 /// Time without requests after which a listing is dropped.
@@ -566,7 +563,7 @@ mod tests {
     fn queries_name_a_page() {
         let query = Query::parse("after=a%2Fb+c.ts&limit=7&x=y").unwrap();
         assert_eq!((query.after.as_deref(), query.limit), (Some("a/b c.ts"), 7));
-        assert_eq!(query.next("ä&.ts"), "after=%C3%A4%26%2Ets&limit=7");
+        assert_eq!(query.next("ä&.ts"), "after=%C3%A4%26.ts&limit=7");
         for odd in ["", "limit=99999999999999999999", "limit=1000000", "after", "x=%ff"] {
             let query = Query::parse(odd).unwrap();
             assert_eq!((query.after.as_deref(), query.limit), (None, PAGE_ROWS), "{odd}");
@@ -579,15 +576,16 @@ mod tests {
             assert_eq!(Query::parse(wrong).err(), Some(WRONG_LIMIT), "{wrong}");
         }
         assert!(WRONG_LIMIT.contains(&PAGE_ROWS.to_string()));
-        assert_eq!(Query::parse("after=%ff").err(), Some(WRONG_AFTER));
-        assert_eq!(Query::parse("below=%ff").err(), Some(WRONG_BELOW));
+        let bytes = Query::parse("after=caf%e9&below=%ff").unwrap();
+        assert_eq!(bytes.after.as_deref(), Some("caf\u{10ffe9}"));
+        assert_eq!(bytes.next("caf\u{10ffe9}"), "after=caf%E9&below=%FF/");
     }
 
     #[test]
     fn queries_name_a_folder() {
         let query = Query::parse("below=a%2Fb%2F&all=1").unwrap();
         assert_eq!((query.below.as_deref(), query.all), (Some("a/b/"), true));
-        assert_eq!(query.next("a/b/c"), "after=a%2Fb%2Fc&below=a%2Fb%2F&all=1");
+        assert_eq!(query.next("a/b/c"), "after=a/b/c&below=a/b/&all=1");
         let top = Query::parse("below=%2f").unwrap();
         assert_eq!(top.below, None, "the top is no folder below it");
     }

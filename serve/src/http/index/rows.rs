@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 use serde_json::to_string_pretty;
-use wire::http::{escape_html, escape_path};
+use wire::http::{escape_html, escape_path, shown_path};
 use wire::rtsp::ELEMENTARY_QUERY;
 
 use super::Totals;
@@ -122,7 +122,7 @@ impl RowFormat {
                 // The summary last: it has names of files.
                 let above = parts().0.replace("{{style}}", &page::address("table.css"));
                 let above = above.replace("{{channels}}\n", &channels(live));
-                above.replace("{{summary}}", &escape_html(&summary(live)))
+                above.replace("{{summary}}", &escape_html(&shown_path(&summary(live))))
             }
         }
     }
@@ -319,7 +319,8 @@ fn push_reason(text: &mut Text, reason: &str) {
 }
 
 fn push_html(text: &mut Text, row: &Row, cipher: Option<SegmentCipher>) {
-    let name = escape_html(&row.name);
+    let name = shown_path(&row.name);
+    let name = escape_html(&name);
     let path = escape_path(&row.name);
     // The size of a title counts its parts, not only its playlist.
     let size = readable_bytes(row.title.map_or(row.entry.bytes, |title| title.bytes));
