@@ -140,8 +140,8 @@ impl ClientSession {
     }
 
     /// Ends the tracks, and waits until the last packets are in the queue. Returns their counts
-    /// since the last call of [`new_track_counts`](Self::new_track_counts). Tracks that are `is_cut`
-    /// off go on without this receiver.
+    /// since the last call of [`new_track_counts`](Self::new_track_counts). Tracks that are
+    /// `is_cut` off go on without this receiver.
     pub async fn finish_tracks(&mut self, is_cut: bool) -> TrackCounts {
         match self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
             Some(stream) => stream.finish(is_cut).await,

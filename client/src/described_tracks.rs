@@ -123,8 +123,8 @@ impl DescribedTracks {
     }
 
     /// Ends the tracks, and waits until the last packets are in the queue. Returns the counts since
-    /// the last call of [`new_counts`](Self::new_counts). Tracks that are `is_cut` off go on without
-    /// this receiver.
+    /// the last call of [`new_counts`](Self::new_counts). Tracks that are `is_cut` off go on
+    /// without this receiver.
     pub async fn finish(self, is_cut: bool) -> TrackCounts {
         self.stream.finish(is_cut).await
     }

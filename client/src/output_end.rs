@@ -33,8 +33,8 @@ impl OutputEnd {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until the file at `path` is `finished`, of a play that the caller `is_stopped` or stops
-    /// now.
+    /// Waits until the file at `path` is `finished`. The caller has stopped the play
+    /// (`is_stopped`), or may `stop` it now.
     pub(super) async fn wait<T>(
         &self,
         path: &Path,

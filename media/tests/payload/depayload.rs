@@ -2,6 +2,8 @@
 //! Depayloaders: what is put together of the payloaders' packets is what the samples have, and of a
 //! stream with losses nothing comes out that is not whole.
 //!
+//! It is over 600 lines because all payload formats are fed by the same few functions.
+//!
 //! Sources: those of `media::depayload`.
 
 use media::AccessUnit;
