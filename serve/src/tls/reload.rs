@@ -7,7 +7,8 @@
 //! on network file systems. A thread of its own may wait for a disk; handshakes never do.
 //!
 //! A new pair is used when both parts fit. Until then, as between the writing of the two files, the
-//! old pair stays in use; the fault is logged once and the files are read again every second.
+//! old pair stays in use; the fault is logged once and the files are read again every second. A new
+//! certificate that is not valid yet waits while the old one is valid.
 //! Files that are not regular (a pipe) are read at start only.
 //!
 //! Sources: statx(2); git's "racy" entries (a file written twice within a clock tick).
@@ -26,7 +27,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use super::certificates::Certificate;
 use super::self_signed::{self, SelfSigned};
 use super::terms::CertificateSlot;
-use super::validity::{Validity, unix_s};
+use super::validity::{InvalidDate, Validity, unix_s};
 use super::{TlsCounters, TlsSource};
 use crate::error::Error;
 
@@ -37,6 +38,8 @@ pub(super) struct Reloader {
     slot: Arc<CertificateSlot>,
     validity: Validity,
     counters: Arc<TlsCounters>,
+    /// Certificate of the files that is not valid yet, while the one in use is.
+    waiting: Option<Certificate>,
     /// Time of the last warning about the validity.
     warned: Option<SystemTime>,
 }
@@ -96,7 +99,8 @@ impl Reloader {
         };
         let slot = Arc::new(CertificateSlot::new(certificate.key));
         let validity = certificate.validity;
-        let mut loaded = Reloader { origin, provider, slot, validity, counters, warned: None };
+        let (waiting, warned) = (None, None);
+        let mut loaded = Reloader { origin, provider, slot, validity, counters, waiting, warned };
         loaded.warn_of_dates(now);
         Ok(loaded)
     }
@@ -143,10 +147,11 @@ impl Reloader {
         match &mut self.origin {
             Origin::Files(files) => {
                 let was_failing = files.is_failing;
+                let name = files.cert.display().to_string();
                 match files.read_changed(&self.provider, now) {
                     Some((Ok(certificate), _)) => {
-                        let (name, key) = (files.cert.display().to_string(), files.key.clone());
-                        if self.replace(&certificate, &name) {
+                        let key = files.key.clone();
+                        if self.replace(&certificate, &name, now) {
                             let exposure = certificate.exposure(&key);
                             exposure.inspect(|exposure| tracing::warn!("{exposure}"));
                         } else if was_failing {
@@ -154,17 +159,23 @@ impl Reloader {
                         }
                     }
                     Some((Err(error), true)) => {
+                        self.waiting = None;
                         TlsCounters::count(&self.counters.reloads_failed);
                         tracing::warn!("{error}; the certificate before it stays in use");
                     }
-                    Some((Err(_), false)) | None => {}
+                    Some((Err(_), false)) => {}
+                    None => {
+                        if let Some(waiting) = self.waiting.clone() {
+                            self.replace(&waiting, &name, now);
+                        }
+                    }
                 }
             }
             Origin::SelfSigned(origin) if self_signed::is_due(self.validity, now) => {
                 match origin.make(&self.provider, now) {
                     Ok(certificate) => {
                         tracing::warn!("self-signed certificate: {}", certificate.description());
-                        self.replace(&certificate, "self-signed");
+                        self.replace(&certificate, "self-signed", now);
                     }
                     Err(error) => tracing::debug!("{error}"),
                 }
@@ -174,12 +185,24 @@ impl Reloader {
         self.warn_of_dates(now);
     }
 
-    /// Puts a certificate into use; false when it is in use already.
-    fn replace(&mut self, certificate: &Certificate, name: &str) -> bool {
+    /// Puts a certificate into use; false when it is in use already, or has to wait.
+    fn replace(&mut self, certificate: &Certificate, name: &str, now: SystemTime) -> bool {
         // The key fits the certificate, so equal chains have equal keys.
         if certificate.key.cert == self.slot.current().cert {
+            self.waiting = None;
             return false;
         }
+        if let Some(fault @ InvalidDate::NotYetValid(_)) = certificate.validity.fault(now)
+            && self.validity.fault(now).is_none()
+        {
+            let known = self.waiting.as_ref().map(|waiting| &waiting.key.cert);
+            if known != Some(&certificate.key.cert) {
+                tracing::warn!("certificate {name}: {fault}; the valid one before it stays in use");
+                self.waiting = Some(certificate.clone());
+            }
+            return false;
+        }
+        self.waiting = None;
         self.slot.swap(certificate.key.clone());
         self.validity = certificate.validity;
         self.warned = None;

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use super::super::reload::Reloader;
 use super::super::self_signed::subject_names;
 use super::super::{TlsCounters, TlsSource};
-use super::{Files, expired, later, pair};
+use super::{Files, expired, later, pair, pair_with};
 
 /// A reloader and its counters.
 struct Subject {
@@ -69,6 +69,30 @@ fn pair_is_used_when_both_parts_fit() {
     rewrite(&files.cert(), &old.cert);
     rewrite(&files.key(), &old.key);
     assert_eq!(subject.look(later(60)), (old.der, 2, 3));
+}
+
+/// A clock of the issuer that is wrong, or a renewal made in advance.
+#[test]
+fn certificate_that_is_not_valid_yet_waits_while_the_one_before_is_valid() {
+    let (old, gone) = (pair(), expired());
+    let begins = SystemTime::UNIX_EPOCH + Duration::from_secs(16_725_225_600);
+    let early = pair_with(|params| {
+        params.not_before = rcgen::date_time_ymd(2500, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2501, 1, 1);
+    });
+    let files = Files::of(&old);
+    let mut subject = Subject::load(&files.source());
+    rewrite(&files.cert(), &early.cert);
+    rewrite(&files.key(), &early.key);
+    for seconds in [10, 20] {
+        assert_eq!(subject.look(later(seconds)), (old.der.clone(), 0, 0), "{seconds}");
+    }
+    // The one before has ended by then, and the files are the same.
+    assert_eq!(subject.look(begins), (early.der, 1, 0));
+    // Of two outside their dates the files' one is used.
+    rewrite(&files.cert(), &gone.cert);
+    rewrite(&files.key(), &gone.key);
+    assert_eq!(subject.look(later(30)), (gone.der, 2, 0));
 }
 
 #[test]
