@@ -8,7 +8,7 @@
 //!
 //! A new pair is used when both parts fit. Until then, as between the writing of the two files, the
 //! old pair stays in use; the fault is logged once and the files are read again every second. A new
-//! certificate that is not valid yet, or no more, waits while the old one is valid.
+//! certificate that is not valid yet waits while the old one is valid.
 //! Files that are not regular (a pipe) are read at start only.
 //!
 //! Sources: statx(2); git's "racy" entries (a file written twice within a clock tick).
@@ -27,7 +27,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use super::certificates::Certificate;
 use super::self_signed::{self, SelfSigned};
 use super::terms::CertificateSlot;
-use super::validity::{Validity, unix_s};
+use super::validity::{InvalidDate, Validity, unix_s};
 use super::{TlsCounters, TlsSource};
 use crate::error::Error;
 
@@ -38,7 +38,7 @@ pub(super) struct Reloader {
     slot: Arc<CertificateSlot>,
     validity: Validity,
     counters: Arc<TlsCounters>,
-    /// Certificate of the files that is outside its dates, while the one in use is within its own.
+    /// Certificate of the files that is not valid yet, while the one in use is.
     waiting: Option<Certificate>,
     /// Time of the last warning about the validity.
     warned: Option<SystemTime>,
@@ -192,7 +192,7 @@ impl Reloader {
             self.waiting = None;
             return false;
         }
-        if let Some(fault) = certificate.validity.fault(now)
+        if let Some(fault @ InvalidDate::NotYetValid(_)) = certificate.validity.fault(now)
             && self.validity.fault(now).is_none()
         {
             let known = self.waiting.as_ref().map(|waiting| &waiting.key.cert);
