@@ -20,7 +20,7 @@
 //! the segment of the packet before: players pass over them.
 //!
 //! A segment begins with the packet of its key frame, or with the tables directly before; where
-//! they lie further off, they are put in front of it.
+//! they lie further off, or the key frame lacks parameter sets, these are put in front of it.
 //!
 //! Costs a look at each access unit; 64 bytes a segment, and 32 a part of the last
 //! [`PARTED_SEGMENTS`].

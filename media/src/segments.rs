@@ -4,8 +4,9 @@
 //! A cut is made where play can start, at the last such place that keeps the segment within the
 //! target duration as it is rounded in a playlist, else at the first one after. It is made before
 //! the PAT and PMT if they directly precede the picture, else before the picture, and the tables
-//! then in force are to be put in front ([`SegmentPlan::tables`]); the rest of the file stays
-//! unchanged and in order, so the segments without these tables, one after the other, are the file.
+//! then in force are to be put in front ([`SegmentPlan::tables`]), and behind them parameter sets
+//! where the picture lacks them; the rest of the file stays unchanged and in order, so the segments
+//! without these packets, one after the other, are the file.
 //!
 //! Where timestamps were set anew a segment ends, but not more often than recordings are joined:
 //! 16 at once and one a second. Beyond that the times are damaged, and a segment a picture
@@ -138,7 +139,10 @@ impl SegmentPlan {
             let (end_packet, end) = places
                 .get(next)
                 .map_or((plan.ts_packets(), end_ticks), |next| (next.packet, next.ticks));
-            let start_packet = if at == 0 { 0 } else { place.packet };
+            let (start_packet, start) = match at {
+                0 => (0, place.start.of_beginning()),
+                _ => (place.packet, place.start),
+            };
             let ticks = end.saturating_sub(begin);
             if rounded(ticks) > target_s.saturating_mul(targets_max) {
                 let (from_s, seconds) = (begin / TICKS_PER_SECOND, rounded(ticks));
@@ -149,8 +153,8 @@ impl SegmentPlan {
                 ticks,
                 is_break: place.is_break,
                 timestamp: timestamp(&places[at..next], begin),
-                tables: (!place.start.is_led() || place.packet - start_packet > before_tables_max)
-                    .then_some(place.start),
+                tables: (!start.is_led() || place.packet - start_packet > before_tables_max)
+                    .then_some(start),
             });
             at = next;
         }
@@ -162,7 +166,8 @@ impl SegmentPlan {
         &self.segments
     }
 
-    /// The packets to put in front of `segment`: PAT and PMT, or none where it begins with them.
+    /// The packets to put in front of `segment`: PAT and PMT, and the parameter sets that its first
+    /// picture lacks; none where it begins with all of them.
     pub fn tables(&self, segment: &Segment) -> Vec<u8> {
         segment.tables.as_ref().map_or_else(Vec::new, |start| self.tables.tables(start))
     }

@@ -40,6 +40,12 @@ impl SequenceSet {
     pub(crate) fn h265(nal: &[u8]) -> Option<SequenceSet> {
         h265(&without_emulation(nal.get(2..)?))
     }
+
+    /// Reads the identifier of a NAL unit of type 33 of H.265.
+    pub(crate) fn h265_id(nal: &[u8]) -> Option<u32> {
+        let (_, _, id) = h265_head(&mut Bits::new(&without_emulation(nal.get(2..)?)))?;
+        Some(id)
+    }
 }
 
 /// Profiles of H.264 whose sets tell the chroma format and bit depths.
@@ -280,19 +286,7 @@ pub(crate) fn believable(millihertz: u64) -> Option<u32> {
 /// From `sps_video_parameter_set_id` on.
 fn h265(set: &[u8]) -> Option<SequenceSet> {
     let bits = &mut Bits::new(set);
-    bits.skip(4);
-    let lower_layers = bits.take(3)?;
-    let is_nested = bits.flag()?;
-    // General profile, tier and level.
-    bits.skip(96);
-    let present = (0..lower_layers).map(|_| bits.take(2)).collect::<Option<Vec<_>>>()?;
-    if lower_layers > 0 {
-        bits.skip(2 * (8 - lower_layers as usize));
-    }
-    for flags in present {
-        bits.skip(if flags & 2 != 0 { 88 } else { 0 } + if flags & 1 != 0 { 8 } else { 0 });
-    }
-    bits.golomb()?;
+    let (lower_layers, is_nested, _) = h265_head(bits)?;
     let chroma = bits.golomb()?;
     if chroma == 3 {
         bits.flag()?;
@@ -311,6 +305,24 @@ fn h265(set: &[u8]) -> Option<SequenceSet> {
     let mut found = SequenceSet { size, chroma, depths: (8, 8), layers, ..Default::default() };
     let _ = h265_order(bits, lower_layers, &mut found);
     Some(found)
+}
+
+/// Reads the number of lower temporal layers, sps_temporal_id_nesting_flag and
+/// sps_seq_parameter_set_id.
+fn h265_head(bits: &mut Bits<'_>) -> Option<(u32, bool, u32)> {
+    bits.skip(4);
+    let lower_layers = bits.take(3)?;
+    let is_nested = bits.flag()?;
+    // General profile, tier and level.
+    bits.skip(96);
+    let present = (0..lower_layers).map(|_| bits.take(2)).collect::<Option<Vec<_>>>()?;
+    if lower_layers > 0 {
+        bits.skip(2 * (8 - lower_layers as usize));
+    }
+    for flags in present {
+        bits.skip(if flags & 2 != 0 { 88 } else { 0 } + if flags & 1 != 0 { 8 } else { 0 });
+    }
+    Some((lower_layers, is_nested, bits.golomb()?))
 }
 
 /// Reads bit depths and the order of pictures.

@@ -5,7 +5,8 @@
 //! last that surely comes before: where another group of pictures as long as the longest of the
 //! file, and a quarter, would not fit. A stream in which none comes is cut ten seconds late, and at
 //! the size. What begins at such a place has the tables in front of it that were in force there,
-//! where they do not lie directly before: the only bytes of a file that its stream did not have.
+//! where they do not lie directly before, and the parameter sets that it lacks: the only bytes of a
+//! file that its stream did not have.
 //!
 //! Costs a look at each header word; nothing where no file is ended.
 //!
@@ -190,6 +191,26 @@ mod tests {
         let files = Trial::new(None, Some(3)).files(&parts);
         let of = |groups| [tables(), group().repeat(groups)].concat();
         assert!(files == [of(2), of(2), of(1)], "{:?}", lengths(&files));
+    }
+
+    #[test]
+    fn parameter_sets_that_came_once_begin_each_file() {
+        let sets = [0, 0, 0, 1, 0x67, 0x64, 0, 0x1f, 0xac, 0, 0, 0, 1, 0x68, 0xee, 0x3c];
+        let unit = [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0], &sets[..], &[0, 0, 1, 0x65, 0x88]].concat();
+        let first = [packet(0x101, true, &unit), picture(false, 10)].concat();
+        let mut parts = vec![(0, [tables(), first.clone()].concat())];
+        // With tables directly before it, and without.
+        parts.push((4, [tables(), group()].concat()));
+        parts.push((8, group()));
+        let files = Trial::new(None, Some(3)).files(&parts);
+        assert_eq!(lengths(&files), [2 + 11 + 2, 2 + 16 + 100, 2 + 16 + 100]);
+        for file in &files[1..] {
+            assert!(file.starts_with(&tables()) && file.ends_with(&group()));
+            let lead = file[2 * PACKET..18 * PACKET].chunks(PACKET);
+            let payload: Vec<u8> =
+                lead.flat_map(|packet| packet[5 + usize::from(packet[4])..].to_vec()).collect();
+            assert!(payload.starts_with(&[0, 0, 1, 0xe0]) && payload.ends_with(&sets));
+        }
     }
 
     #[test]

@@ -121,6 +121,45 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
+/// The clip with parameter sets before the first picture alone: those that follow are filler data.
+fn clip_without_repeated_sets() -> Vec<u8> {
+    let mut film = CLIP.to_vec();
+    let mut has_sets = false;
+    for at in 3..film.len() {
+        match film[at - 3..=at] {
+            [0, 0, 1, 0x65] => has_sets = true,
+            [0, 0, 1, 0x67 | 0x68] if has_sets => film[at] = 12,
+            _ => {}
+        }
+    }
+    film
+}
+
+#[test]
+fn segments_have_the_parameter_sets_that_the_film_has_once_and_the_film_comes_back() {
+    let has_sets = |bytes: &[u8]| {
+        let packets = bytes.as_chunks::<188>().0.iter();
+        let pictures = packets.filter(|packet| packet[1] & 0x1f == 1 && packet[2] == 0);
+        let has_field = |packet: &[u8; 188]| usize::from(packet[3] & 0x20 != 0);
+        let start = |packet| 4 + has_field(packet) * (1 + usize::from(packet[4]));
+        let bytes: Vec<u8> = pictures.flat_map(|packet| packet[start(packet)..].to_vec()).collect();
+        let first = |nal: u8| bytes.windows(4).position(|window| window == [0, 0, 1, nal]);
+        let (sequence, picture, slice) = (first(0x67), first(0x68), first(0x65));
+        sequence.is_some() && sequence < picture && picture < slice
+    };
+    let film = clip_without_repeated_sets();
+    let place = Place::new();
+    fs::write(place.source("film.ts"), &film).expect("written");
+    assert_eq!(run(&place.source("film.ts"), &place.path("t"), &clear()), [""; 0]);
+    let sealed = files(&place.path("t/film"));
+    let segments: Vec<_> =
+        sealed.iter().filter(|(path, _)| path.extension() == Some("ts".as_ref())).collect();
+    assert!(segments.len() > 3 && segments.iter().all(|(_, bytes)| has_sets(bytes)));
+    let none = SegmentKeySource::None;
+    assert_eq!(opened(&place.path("t/film"), &place.path("back.ts"), &none), [""; 0]);
+    assert!(fs::read(place.path("back.ts")).expect("made") == film);
+}
+
 #[test]
 fn films_come_back_byte_for_byte_however_they_were_protected() {
     let rotating = |segments| change(protected(), |p| p.rotation = NonZeroU64::new(segments));

@@ -9,10 +9,11 @@ use super::{
     ClockPoint, ElementaryStream, EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss,
 };
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
+use crate::ts::ParameterSets;
 use crate::{Aspect, PlanFault};
 
 /// Number of the format.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 pub(crate) const ENVELOPE: Envelope = Envelope { magic: *b"pwplan\r\n", format: FORMAT };
 
@@ -77,6 +78,16 @@ impl PacketPlan {
             out.number(entry.presented_ticks - last);
             last = entry.presented_ticks;
         }
+        out.number(self.parameters.len() as u64);
+        for sets in &self.parameters {
+            out.number(sets.pid.into());
+            out.bytes(&sets.bytes);
+        }
+        let mut last = 0;
+        out.pairs(&self.lacking, |&(access_unit, number)| {
+            let before = std::mem::replace(&mut last, access_unit);
+            (access_unit - before, number.into())
+        });
         out.pairs(&self.streams, |stream| (stream.pid.into(), stream.stream_type.into()));
         out.pairs(&self.losses, |loss| (loss.offset, loss.bytes));
         out.bytes(self.codecs.as_deref().unwrap_or_default().as_bytes());
@@ -135,6 +146,15 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
         last = last.checked_add(body.number()?)?;
         entry.presented_ticks = last;
     }
+    let parameters = body.items(2, |body| {
+        let pid = u16::try_from(body.number()?).ok()?;
+        Some(ParameterSets { pid, bytes: body.bytes()?.into() })
+    })?;
+    let mut last = 0_u64;
+    let lacking = body.pairs(|packets, number| {
+        last = last.checked_add(packets)?;
+        Some((last, u16::try_from(number).ok()?))
+    })?;
     let streams = body.pairs(|pid, stream_type| {
         let pid = u16::try_from(pid).ok()?;
         Some(ElementaryStream { pid, stream_type: u8::try_from(stream_type).ok()? })
@@ -150,6 +170,8 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
         clock,
         discontinuities,
         entries,
+        parameters,
+        lacking,
         streams,
         losses,
         losses_seen,

@@ -24,7 +24,10 @@ pub(crate) use presentation::present;
 
 use wire::rtp;
 
-use crate::ts::{EXTENTS_MAX, LOSSES_MAX, Survey, TIMELINE_TICKS_MAX, Track};
+use crate::ts::{
+    EXTENTS_MAX, LOSSES_MAX, ParameterSets, SETS_BYTES_MAX, SETS_MAX, Survey, TIMELINE_TICKS_MAX,
+    Track,
+};
 use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
@@ -130,6 +133,8 @@ pub struct PacketPlan {
     clock: Vec<ClockPoint>,
     discontinuities: u64,
     entries: Vec<EntryPoint>,
+    parameters: Vec<ParameterSets>,
+    lacking: Vec<(u64, u16)>,
     streams: Vec<ElementaryStream>,
     losses: Vec<SyncLoss>,
     losses_seen: u64,
@@ -154,6 +159,9 @@ pub(crate) struct PlanParts {
     pub(crate) clock: Vec<ClockPoint>,
     pub(crate) discontinuities: u64,
     pub(crate) entries: Vec<EntryPoint>,
+    pub(crate) parameters: Vec<ParameterSets>,
+    /// Access units that lack parameter sets, and the numbers of these.
+    pub(crate) lacking: Vec<(u64, u16)>,
     pub(crate) streams: Vec<ElementaryStream>,
     pub(crate) losses: Vec<SyncLoss>,
     pub(crate) losses_seen: u64,
@@ -176,6 +184,7 @@ impl PacketPlan {
         check_clock(&parts.clock, ts_packets)?;
         let entries = entries_from_zero(parts.entries);
         check_entries(&entries, ts_packets)?;
+        check_parameters(&parts.parameters, &parts.lacking)?;
         check(parts.streams.len() <= STREAMS_MAX, "number of streams")?;
         check(parts.losses.len() <= LOSSES_MAX, "number of losses")?;
         check(parts.losses.len() as u64 <= parts.losses_seen, "losses seen")?;
@@ -194,6 +203,8 @@ impl PacketPlan {
             clock: parts.clock,
             discontinuities: parts.discontinuities,
             entries,
+            parameters: parts.parameters,
+            lacking: parts.lacking,
             streams: parts.streams,
             losses: parts.losses,
             losses_seen: parts.losses_seen,
@@ -239,6 +250,22 @@ impl PacketPlan {
     /// Places where play can start, in order; the first is packet 0.
     pub fn entries(&self) -> &[EntryPoint] {
         &self.entries
+    }
+
+    /// Parameter sets that access units lack.
+    pub(crate) fn parameters(&self) -> &[ParameterSets] {
+        &self.parameters
+    }
+
+    /// Number of the parameter sets that the access unit lacks which begins in a packet.
+    pub(crate) fn lacking(&self, access_unit: u64) -> Option<u16> {
+        let at = self.lacking.binary_search_by_key(&access_unit, |&(unit, _)| unit).ok()?;
+        Some(self.lacking[at].1)
+    }
+
+    /// The parameter sets that the access unit lacks which begins in a packet.
+    pub(crate) fn lacking_sets(&self, access_unit: u64) -> Option<&ParameterSets> {
+        self.parameters.get(usize::from(self.lacking(access_unit)?))
     }
 
     /// The elementary streams that the maps of the programme that is followed name, in the order
@@ -426,6 +453,18 @@ fn check_entries(entries: &[EntryPoint], ts_packets: u64) -> Result<(), &'static
             && entry.presented_ticks <= TIMELINE_TICKS_MAX
     });
     check(in_order && in_place, "entries out of order")
+}
+
+fn check_parameters(
+    parameters: &[ParameterSets],
+    lacking: &[(u64, u16)],
+) -> Result<(), &'static str> {
+    check(parameters.len() <= SETS_MAX, "number of parameter sets")?;
+    let is_short = parameters.iter().all(|sets| sets.bytes.len() <= SETS_BYTES_MAX);
+    check(is_short && parameters.iter().all(|sets| sets.pid < 0x2000), "parameter sets")?;
+    let in_order = lacking.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let are_known = lacking.iter().all(|&(_, number)| usize::from(number) < parameters.len());
+    check(in_order && are_known, "access units without parameter sets")
 }
 
 fn check(holds: bool, what: &'static str) -> Result<(), &'static str> {

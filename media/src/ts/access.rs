@@ -4,14 +4,16 @@
 //! The multiplexer may say so (random_access_indicator, ISO/IEC 13818-1 §2.4.3.5); where it does
 //! not, the first bytes of each PES packet are searched for a start code that tells: a sequence
 //! header or intra picture of MPEG-1/2 (ISO/IEC 13818-2 §6.2) or MPEG-4 part 2, or a random access
-//! point of H.264 and H.265 ([`crate::random_access`]). In a stream without video every PES packet
-//! of the sound is a place to start.
+//! point of H.264 and H.265 ([`crate::random_access`]). Of these two the bytes up to the first
+//! slice also tell the parameter sets in force, and which places lack them. In a stream without
+//! video every PES packet of the sound is a place to start.
 //!
 //! Costs a byte-by-byte walk over the start of each video frame, at most [`PROBE_BYTES_MAX`];
 //! pictures are not decoded and PES packets are taken for access units, as they are in practice.
 
 use super::TsPacket;
 use super::lead::EntryContext;
+use super::parameter_sets::{ParameterReader, ParameterSets};
 use super::psi::ProgrammeMap;
 use super::unit_starts::UnitStarts;
 use crate::plan::EntryPoint;
@@ -21,7 +23,7 @@ use crate::random_access::AccessReader;
 /// delimiters, parameter sets and captions or metadata (SEI).
 const PROBE_BYTES_MAX: u32 = 4096;
 
-/// Entries kept: 6 MiB. When they are more, every second is given up.
+/// Entries kept: 10 MiB. When they are more, every second is given up.
 pub(super) const ENTRIES_MAX: usize = 1 << 18;
 
 /// Rule by which play can start at an access unit, by coding.
@@ -84,6 +86,8 @@ struct Probe {
     window: u64,
     /// Of H.264 and H.265.
     access: Option<AccessReader>,
+    /// The multiplexer announced it; its parameter sets alone are looked for.
+    is_announced: bool,
 }
 
 /// Places where play can start.
@@ -93,6 +97,7 @@ pub(super) struct EntryFinder {
     probe: Option<Probe>,
     /// The multiplexer announced an entry for the next access unit.
     is_announced: bool,
+    parameters: ParameterReader,
     entries: Vec<(EntryPoint, EntryContext)>,
     units: UnitStarts,
     /// The first access unit, if it has a presentation time, and that.
@@ -105,6 +110,11 @@ pub(super) struct EntryFinder {
 }
 
 impl EntryFinder {
+    /// One of a stream without an end.
+    pub(super) fn of_channel() -> EntryFinder {
+        EntryFinder { parameters: ParameterReader::of_channel(), ..EntryFinder::default() }
+    }
+
     /// Watches the stream that `map` suggests; the PID of it.
     pub(super) fn watch(&mut self, map: &ProgrammeMap) -> Option<u16> {
         let chosen = chosen(map);
@@ -112,6 +122,8 @@ impl EntryFinder {
             self.watched = chosen;
             self.probe = None;
             self.is_announced = false;
+            let (pid, rule) = chosen.unwrap_or((0, EntryRule::Indicated));
+            self.parameters.watch(pid, rule == EntryRule::H265);
         }
         chosen.map(|(pid, _)| pid)
     }
@@ -158,8 +170,30 @@ impl EntryFinder {
         self.units.note_break(access_unit);
     }
 
-    pub(super) fn into_entries(self) -> Vec<(EntryPoint, EntryContext)> {
-        self.entries
+    /// Parameter sets that entries lack.
+    pub(super) fn parameters(&self) -> &[ParameterSets] {
+        self.parameters.kept()
+    }
+
+    /// The entries that are kept, and the parameter sets that they lack.
+    pub(super) fn into_entries(mut self) -> (Vec<(EntryPoint, EntryContext)>, Vec<ParameterSets>) {
+        self.end_unit();
+        (self.entries, self.parameters.kept().to_vec())
+    }
+
+    /// Ends the access unit that is probed.
+    fn end_unit(&mut self) {
+        let Some(probe) = self.probe.take() else { return };
+        self.parameters.end_unit();
+        if probe.is_announced {
+            self.enter(probe.entry);
+        }
+    }
+
+    /// Takes a place where play can start, whose access unit was probed.
+    fn enter(&mut self, (entry, context): (EntryPoint, EntryContext)) {
+        let lacking = self.parameters.lacking();
+        self.push((entry, context.lacking(lacking)));
     }
 
     /// Takes a packet of the stream watched. `tables_from` is where a decoder has to begin to
@@ -176,37 +210,42 @@ impl EntryFinder {
         self.is_announced |= is_random_access;
         let mut bytes = packet.payload();
         if packet.header.starts_unit() && !bytes.is_empty() {
-            self.probe = None;
+            self.end_unit();
             let clear = if packet.header.is_scrambled() { &[][..] } else { bytes };
             self.units.push(index, clear);
             let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);
             let ts_packet = tables_from.filter(after_last).unwrap_or(index);
-            let time = presentation(bytes).filter(|_| !packet.header.is_scrambled());
-            self.begin.get_or_insert(time.map(|time| (index, time as u32)));
+            let start = start.of_unit(packet);
+            self.begin.get_or_insert(start.presented().map(|time| (index, time)));
             let entry = EntryPoint { ts_packet, access_unit: index, presented_ticks: 0 };
-            let entry = (entry, start.presented_at(time));
-            if std::mem::take(&mut self.is_announced) || coding == EntryRule::Audio {
-                return self.push(entry);
+            let entry = (entry, start);
+            let is_announced = std::mem::take(&mut self.is_announced);
+            let is_probed = !packet.header.is_scrambled()
+                && match coding {
+                    EntryRule::H264 | EntryRule::H265 => true,
+                    EntryRule::Mpeg2 | EntryRule::Mpeg4 => !is_announced,
+                    EntryRule::Audio | EntryRule::Indicated => false,
+                };
+            match *bytes {
+                [0, 0, 1, _, _, _, _, _, header_bytes, ..] if is_probed => {
+                    let skip = 9 + usize::from(header_bytes);
+                    self.parameters.begin_unit();
+                    self.probe = Some(Probe::new(entry, skip, coding, is_announced));
+                }
+                _ if is_announced || coding == EntryRule::Audio => return self.push(entry),
+                _ => return,
             }
-            let [0, 0, 1, _, _, _, _, _, header_bytes, ..] = *bytes else { return };
-            if coding == EntryRule::Indicated || packet.header.is_scrambled() {
-                return;
-            }
-            let skip = 9 + usize::from(header_bytes);
-            self.probe = Some(Probe::new(entry, skip, coding));
         }
         let Some(probe) = &mut self.probe else { return };
         let skipped = probe.skip.min(bytes.len());
         probe.skip -= skipped;
         bytes = &bytes[skipped..];
-        match probe.walk(bytes, coding) {
-            Some(true) => {
-                let entry = probe.entry;
-                self.probe = None;
-                self.push(entry);
+        if let Some(verdict) = probe.walk(bytes, coding, &mut self.parameters) {
+            let (entry, is_announced) = (probe.entry, probe.is_announced);
+            self.probe = None;
+            if verdict || is_announced {
+                self.enter(entry);
             }
-            Some(false) => self.probe = None,
-            None => {}
         }
     }
 
@@ -239,22 +278,37 @@ pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
 }
 
 impl Probe {
-    fn new(entry: (EntryPoint, EntryContext), skip: usize, coding: EntryRule) -> Probe {
+    fn new(
+        entry: (EntryPoint, EntryContext),
+        skip: usize,
+        coding: EntryRule,
+        is_announced: bool,
+    ) -> Probe {
         let access = match coding {
             EntryRule::H264 | EntryRule::H265 => Some(AccessReader::new(coding == EntryRule::H265)),
             _ => None,
         };
-        Probe { entry, skip, budget: PROBE_BYTES_MAX, window: u64::MAX, access }
+        let (budget, window) = (PROBE_BYTES_MAX, u64::MAX);
+        Probe { entry, skip, budget, window, access, is_announced }
     }
 
     /// Walks on; whether play can start here, once that is known.
-    fn walk(&mut self, bytes: &[u8], coding: EntryRule) -> Option<bool> {
+    fn walk(
+        &mut self,
+        bytes: &[u8],
+        coding: EntryRule,
+        parameters: &mut ParameterReader,
+    ) -> Option<bool> {
         for &byte in bytes {
             let begins = self.window & 0xff_ffff == 1;
             self.window = self.window << 8 | u64::from(byte);
             if let Some(access) = &mut self.access {
-                if begins {
-                    access.begin_nal();
+                match begins {
+                    true => {
+                        parameters.begin_nal(byte);
+                        access.begin_nal();
+                    }
+                    false => parameters.take(byte),
                 }
                 access.take(byte);
                 if access.verdict().is_some() {
@@ -271,6 +325,9 @@ impl Probe {
             }
         }
         self.budget = self.budget.saturating_sub(bytes.len() as u32);
+        if self.budget == 0 {
+            parameters.give_up();
+        }
         (self.budget == 0).then_some(false)
     }
 }
@@ -316,9 +373,10 @@ mod tests {
             EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 },
             EntryContext::default(),
         );
-        let mut probe = Probe::new(entry, 0, coding);
+        let mut probe = Probe::new(entry, 0, coding, false);
+        let mut parameters = ParameterReader::default();
         // One byte at a time: a start code may straddle packets.
-        bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))
+        bytes.iter().find_map(|&byte| probe.walk(&[byte], coding, &mut parameters))
     }
 
     #[test]

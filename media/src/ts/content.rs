@@ -138,7 +138,8 @@ impl PacketDispatch {
     ) -> Result<(ClockTimeline, EntryPoints, Vec<ElementaryStream>), Refusal> {
         let timeline = self.clock.timeline(self.packets)?;
         let begin = self.access.begin();
-        let starts = self.lead.into_starts(self.access.into_entries(), begin);
+        let (entries, parameters) = self.access.into_entries();
+        let starts = self.lead.into_starts(entries, parameters, begin);
         Ok((timeline, starts, self.streams))
     }
 }

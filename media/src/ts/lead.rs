@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables that were in force where play can start, packet by packet as they last came.
+//! The tables that were in force where play can start, packet by packet as they last came, and the
+//! parameter sets that an access unit there lacks.
 //!
 //! A segmenter that cuts a stream there puts them in front (RFC 8216 §3.2: a segment begins with
 //! PAT and PMT). They are kept as packets, continuity counter and all: in the segments played one
 //! after the other such a packet is the same one sent twice, which every decoder expects (ISO/IEC
 //! 13818-1 §2.4.3.3), and in a segment played alone it is the first.
 //!
+//! Behind them are the parameter sets, if any ([`super::parameter_sets`]).
+//!
 //! Needs about 1.3 KiB a PID with tables; of tables that never change one copy is kept, of others
-//! [`SETS_MAX`] at most, and a start costs 8 bytes. Tables of several sections: the last one.
+//! [`SETS_MAX`] at most, and a start costs 16 bytes. Tables of several sections: the last one.
 
 use super::TsPacket;
+use super::access::presentation;
+use super::parameter_sets::{LedUnit, ParameterSets};
+use super::rewrite::{PesTimes, TIME_MODULUS};
 use super::tables::{PAT_PID, TableReader};
 use crate::TS_PACKET_BYTES;
 use crate::plan::EntryPoint;
@@ -37,9 +43,15 @@ struct TableSet {
 pub(crate) struct EntryContext {
     /// Presentation time of its access unit, the low 32 of 33 bits.
     presented: u32,
+    /// Time by which it is decoded earlier.
+    early: u32,
     set: u16,
+    /// Parameter sets that it lacks.
+    parameters: u16,
     /// Continuity counters of the last packets of PAT (high) and map.
     counters: u8,
+    /// Low bits of its stream_id (high), and continuity counter of its first packet.
+    unit: u8,
     flags: u8,
 }
 
@@ -48,8 +60,57 @@ const IS_LED: u8 = 2;
 const HAS_TABLES: u8 = 4;
 /// Bit 32 of the presentation time.
 const HAS_BIT_32: u8 = 8;
+const LACKS_PARAMETERS: u8 = 16;
 
 impl EntryContext {
+    /// Notes times and counter of the packet that its access unit begins in.
+    pub(super) fn of_unit(self, packet: &TsPacket<'_>) -> Self {
+        if packet.header.is_scrambled() {
+            return self;
+        }
+        let payload = packet.payload();
+        let mut context = self.presented_at(presentation(payload));
+        if let PesTimes::Some(presented, Some(decoded)) = PesTimes::find(payload) {
+            let early = presented.wrapping_sub(decoded) % TIME_MODULUS;
+            context.early = u32::try_from(early).unwrap_or(0);
+        }
+        let stream = payload.get(3).map_or(0, |id| id << 4);
+        context.unit = stream | packet.header.continuity();
+        context
+    }
+
+    /// Notes the parameter sets that its access unit lacks, by their number.
+    pub(super) fn lacking(mut self, parameters: Option<u16>) -> Self {
+        if let Some(parameters) = parameters {
+            self.parameters = parameters;
+            self.flags |= LACKS_PARAMETERS;
+        }
+        self
+    }
+
+    /// Number of the parameter sets that its access unit lacks.
+    pub(crate) fn parameters(&self) -> Option<u16> {
+        (self.flags & LACKS_PARAMETERS != 0).then_some(self.parameters)
+    }
+
+    /// The same, of the beginning of a file: what comes before the access unit is there.
+    pub(crate) fn of_beginning(mut self) -> Self {
+        self.flags &= !LACKS_PARAMETERS;
+        self
+    }
+
+    fn led_unit(&self) -> LedUnit {
+        let presented = self.timestamp();
+        let early = Some(u64::from(self.early)).filter(|&early| early > 0);
+        let decoded = presented.zip(early).map(|(time, early)| time.wrapping_sub(early));
+        LedUnit {
+            presented,
+            decoded: decoded.map(|time| time % TIME_MODULUS),
+            stream_id: 0xe0 | self.unit >> 4,
+            continuity: self.unit & 15,
+        }
+    }
+
     /// Notes when its access unit is presented, in units of 90 kHz.
     pub(crate) fn presented_at(mut self, time: Option<u64>) -> Self {
         if let Some(time) = time {
@@ -77,9 +138,10 @@ impl EntryContext {
         if self.is_led() { entry.ts_packet } else { entry.access_unit }
     }
 
-    /// True when only its entry's tables lie between the entry and its access unit.
+    /// True when only its entry's tables lie between the entry and its access unit, which lacks no
+    /// parameter sets: nothing has to be put in front.
     pub(crate) fn is_led(&self) -> bool {
-        self.flags & IS_LED != 0
+        self.flags & (IS_LED | LACKS_PARAMETERS) == IS_LED
     }
 }
 
@@ -93,6 +155,8 @@ pub struct EntryPoints {
     /// End of presentation of that stream, if it was looked for.
     pub(crate) end: Option<u64>,
     sets: Vec<TableSet>,
+    /// Parameter sets that entries lack.
+    pub(crate) parameters: Vec<ParameterSets>,
     is_spent: bool,
 }
 
@@ -102,7 +166,8 @@ impl EntryPoints {
         self.is_spent
     }
 
-    /// The packets of the tables in force at `start`; none if there were none.
+    /// The packets of the tables in force at `start`, and of the parameter sets that its access
+    /// unit lacks; none if there were no tables.
     pub(crate) fn tables(&self, start: &EntryContext) -> Vec<u8> {
         let Some(set) = self.sets.get(usize::from(start.set)).filter(|_| start.has_tables()) else {
             return Vec::new();
@@ -115,7 +180,21 @@ impl EntryPoints {
                 bytes[at + 3] |= last.wrapping_sub(after as u8) & 15;
             }
         }
+        let parameters = start.parameters().and_then(|at| self.parameters.get(usize::from(at)));
+        if let Some(parameters) = parameters {
+            parameters.put_in_front(&start.led_unit(), &mut bytes);
+        }
         bytes
+    }
+}
+
+impl EntryPoints {
+    /// Access units that lack parameter sets, and the numbers of these.
+    pub(crate) fn lacking(&self) -> Vec<(u64, u16)> {
+        let lacking = |(entry, context): &(EntryPoint, EntryContext)| {
+            context.parameters().map(|parameters| (entry.access_unit, parameters))
+        };
+        self.entries.iter().filter_map(lacking).collect()
     }
 }
 
@@ -190,15 +269,21 @@ impl TablePackets {
     pub(super) fn into_starts(
         self,
         entries: Vec<(EntryPoint, EntryContext)>,
+        parameters: Vec<ParameterSets>,
         begin: Option<(u64, u32)>,
     ) -> EntryPoints {
-        EntryPoints { entries, begin, end: None, sets: self.sets, is_spent: self.is_spent }
+        let (sets, is_spent) = (self.sets, self.is_spent);
+        EntryPoints { entries, begin, end: None, sets, parameters, is_spent }
     }
 
     /// Places with the tables that are kept.
-    pub(super) fn starts(&self, entries: Vec<(EntryPoint, EntryContext)>) -> EntryPoints {
-        let sets = self.sets.clone();
-        EntryPoints { entries, begin: None, end: None, sets, is_spent: false }
+    pub(super) fn starts(
+        &self,
+        entries: Vec<(EntryPoint, EntryContext)>,
+        parameters: &[ParameterSets],
+    ) -> EntryPoints {
+        let (sets, parameters) = (self.sets.clone(), parameters.to_vec());
+        EntryPoints { entries, begin: None, end: None, sets, parameters, is_spent: false }
     }
 
     fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &PacketBytes) {

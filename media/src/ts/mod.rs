@@ -4,12 +4,12 @@
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together, `tables`
 //! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
 //! play can start, `unit_starts` keeps the last access units, `stream_units` those of a channel,
-//! `lead` keeps the tables in force there, `content` passes each packet to the others, and `scan`
-//! drives all of them. `survey` finds the programmes and their tracks, `format` reads the tracks'
-//! headers, `codecs` names them, `extract` makes a stream of some of them, `splice` joins several
-//! end to end, `pictures` sends some pictures at other times and `rewrite` writes fields of packets
-//! for both and for [`crate::mux`]; `elementary` makes tracks of a programme's streams; `monitor`
-//! watches one that arrives.
+//! `lead` keeps the tables in force there and `parameter_sets` the sets that a unit lacks,
+//! `content` passes each packet to the others, and `scan` drives all of them. `survey` finds the
+//! programmes and their tracks, `format` reads the tracks' headers, `codecs` names them, `extract`
+//! makes a stream of some of them, `splice` joins several end to end, `pictures` sends some
+//! pictures at other times and `rewrite` writes fields of packets for both and for [`crate::mux`];
+//! `elementary` makes tracks of a programme's streams; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -24,6 +24,7 @@ mod format;
 mod lead;
 mod monitor;
 mod packet_reader;
+mod parameter_sets;
 mod pictures;
 mod psi;
 mod rewrite;
@@ -49,6 +50,7 @@ pub use format::{Coding, TrackFormat};
 pub use lead::EntryPoints;
 pub(crate) use lead::{EntryContext, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
+pub(crate) use parameter_sets::{ParameterSets, SETS_BYTES_MAX};
 pub(crate) use pictures::{TrickPicture, key_unit, lay_out as lay_out_pictures};
 pub(crate) use rewrite::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp};
 pub use scan::Scanner;

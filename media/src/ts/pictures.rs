@@ -4,11 +4,11 @@
 //!
 //! A picture is the access unit of a place where play can start ([`EntryPoint`]): the payload of
 //! its packets up to the next unit of the same PID. It is sent with the tables that precede it in
-//! the file, or with the file's first, behind a clock reference. Its packets are made anew:
-//! presentation time and clock are those of the new timeline, and its payload is spread over a
-//! multiple of 16 packets, so that continuity counters are a function of the picture alone and run
-//! on from any picture to any other. Null packets fill the last RTP packet. Between pictures the
-//! clock goes on in packets of their own, 40 ms apart.
+//! the file, or with the file's first, behind a clock reference, and with the parameter sets that
+//! it lacks. Its packets are made anew: presentation time and clock are those of the new timeline,
+//! and its payload is spread over a multiple of 16 packets, so that continuity counters are a
+//! function of the picture alone and run on from any picture to any other. Null packets fill the
+//! last RTP packet. Between pictures the clock goes on in packets of their own, 40 ms apart.
 //!
 //! Costs reading (of a file that hides its pictures 20 MB each at most) and two copies of the
 //! picture's bytes, once for all sessions; at most 15 packets of 188 bytes beyond what the payload
@@ -24,7 +24,7 @@ use wire::mp2t;
 
 use super::access::is_video;
 use super::packet_reader::{PacketBytes, PacketReader};
-use super::rewrite::{PesTimes, TIME_MODULUS, clock_packet};
+use super::rewrite::{COUNTER_PACKETS, PesTimes, TIME_MODULUS, clock_packet, spread};
 use super::tables::TableReader;
 use super::{NULL_PID, SYNC_BYTE, TsHeader, TsPacket};
 use crate::payload::{LayoutWriter, UnitTimes};
@@ -67,14 +67,8 @@ const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25;
 /// Time for which the clock goes on behind a picture: no group of pictures is longer.
 const CLOCK_FOR_TICKS: u64 = 60 * TICKS_PER_SECOND;
 
-/// Packets after which a continuity counter has its first value again.
-const COUNTER_PACKETS: usize = 16;
-
 /// Bytes of a PES header up to the number of those that are optional.
 const PES_HEADER_BYTES: usize = 9;
-
-/// Bytes of payload in a packet without an adaptation field.
-const BODY_BYTES: usize = TS_PACKET_BYTES - super::HEADER_BYTES;
 
 /// Transport stream packets of one RTP packet.
 const PER_PACKET: usize = mp2t::TS_PACKETS_PER_PAYLOAD;
@@ -173,7 +167,10 @@ impl FoundPicture {
         };
         let Some(access_unit) = access_unit else { return Ok(None) };
         packets.seek(access_unit);
-        let Some((pid, payload)) = unit(&mut packets)? else { return Ok(None) };
+        let Some((pid, mut payload)) = unit(&mut packets)? else { return Ok(None) };
+        if let Some(sets) = plan.lacking_sets(access_unit) {
+            sets.put_into(&mut payload);
+        }
         let has_times = matches!(PesTimes::find(&payload), PesTimes::Some(..));
         let tables = found.packets;
         Ok((is_picture(pid) && has_times).then_some(FoundPicture { tables, pid, pcr_pid, payload }))
@@ -192,7 +189,7 @@ impl FoundPicture {
         let mut payload = self.payload.clone();
         let presented = (picture.ticks + PRESENTED_AFTER) / TICKS_PER_TIMESTAMP % TIME_MODULUS;
         PesTimes::find(&payload).set(presented, &mut payload);
-        spread(self.pid, &payload, &mut out);
+        spread(self.pid, &payload, (0, true), &mut out);
         while !(out.len() / TS_PACKET_BYTES).is_multiple_of(PER_PACKET) {
             out.extend_from_slice(&null_packet());
         }
@@ -221,34 +218,6 @@ impl Counters<'_> {
         let same = |packets: &[PacketBytes]| packets.iter().filter(|p| pid(p) == own).count();
         let each = same(self.packets) as u64;
         (self.before.wrapping_mul(each) as usize + same(&self.packets[..index])) as u8 & 15
-    }
-}
-
-/// Writes `payload` as packets of `pid`, a multiple of 16 of them, the first with a random access
-/// indicator.
-fn spread(pid: u16, payload: &[u8], out: &mut Vec<u8>) {
-    // The indicator takes two bytes of the first packet.
-    let least = (payload.len() + 2).div_ceil(BODY_BYTES);
-    let count = least.next_multiple_of(COUNTER_PACKETS);
-    let mut rest = payload;
-    for index in 0..count {
-        let is_first = index == 0;
-        let room = if is_first { BODY_BYTES - 2 } else { BODY_BYTES };
-        let (body, after) = rest.split_at(rest.len().div_ceil(count - index).min(room));
-        rest = after;
-        let start = if is_first { 0x40 } else { 0 };
-        let [high, low] = pid.to_be_bytes();
-        let stuffing = BODY_BYTES - body.len();
-        let control = if stuffing > 0 { 0x30 } else { 0x10 };
-        out.extend([SYNC_BYTE as u8, start | high, low, control | (index % COUNTER_PACKETS) as u8]);
-        if stuffing > 0 {
-            out.push((stuffing - 1) as u8);
-        }
-        if stuffing > 1 {
-            out.push(if is_first { 0x40 } else { 0 });
-            out.extend(std::iter::repeat_n(0xff, stuffing - 2));
-        }
-        out.extend_from_slice(body);
     }
 }
 

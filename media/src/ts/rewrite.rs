@@ -15,6 +15,12 @@ use crate::ts::{HEADER_BYTES, SYNC_BYTE};
 /// The values of a timestamp of 90 kHz.
 pub(crate) const TIME_MODULUS: u64 = 1 << 33;
 
+/// Packets after which a continuity counter has its first value again.
+pub(super) const COUNTER_PACKETS: usize = 16;
+
+/// Bytes of payload in a packet without an adaptation field.
+const BODY_BYTES: usize = TS_PACKET_BYTES - HEADER_BYTES;
+
 const HAS_PCR: u8 = 0x10;
 /// random_access_indicator and elementary_stream_priority_indicator.
 const KEPT_FLAGS: u8 = 0x60;
@@ -134,6 +140,41 @@ pub(super) fn renew_adaptation(bytes: &mut [u8; TS_PACKET_BYTES], has_pcr: bool)
         bytes[if has_pcr { 12 } else { 6 }..end].fill(0xff);
     }
     Some(end)
+}
+
+/// Writes `payload`, of 16 bytes at least, as packets of `pid`, a multiple of 16 of them: the first
+/// has this continuity counter, and a random access indicator if it `is_start`. So one with the
+/// same counter may follow the last.
+pub(super) fn spread(
+    pid: u16,
+    payload: &[u8],
+    (continuity, is_start): (u8, bool),
+    out: &mut Vec<u8>,
+) {
+    // The indicator takes two bytes of the first packet.
+    let least = (payload.len() + 2).div_ceil(BODY_BYTES);
+    let count = least.next_multiple_of(COUNTER_PACKETS);
+    let mut rest = payload;
+    for index in 0..count {
+        let is_first = index == 0;
+        let room = if is_first { BODY_BYTES - 2 } else { BODY_BYTES };
+        let (body, after) = rest.split_at(rest.len().div_ceil(count - index).min(room));
+        rest = after;
+        let start = if is_first { 0x40 } else { 0 };
+        let [high, low] = pid.to_be_bytes();
+        let stuffing = BODY_BYTES - body.len();
+        let control = if stuffing > 0 { 0x30 } else { 0x10 };
+        let counter = continuity.wrapping_add(index as u8) & 15;
+        out.extend([SYNC_BYTE as u8, start | high, low, control | counter]);
+        if stuffing > 0 {
+            out.push((stuffing - 1) as u8);
+        }
+        if stuffing > 1 {
+            out.push(if is_first && is_start { 0x40 } else { 0 });
+            out.extend(std::iter::repeat_n(0xff, stuffing - 2));
+        }
+        out.extend_from_slice(body);
+    }
 }
 
 /// A packet that has no payload and a clock reference.

@@ -7,7 +7,7 @@
 //! out; otherwise it is whole, and what follows it is lost until the next row. What was lost is
 //! recorded with its offset.
 //!
-//! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 6 MiB
+//! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 10 MiB
 //! for entries and 1 MiB for extents. Between two calls it keeps at most [`KEPT_BYTES_MAX`] bytes.
 //!
 //! Does not read files; refuses a file without a clock rather than guess one.
@@ -199,6 +199,8 @@ impl Scanner {
             clock: timeline.points,
             discontinuities: timeline.discontinuities,
             entries: starts.entries.iter().map(|&(entry, _)| entry).collect(),
+            parameters: starts.parameters.clone(),
+            lacking: starts.lacking(),
             streams,
             losses: self.losses,
             losses_seen: self.losses_seen,

@@ -39,7 +39,8 @@ const JOINS_MAX: usize = 1024;
 /// A place where play can start, of the packets taken so far.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamEntry {
-    /// First packet of what is played: of the tables directly before its access unit, else of that.
+    /// First packet of what is played: of the tables directly before its access unit, if it lacks
+    /// nothing else, or of that.
     pub ts_packet: u64,
     /// Packet in which its access unit begins.
     pub access_unit: u64,
@@ -141,7 +142,7 @@ impl Default for StreamUnits {
             has_tables: Box::new([false; PIDS]),
             tables: TableReader::default(),
             lead: TablePackets::of_channel(),
-            access: EntryFinder::default(),
+            access: EntryFinder::of_channel(),
             watched: None,
             clock: StreamClock::default(),
             joins: Vec::new(),
@@ -241,9 +242,10 @@ impl StreamUnits {
         Some(StreamEntry { ts_packet, access_unit: entry.access_unit, context })
     }
 
-    /// The packets that a stream cut at the access unit of `start` begins with: the tables.
+    /// The packets that a stream cut at the access unit of `start` begins with: the tables, and the
+    /// parameter sets that it lacks.
     pub fn lead(&self, start: &StreamEntry) -> Vec<u8> {
-        self.lead.starts(Vec::new()).tables(&start.context)
+        self.lead.starts(Vec::new(), self.access.parameters()).tables(&start.context)
     }
 
     /// Packets of which nothing more will be found out, or not soon: an access unit that goes on
@@ -291,7 +293,7 @@ impl StreamUnits {
             let presented = context.timestamp().and_then(|at| self.clock.presented(at, ticks));
             entry.presented_ticks = presented.unwrap_or(ticks);
         }
-        self.access.units().with(self.lead.starts(entries))
+        self.access.units().with(self.lead.starts(entries, self.access.parameters()))
     }
 
     /// Forgets what was cut: all before a packet.

@@ -9,6 +9,7 @@ mod clock;
 mod encoding;
 mod growing;
 mod noise;
+mod parameter_sets;
 mod segments;
 mod sync;
 mod tables;

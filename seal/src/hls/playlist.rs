@@ -3,9 +3,9 @@
 //!
 //! Data for `unseal` beyond the standard are in comments (lines that begin with `#` but not with
 //! `#EXT`, which players skip): the film's name and size, how often keys change, and for each
-//! segment the count of table packets in front and a hash of its number, these tables and the data
-//! after them. With keys the hash is keyed, so it reveals nothing without them. Playlists written
-//! before `CHECKS=2` have hashes of the data after the tables only.
+//! segment the count of packets in front (tables, parameter sets) and a hash of its number, these
+//! packets and the data after them. With keys the hash is keyed, so it reveals nothing without
+//! them. Playlists written before `CHECKS=2` have hashes of the data after these packets only.
 //!
 //! Sources: RFC 8216 §4.1 (lines, peak bit rate), §4.3 (tags), §5.2 (IV by sequence number).
 //! Does not read playlists of other programs, which do not describe the source.
@@ -34,7 +34,7 @@ pub(super) struct SegmentLine {
     pub(super) bytes: u64,
     /// True when timestamps do not continue those of the segment before.
     pub(super) is_break: bool,
-    /// Packets of tables in front.
+    /// Packets in front: tables, and parameter sets behind them.
     pub(super) tables: u64,
     /// Hash of the segment.
     pub(super) check: [u8; 16],
@@ -292,8 +292,9 @@ fn ticks(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000)?.checked_add(us)?.checked_mul(TICKS_PER_US)
 }
 
-/// Most packets of tables: two sections need no more.
-const TABLES_MAX: u64 = 16;
+/// Most packets of tables, which are two sections, and of the parameter sets behind them, which are
+/// 4 KiB.
+const TABLES_MAX: u64 = 16 + 32;
 const FILM: &str = "#PAGEWIRE-FILM:";
 const SEGMENT: &str = "#PAGEWIRE-SEGMENT:";
 

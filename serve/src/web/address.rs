@@ -36,7 +36,7 @@ use std::fmt;
 
 /// Version of all that addresses stand for. Segments may be kept by caches for a year: another rule
 /// of cutting, or other boxes, need other addresses.
-pub(super) const VERSION: u8 = 4;
+pub(super) const VERSION: u8 = 5;
 
 /// Tracks that an address names at most.
 const TRACKS_MAX: usize = 2;
