@@ -10,6 +10,7 @@
 //! makes a stream of some of them, `splice` joins several end to end, `pictures` sends some
 //! pictures at other times and `rewrite` writes fields of packets for both and for [`crate::mux`];
 //! `elementary` makes tracks of a programme's streams; `monitor` watches one that arrives.
+//! `stream_ends` finds where media end that go on behind the clock.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -31,6 +32,7 @@ mod rewrite;
 mod scan;
 mod splice;
 mod starts;
+mod stream_ends;
 mod stream_units;
 mod survey;
 mod sync;
