@@ -140,11 +140,9 @@ fn segments_have_the_parameter_sets_that_the_film_has_once_and_the_film_comes_ba
     let has_sets = |bytes: &[u8]| {
         let packets = bytes.as_chunks::<188>().0.iter();
         let pictures = packets.filter(|packet| packet[1] & 0x1f == 1 && packet[2] == 0);
-        let payload = |packet: &[u8; 188]| {
-            let skipped = if packet[3] & 0x20 != 0 { 1 + usize::from(packet[4]) } else { 0 };
-            packet[4 + skipped..].to_vec()
-        };
-        let bytes: Vec<u8> = pictures.flat_map(payload).collect();
+        let has_field = |packet: &[u8; 188]| usize::from(packet[3] & 0x20 != 0);
+        let start = |packet| 4 + has_field(packet) * (1 + usize::from(packet[4]));
+        let bytes: Vec<u8> = pictures.flat_map(|packet| packet[start(packet)..].to_vec()).collect();
         let first = |nal: u8| bytes.windows(4).position(|window| window == [0, 0, 1, nal]);
         let (sequence, picture, slice) = (first(0x67), first(0x68), first(0x65));
         sequence.is_some() && sequence < picture && picture < slice

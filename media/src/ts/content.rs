@@ -8,6 +8,7 @@
 use super::access::EntryFinder;
 use super::clock::{ClockTimeline, PcrTimelines};
 use super::lead::{EntryPoints, TablePackets};
+use super::stream_ends::StreamEnds;
 use super::tables::{TableChange, TableReader};
 use super::unit_starts::UnitStarts;
 use super::{PIDS, TsHeader, TsPacket};
@@ -18,6 +19,8 @@ use crate::{Refusal, TS_PACKET_BYTES};
 const TABLES: u8 = 1;
 /// The PID is watched for places to start.
 const WATCHED: u8 = 2;
+/// The PID has pictures or sound, of which the end is looked for.
+const TIMED: u8 = 4;
 
 /// State of all modules after the packets so far.
 #[derive(Clone)]
@@ -28,6 +31,7 @@ pub(super) struct PacketDispatch {
     clock: PcrTimelines,
     access: EntryFinder,
     lead: TablePackets,
+    ends: StreamEnds,
     /// Number of the last programme that had a map, and the streams of all its maps.
     programme: Option<u16>,
     streams: Vec<ElementaryStream>,
@@ -42,6 +46,7 @@ impl PacketDispatch {
             clock: PcrTimelines::default(),
             access: EntryFinder::default(),
             lead: TablePackets::default(),
+            ends: StreamEnds::default(),
             programme: None,
             streams: Vec::new(),
         };
@@ -65,9 +70,10 @@ impl PacketDispatch {
         let index = self.packets;
         self.packets += 1;
         let wanted = self.wanted[usize::from(header.pid())];
-        let is_watched_middle =
-            wanted == WATCHED && !header.starts_unit() && !self.access.is_probing();
-        if header.has_adaptation() || !(wanted == 0 || is_watched_middle) {
+        let is_middle = wanted & TABLES == 0
+            && !header.starts_unit()
+            && !(wanted & WATCHED != 0 && self.access.is_probing());
+        if header.has_adaptation() || !(wanted == 0 || is_middle) {
             self.examine(index, wanted, &TsPacket { header, bytes });
         }
     }
@@ -80,6 +86,13 @@ impl PacketDispatch {
         if adaptation.pcr.is_some() || adaptation.discontinuity {
             let pid = packet.header.pid();
             self.clock.feed(pid, index, adaptation.pcr, adaptation.discontinuity);
+            let is_clock = self.tables.map().is_some_and(|map| map.pcr_pid == pid);
+            if is_clock && adaptation.pcr.is_some() {
+                self.ends.note_clock();
+            }
+        }
+        if wanted & TIMED != 0 && packet.header.starts_unit() {
+            self.ends.feed(index, packet);
         }
         if wanted & TABLES != 0 {
             let news = self.tables.feed(index, packet);
@@ -112,6 +125,7 @@ impl PacketDispatch {
                     self.streams.push(stream);
                 }
             }
+            self.ends.watch(map);
             self.access.watch(map)
         });
         self.mark(watched);
@@ -125,6 +139,9 @@ impl PacketDispatch {
         if let Some(pid) = watched {
             self.wanted[usize::from(pid)] |= WATCHED;
         }
+        for pid in self.ends.pids() {
+            self.wanted[usize::from(pid)] |= TIMED;
+        }
     }
 
     /// Sections of the tables that were dropped because their CRC is wrong.
@@ -132,14 +149,14 @@ impl PacketDispatch {
         self.tables.bad_sections()
     }
 
-    /// The timeline, the places to start and the streams of the programme followed.
+    /// The timeline, the places to start, the ends and the streams of the programme followed.
     pub(super) fn finish(
         self,
-    ) -> Result<(ClockTimeline, EntryPoints, Vec<ElementaryStream>), Refusal> {
+    ) -> Result<(ClockTimeline, EntryPoints, StreamEnds, Vec<ElementaryStream>), Refusal> {
         let timeline = self.clock.timeline(self.packets)?;
         let begin = self.access.begin();
         let (entries, parameters) = self.access.into_entries();
         let starts = self.lead.into_starts(entries, parameters, begin);
-        Ok((timeline, starts, self.streams))
+        Ok((timeline, starts, self.ends, self.streams))
     }
 }

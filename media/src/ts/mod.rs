@@ -4,12 +4,13 @@
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together, `tables`
 //! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
 //! play can start, `unit_starts` keeps the last access units, `stream_units` those of a channel,
-//! `lead` keeps the tables in force there and `parameter_sets` the sets that a unit lacks, `content`
-//! passes each packet to the others, and `scan` drives all of them. `survey` finds the programmes
-//! and their tracks, `format` reads the tracks' headers, `codecs` names them, `extract` makes a
-//! stream of some of them, `splice` joins several end to end, `pictures` sends some pictures at
-//! other times and `rewrite` writes fields of packets for both and for [`crate::mux`]; `elementary`
-//! makes tracks of a programme's streams; `monitor` watches one that arrives.
+//! `lead` keeps the tables in force there and `parameter_sets` the sets that a unit lacks,
+//! `content` passes each packet to the others, and `scan` drives all of them. `survey` finds the
+//! programmes and their tracks, `format` reads the tracks' headers, `codecs` names them, `extract`
+//! makes a stream of some of them, `splice` joins several end to end, `pictures` sends some
+//! pictures at other times and `rewrite` writes fields of packets for both and for [`crate::mux`];
+//! `elementary` makes tracks of a programme's streams; `monitor` watches one that arrives.
+//! `stream_ends` finds where media end that go on behind the clock.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -31,6 +32,7 @@ mod rewrite;
 mod scan;
 mod splice;
 mod starts;
+mod stream_ends;
 mod stream_units;
 mod survey;
 mod sync;

@@ -13,12 +13,12 @@
 //! Does not read files; refuses a file without a clock rather than guess one.
 
 use super::content::PacketDispatch;
-use super::lead::EntryPoints;
+use super::lead::{EntryContext, EntryPoints};
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, SyncSearch};
 use super::unit_starts::RecordedStarts;
-use super::{HEADER_BYTES, TsHeader};
-use crate::plan::{PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
-use crate::{Damage, Refusal, TS_PACKET_BYTES};
+use super::{HEADER_BYTES, TIMELINE_TICKS_MAX, TsHeader};
+use crate::plan::{EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
+use crate::{Damage, Refusal, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// Without a packet in so many bytes from the start, a file is no transport stream.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
@@ -189,8 +189,18 @@ impl Scanner {
             return Err(Refusal::NotTransportStream { searched_bytes: file_bytes });
         }
         let bad_tables = self.content.bad_sections();
-        let (timeline, mut starts, streams) = self.content.finish()?;
+        let (mut timeline, mut starts, ends, streams) = self.content.finish()?;
         present(&timeline.points, &mut starts);
+        let timed = |(entry, context): &(EntryPoint, EntryContext)| {
+            context.timestamp().map(|time| (entry.access_unit, time, entry.presented_ticks))
+        };
+        if let Some((access_unit, time, ticks)) = starts.entries.iter().rev().find_map(timed)
+            && let Some(passed) = ends.passed((access_unit, time))
+            && let Some(end) = timeline.points.last_mut()
+        {
+            let last = ticks + passed * TICKS_PER_TIMESTAMP;
+            end.ticks = end.ticks.max(last.min(TIMELINE_TICKS_MAX));
+        }
         let parts = PlanParts {
             identity,
             stride: self.stride as u64,

@@ -7,7 +7,7 @@ use media::{Refusal, SegmentPlan, TICKS_PER_SECOND};
 
 use crate::writer::{
     AAC, AUDIO_PID, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film, pes,
-    pmt_section,
+    pes_at, pmt_section,
 };
 use crate::{IDENTITY, fed};
 
@@ -145,6 +145,45 @@ fn file_that_begins_within_a_group_is_cut_from_its_first_packet_on() {
     sent(&segments, &writer.file);
     assert_eq!(put_in_front(&segments), [2, 0]);
     assert_eq!(segments.list()[0].ticks / FRAME_TICKS, 20, "what is before the picture counts");
+}
+
+/// The clock comes with the pictures; where sound goes on for longer it ends the film, at its pace.
+#[test]
+fn a_film_ends_with_its_longest_stream() {
+    const BEGIN: u64 = 900_000;
+    for (pictures, sounds, wrap) in
+        [(100, 375, 0), (375, 100, 0), (100, 100, 0), (100, 375, (1 << 33) - BEGIN - 5 * 90_000)]
+    {
+        let mut writer = Writer::default();
+        for frame in 0..pictures.max(sounds) {
+            let time = (frame * 3600 + BEGIN + wrap) % (1 << 33);
+            if frame < pictures {
+                if frame % 25 == 0 {
+                    writer.tables();
+                }
+                writer.pcr(VIDEO_PID, frame * FRAME_TICKS + wrap * 300);
+                let slice = if frame % 25 == 0 { 0x65 } else { 0x41 };
+                writer.packet(VIDEO_PID, true, None, &pes_at(time, &[0, 0, 1, slice, 0x88]));
+                (0..3).for_each(|_| writer.middle(VIDEO_PID));
+            }
+            if frame < sounds {
+                writer.packet(AUDIO_PID, true, None, &pes_at(time, &[0xff, 0xf1, 0x50, 0x80]));
+            }
+        }
+        let file = &writer.file;
+        let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY).unwrap();
+        let expected = pictures.max(sounds) * FRAME_TICKS;
+        let is_near = |ticks: u64| ticks.abs_diff(expected) <= 2 * FRAME_TICKS;
+        assert!(is_near(plan.duration_ticks()), "{}", plan.duration_ticks());
+        for starts in [starts, media::entry_points(&plan, &file[..]).unwrap()] {
+            let segments = SegmentPlan::cut_however_long(&plan, starts, 4).unwrap();
+            let ticks: u64 = segments.list().iter().map(|segment| segment.ticks).sum();
+            assert!(is_near(ticks), "{pictures} pictures, {sounds} sounds: {ticks}");
+        }
+        // Sound without a clock is sent at its pace.
+        let middle = plan.ticks((plan.packets() * 9).div_ceil(10));
+        assert!(middle < expected && middle > expected / 3, "{middle}");
+    }
 }
 
 /// Pictures of a packet each, every so many a key frame behind tables, presented at `time`.
