@@ -211,7 +211,8 @@ fn assert_vanished_plays_to_its_end(options: &[&str]) {
     snapshot.assert_restored(&server);
 }
 
-/// A file the server may not read is not listed and refused by name; made readable, it is served.
+/// A file the server may not read is listed with that reason and refused; made readable, it is
+/// served.
 #[test]
 fn a_file_that_cannot_be_read_is_refused() {
     let clip = Clip::of_seconds(26, 1).bytes();
@@ -221,7 +222,15 @@ fn a_file_that_cannot_be_read_is_refused() {
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).expect("the test owns it");
     let Some(command) = as_somebody_else(&place) else { return };
     let server = Server::at(&place, command, &PATHS);
-    await_read(&server, 1);
+    let await_closed = || {
+        server.await_index("closed.ts has its reason", |index| {
+            let rows = index["files"].as_array().expect("a list of files");
+            let closed = rows.iter().find(|row| row["name"] == "closed.ts");
+            closed.is_some_and(|row| row["not_streamed"] == "not readable by the server")
+        });
+    };
+    await_closed();
+    server.await_stream("open.ts");
     assert_eq!(http(server.http, "GET", "/open.ts").body, clip);
     let refused = http(server.http, "GET", "/closed.ts");
     assert_eq!(refused.status, 403, "{refused:?}");
@@ -229,14 +238,14 @@ fn a_file_that_cannot_be_read_is_refused() {
     assert_eq!(refused.status, 403, "{refused:?}");
     assert!(refused.text().contains("not readable"), "{}", refused.text());
     fs::set_permissions(&closed, Permissions::from_mode(0o644)).expect("the test owns it");
-    await_read(&server, 2);
+    server.await_stream("closed.ts");
     let mut player = Player::set_up(server.rtsp, "closed.ts");
     let first = player.play();
     player.hear("it plays", |heard| heard.packets.len() > 5);
     player.heard().assert_gapless(&clip, first);
-    // And made unreadable again, it goes from the index.
+    // And made unreadable again, it is a row with the reason.
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).expect("the test owns it");
-    await_read(&server, 1);
+    await_closed();
 }
 
 /// By name, so that a server does not measure for seconds which are the cheapest: nobody cannot
