@@ -44,16 +44,20 @@ impl StreamChoice {
     /// Chooses among the streams of a description.
     pub(super) fn of(described: DescribedSession) -> StreamChoice {
         let DescribedSession { offer, stream_urls } = described;
+        let unread = offer.left_out;
+        let mut left_out: Vec<_> = unread.iter().map(ToString::to_string).collect();
         let mut all: Vec<_> = offer.tracks.into_iter().zip(stream_urls).collect();
         if let Some(at) = all.iter().position(|(offer, _)| is_transport_stream(offer)) {
             let (offer, url) = all.swap_remove(at);
             let streams = vec![ChosenStream { url, offer, depayloader: None }];
-            let (left_out, left_out_formats) = Default::default();
-            return StreamChoice { streams, left_out, left_out_formats };
+            let beside = |(offer, _): &(TrackOffer, String)| {
+                format!("{}: a transport stream is taken alone", offer.format_name())
+            };
+            left_out.extend(all.iter().map(beside));
+            return StreamChoice { streams, left_out, left_out_formats: Vec::new() };
         }
-        let mut left_out: Vec<_> = offer.left_out.iter().map(ToString::to_string).collect();
         let mut left_out_formats: Vec<_> =
-            offer.left_out.into_iter().map(|section| section.format).collect();
+            unread.into_iter().map(|section| section.format).collect();
         let mut streams = Vec::with_capacity(all.len());
         for (offer, url) in all {
             match Depayloader::new(&offer) {
@@ -88,9 +92,14 @@ impl StreamChoice {
         choice
     }
 
-    /// True where pictures or sound are among what was left out.
+    /// True where pictures or sound are among what was left out beside tracks.
     fn lacks_media(&self) -> bool {
-        self.left_out.iter().any(|text| text.starts_with("video ") || text.starts_with("audio "))
+        let are_tracks = self.streams.iter().all(|stream| stream.depayloader.is_some());
+        are_tracks
+            && self
+                .left_out
+                .iter()
+                .any(|text| text.starts_with("video ") || text.starts_with("audio "))
     }
 }
 
@@ -108,18 +117,19 @@ fn unrecorded(stream: &ChosenStream) -> Option<&'static str> {
     }
 }
 
-/// The streams to verify: a verdict on a part of the pictures and sound would be none.
+/// The streams to verify, with what is left out beside them: a verdict on a part of the pictures
+/// and sound would be none.
 ///
 /// # Errors
 /// Peer: some cannot be put together, or there are none.
 pub(super) fn choose_streams(
     control: &RtspConnection,
     described: DescribedSession,
-) -> Result<Vec<ChosenStream>, Error> {
+) -> Result<StreamChoice, Error> {
     let choice = StreamChoice::of(described);
     match choice.streams.is_empty() || choice.lacks_media() {
         true => Err(control.fault("DESCRIBE", choice.left_out.join("; "))),
-        false => Ok(choice.streams),
+        false => Ok(choice),
     }
 }
 
@@ -141,6 +151,23 @@ mod tests {
         let offer = wire::sdp::parse_tracks(text.as_bytes()).expect("a description");
         let stream_urls = vec![String::new(); offer.tracks.len()];
         DescribedSession { offer, stream_urls }
+    }
+
+    #[test]
+    fn what_lies_beside_a_transport_stream_is_named() {
+        let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
+                    m=application 0 RTP/AVP 107\r\na=rtpmap:107 vnd.onvif.metadata/90000\r\n\
+                    m=video 0 RTP/AVP 33\r\nm=video 0 RTP/SAVP 96\r\na=rtpmap:96 H264/90000\r\n";
+        let offer = wire::sdp::parse_tracks(text.as_bytes()).expect("a description");
+        let stream_urls = vec![String::new(); offer.tracks.len()];
+        let choice = StreamChoice::of(DescribedSession { offer, stream_urls });
+        assert_eq!(choice.streams.len(), 1);
+        let beside = [
+            "video H264/90000 (RTP/SAVP): RTP/AVP and RTP/AVPF are read, and no other protocol",
+            "application vnd.onvif.metadata/90000: a transport stream is taken alone",
+        ];
+        assert_eq!(choice.left_out, beside);
+        assert!(!choice.lacks_media(), "the transport stream is a stream by itself");
     }
 
     #[test]

@@ -30,12 +30,14 @@ use crate::error::Error;
 
 /// A session with a server.
 pub struct ClientSession {
+    url: String,
     control: RtspConnection,
     payload_type: u8,
     duration: Option<Duration>,
     timeout: Duration,
     transport: StreamTransport,
     tracks: Option<SessionTracks>,
+    left_out: Vec<String>,
 }
 
 /// Tracks of a session.
@@ -43,7 +45,6 @@ struct SessionTracks {
     /// Until they are set up.
     chosen: Vec<ChosenStream>,
     urls: Vec<String>,
-    left_out: Vec<String>,
     /// Once they are set up.
     stream: Option<TrackStream>,
 }
@@ -73,15 +74,17 @@ impl ClientSession {
         let (control, described) = RtspConnection::open_described(url, transport).await?;
         let duration = described.offer.duration;
         let choice = StreamChoice::to_record(described);
+        let StreamChoice { streams: chosen, left_out, left_out_formats } = choice;
         let mut session = ClientSession {
+            url: url.to_owned(),
             control,
             payload_type: PAYLOAD_TYPE,
             duration,
             timeout: Duration::ZERO,
             transport,
             tracks: None,
+            left_out,
         };
-        let StreamChoice { streams: chosen, left_out, left_out_formats } = choice;
         match chosen.first() {
             None => return Err(session.control.no_transport_stream(&left_out_formats)),
             Some(stream) if stream.depayloader.is_none() => {
@@ -90,7 +93,7 @@ impl ClientSession {
             }
             Some(_) => {
                 let urls = chosen.iter().map(|stream| stream.url.clone()).collect();
-                session.tracks = Some(SessionTracks { chosen, urls, left_out, stream: None });
+                session.tracks = Some(SessionTracks { chosen, urls, stream: None });
             }
         }
         Ok(session)
@@ -102,9 +105,9 @@ impl ClientSession {
         self.tracks.is_some()
     }
 
-    /// Streams of the description that are left out beside the tracks, each with its reason.
+    /// Streams of the description that are left out, each with its reason.
     pub fn left_out(&self) -> &[String] {
-        self.tracks.as_ref().map_or(&[], |tracks| &tracks.left_out)
+        &self.left_out
     }
 
     /// Sends SETUP for all tracks, and receives them from now on. Returns the queue of the packets
@@ -133,7 +136,7 @@ impl ClientSession {
             ssrc: setup.reply.ssrc,
         });
         let from = SocketAddr::new(host.to_canonical(), self.control.server.port());
-        let (stream, frames) = TrackStream::start(inputs.collect(), from, reports)?;
+        let (stream, frames) = TrackStream::start(&self.url, inputs.collect(), from, reports)?;
         let (ssrc, rtp) = (Some(stream.ssrc), Some(from));
         tracks.stream = Some(stream);
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))

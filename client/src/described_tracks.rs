@@ -78,7 +78,7 @@ impl DescribedTracks {
             inputs.push(input(stream, place)?);
         }
         let (address, tracks) = (first.expect("there is one"), inputs.len());
-        let (stream, frames) = TrackStream::start(inputs, address, reports)?;
+        let (stream, frames) = TrackStream::start(name, inputs, address, reports)?;
         stream.begin(&vec![StreamStart::default(); tracks], at);
         Ok((DescribedTracks { stream, tracks, address, left_out }, frames))
     }

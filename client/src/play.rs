@@ -18,7 +18,7 @@ use media::{Codec, MuxRefusal};
 use wire::rtsp::{NptRange, NptStart};
 use wire::sdp::TrackOffer;
 
-use super::chosen_stream::{ChosenStream, choose_streams};
+use super::chosen_stream::{ChosenStream, StreamChoice, choose_streams};
 use super::file_writer::FileWriter;
 use super::output_end::OutputEnd;
 use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
@@ -160,7 +160,7 @@ async fn prepare(
     let opened = RtspConnection::open_described(&options.url, transport).await;
     let (mut control, described) = opened?;
     let duration = described.offer.duration;
-    let chosen = choose_streams(&control, described)?;
+    let StreamChoice { streams: chosen, left_out, .. } = choose_streams(&control, described)?;
     let is_presentation = chosen.iter().any(|stream| stream.depayloader.is_some());
     let kind = match &options.output {
         Some(path) if is_presentation => Some(writer_kind(path, &chosen)?),
@@ -215,7 +215,9 @@ async fn prepare(
     }
     let reply = first_reply.expect("a description has a stream");
     let equipment = ReceiverTasks { streams, transport, track_file, output_end };
-    Ok((PlaySession::new(options, control, &reply, duration), equipment))
+    let mut session = PlaySession::new(options, control, &reply, duration);
+    session.left_out = left_out;
+    Ok((session, equipment))
 }
 
 /// The kind of file that an output of tracks is. PCM, which none holds, is refused before play.

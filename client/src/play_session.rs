@@ -61,6 +61,8 @@ pub(super) struct PlaySession {
     pub(super) announced: AnnouncedStream,
     /// Length of the stream by its description.
     pub(super) described: Option<Duration>,
+    /// Streams of the description that are not played, each with its reason.
+    pub(super) left_out: Vec<String>,
     /// True where the last answer to PLAY has a range without an end.
     pub(super) is_open: bool,
     /// Length of the announced range.
@@ -98,6 +100,7 @@ impl PlaySession {
             session_timeout: set_up.timeout,
             announced: AnnouncedStream { session_timeout_s, ..AnnouncedStream::default() },
             described,
+            left_out: Vec::new(),
             is_open: false,
             media_total: None,
             end_timestamps: Vec::new(),

@@ -328,6 +328,9 @@ async fn a_verdict_is_written_as_json() {
     assert_eq!(json["gaps"][0]["sequence"], 65_453);
     assert_eq!((&json["end"], &json["lost"]), (&"bye".into(), &1.into()));
     assert!(json["lateness"]["p99"].is_number());
+    let beside = "application vnd.onvif.metadata/90000: a transport stream is taken alone";
+    assert_eq!(json["left_out"], serde_json::json!([beside]));
+    assert!(verdict.to_string().contains(&format!("  not played  {beside}\n")), "{verdict}");
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ impl PlaySession {
         verdict.ended_early = early_s.is_some();
         verdict.pauses = self.pauses;
         verdict.announced = self.announced;
+        verdict.left_out = self.left_out;
         verdict.output = self.options.output.and_then(|path| match (file, streams) {
             (Some(written), _) => Some(RecordedFile {
                 path,
@@ -150,6 +151,7 @@ impl Verdict {
             short_s: None,
             ended_early: false,
             tracks: Vec::new(),
+            left_out: Vec::new(),
             output: None,
         }
     }

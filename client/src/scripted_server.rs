@@ -398,7 +398,9 @@ impl Conversation {
         let range = self.script.duration_s.map(|seconds| format!("a=range:npt=0-{seconds}\r\n"));
         let sdp = format!(
             "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=clip.ts\r\nt=0 0\r\na=control:*\r\n{}\
-             m=video 0 RTP/AVP 33\r\na=control:stream\r\n",
+             m=video 0 RTP/AVP 33\r\na=control:stream\r\n\
+             m=application 0 RTP/AVP 107\r\na=rtpmap:107 vnd.onvif.metadata/90000\r\n\
+             a=control:metadata\r\n",
             range.unwrap_or_default()
         );
         let base = "Content-Type: application/sdp\r\nContent-Base: rtsp://fake/clip.ts/";

@@ -366,8 +366,14 @@ impl TrackMuxer {
 
     /// Keeps a fault, once.
     fn add_fault(&mut self, fault: String) {
-        if self.counts.faults.len() < FAULTS_MAX && !self.counts.faults.contains(&fault) {
-            self.counts.faults.push(fault);
+        let faults = &mut self.counts.faults;
+        if faults.contains(&fault) {
+            return;
+        }
+        match faults.len() {
+            ..FAULTS_MAX => faults.push(fault),
+            FAULTS_MAX => faults.push("further faults of the tracks are not named".to_owned()),
+            _ => {}
         }
     }
 
@@ -414,6 +420,15 @@ const FAULTS_MAX: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_are_bounded_in_number_and_the_rest_is_told_of_once() {
+        let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
+        (0..40).for_each(|n| muxer.add_fault(format!("clock jumped by {} s", n % 20)));
+        let faults = &muxer.counts.faults;
+        assert_eq!((faults.len(), &faults[15][..]), (FAULTS_MAX + 1, "clock jumped by 15 s"));
+        assert_eq!(faults[FAULTS_MAX], "further faults of the tracks are not named");
+    }
 
     #[test]
     fn the_origin_is_the_nearest_turn_of_the_timestamps() {

@@ -58,6 +58,8 @@ pub(super) struct TrackStream {
     origins: Option<Sender<(Vec<Option<TrackOrigin>>, Duration)>>,
     is_done: Arc<AtomicBool>,
     queue: QueueControl,
+    /// Name of the source.
+    name: Arc<str>,
     /// Counts that were told of.
     told: Mutex<TrackCounts>,
     /// SSRC of the packets that are handed on.
@@ -111,8 +113,10 @@ impl Drop for TrackTasks {
 
 impl TrackStream {
     /// Starts to receive; packets are held until [`begin`](Self::begin). Returns the queue of the
-    /// packets of the transport stream, which come from `from`.
+    /// packets of the transport stream, which come from `from`. `name` is that of the source, for
+    /// the log.
     pub(super) fn start(
+        name: &str,
         inputs: Vec<TrackInput>,
         from: SocketAddr,
         reports: bool,
@@ -146,7 +150,9 @@ impl TrackStream {
         let (origins, inbox) = channel();
         let is_done = Arc::new(AtomicBool::new(false));
         let (ssrc, first_sequence) = (random_u32(), random_u32() as u16);
+        let name: Arc<str> = name.into();
         let packetizer = Packetizer {
+            name: name.clone(),
             muxer,
             stats: tracks.iter().map(|track| track.receiving.shared()).collect(),
             sink,
@@ -176,6 +182,7 @@ impl TrackStream {
             })?;
         Ok((
             TrackStream {
+                name,
                 tracks,
                 rates,
                 origins: Some(origins),
@@ -292,20 +299,24 @@ impl TrackStream {
             let DepayloadCounts { broken_units, malformed_packets, .. } = stats.units;
             if broken_units > 0 || malformed_packets > 0 {
                 tracing::warn!(
-                    "track {index}: {broken_units} units were broken and left out; \
-                     {malformed_packets} packets did not keep to their payload format"
+                    "{}: track {index}: {broken_units} units were broken and left out; \
+                     {malformed_packets} packets did not keep to their payload format",
+                    self.name
                 );
             }
         }
         if datagrams > 0 {
             let last = from.map(|from| format!(", from {from} the last")).unwrap_or_default();
-            tracing::warn!("{datagrams} datagrams of other senders were refused{last}");
+            let name = &self.name;
+            tracing::warn!("{name}: {datagrams} datagrams of other senders were refused{last}");
         }
     }
 }
 
 /// Makes packets of a transport stream from the units of all tracks.
 struct Packetizer {
+    /// Name of the source.
+    name: Arc<str>,
     muxer: TrackMuxer,
     stats: Vec<Arc<Mutex<StreamStats>>>,
     sink: QueueSink,
@@ -344,14 +355,14 @@ impl Packetizer {
             self.skip_lost();
             self.send(&mut out, queue);
             self.report();
-            self.drops.note(queue.dropped_units(), LOG_EVERY);
+            self.drops.note(&self.name, queue.dropped_units(), LOG_EVERY);
         }
         self.muxer.end(&mut out);
         self.send(&mut out, queue);
         if !self.sink.flush() {
             queue.add_dropped(self.unsent_units);
         }
-        self.drops.note(queue.dropped_units(), Duration::ZERO);
+        self.drops.note(&self.name, queue.dropped_units(), Duration::ZERO);
     }
 
     /// Skips as many sequence numbers as packets of the tracks are missing or malformed, and one
@@ -400,7 +411,7 @@ impl Packetizer {
     fn report(&mut self) {
         let faults = &self.muxer.counts().faults;
         for fault in &faults[self.faults..] {
-            tracing::warn!("{fault}");
+            tracing::warn!("{}: {fault}", self.name);
         }
         self.faults = faults.len();
     }
@@ -408,12 +419,12 @@ impl Packetizer {
 
 impl DropLog {
     /// Logs the units that were dropped so far, if there are more than before.
-    fn note(&mut self, units: u64, at_most_every: Duration) {
+    fn note(&mut self, name: &str, units: u64, at_most_every: Duration) {
         if units == self.units || self.at.is_some_and(|at| at.elapsed() < at_most_every) {
             return;
         }
         tracing::warn!(
-            "{} of tracks dropped: this host was too slow to make a transport stream of them; \
+            "{name}: {} of tracks dropped: this host was too slow to make a transport stream of them; \
              record fewer cameras on it, or lower their bit rates",
             counted(units, "access unit", "access units")
         );
@@ -496,7 +507,7 @@ mod tests {
     async fn units_that_a_slow_recorder_leaves_are_dropped_and_counted() {
         let (mut sink, _, input) = camera();
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
-        let (stream, frames) = TrackStream::start(vec![input], from, false).unwrap();
+        let (stream, frames) = TrackStream::start("camera", vec![input], from, false).unwrap();
         stream.begin(&[StreamStart::default()], Duration::ZERO);
         send(&mut sink, 7, 0..PICTURES, 60_000);
         until(|| heard(&stream) == u64::from(PICTURES)).await;
@@ -511,7 +522,7 @@ mod tests {
     async fn a_bye_of_an_ssrc_that_the_sender_has_changed_ends_no_track() {
         let (mut sink, to, input) = camera();
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
-        let (stream, _frames) = TrackStream::start(vec![input], from, false).unwrap();
+        let (stream, _frames) = TrackStream::start("camera", vec![input], from, false).unwrap();
         stream.begin(&[StreamStart::default()], Duration::ZERO);
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let say_bye = |ssrc| {

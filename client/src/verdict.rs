@@ -95,6 +95,8 @@ pub struct Verdict {
     pub ended_early: bool,
     /// Tracks of a presentation; none for a transport stream.
     pub tracks: Vec<TrackVerdict>,
+    /// Streams of the description that were not played, each with its reason.
+    pub left_out: Vec<String>,
     /// The file, where one was asked for.
     pub output: Option<RecordedFile>,
 }
@@ -344,6 +346,9 @@ impl fmt::Display for Verdict {
         )?;
         for track in &self.tracks {
             writeln!(f, "  track       {track}")?;
+        }
+        for left_out in &self.left_out {
+            writeln!(f, "  not played  {left_out}")?;
         }
         if !self.gaps.is_empty() {
             let shown: Vec<_> =

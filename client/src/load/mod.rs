@@ -309,7 +309,7 @@ async fn describe(options: &Load) -> Result<DescribedAsset, Error> {
     let mut control = connect_control(client, &options.url, options.transport, at).await?;
     let described = control.describe_session().await?;
     let duration = described.offer.duration;
-    let streams = choose_streams(&control, described)?;
+    let streams = choose_streams(&control, described)?.streams;
     let needed = options.ramp() + SETTLE + options.length;
     match (&options.scenario, duration) {
         (Some(scenario), duration) => scenario.check_asset(duration, needed)?,
