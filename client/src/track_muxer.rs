@@ -125,6 +125,12 @@ impl TrackMuxer {
                     self.keep_step();
                 }
             }
+            TrackEvent::Undecodable(units) => {
+                self.counts.left_out_units += units;
+                self.add_fault(format!(
+                    "track {track}: {units} units left out: the parameters of its codec came later"
+                ));
+            }
             TrackEvent::Unit(unit) => {
                 let now = Instant::now();
                 let arrival = now - *self.first_arrival.get_or_insert(now);

@@ -25,6 +25,8 @@ pub enum TrackEvent {
     Unit(AccessUnit),
     /// A sender report has come.
     Report(SenderClock),
+    /// So many units came before the parameters of their codec: nobody could decode them.
+    Undecodable(u64),
 }
 
 /// Sending end, one a track.
@@ -151,6 +153,21 @@ impl TrackSink {
         self.report = Some(clock);
     }
 
+    /// Tells of units that are left out, once before the first unit or at the end.
+    pub(crate) fn leave_out(&mut self, units: u64) {
+        let event = TrackEvent::Undecodable(units);
+        self.shared.queued_bytes.fetch_add(charge(&event), Ordering::Relaxed);
+        self.send(event);
+    }
+
+    fn send(&self, event: TrackEvent) {
+        let bytes = charge(&event);
+        if self.events.send((self.track, event)).is_err() {
+            // Nobody listens any more.
+            self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Passes a unit on, if it fits, behind the format and the report that came before it.
     pub(crate) fn push(&mut self, mut unit: AccessUnit) {
         let bytes = unit_bytes(&unit)
@@ -167,13 +184,7 @@ impl TrackSink {
         let (report, codec) = (self.report.take(), self.codec.take());
         let before = report.map(TrackEvent::Report).into_iter();
         let events = before.chain(codec.map(TrackEvent::Codec)).chain([TrackEvent::Unit(unit)]);
-        for event in events {
-            let bytes = charge(&event);
-            if self.events.send((self.track, event)).is_err() {
-                // Nobody listens any more.
-                self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            }
-        }
+        events.for_each(|event| self.send(event));
     }
 }
 
@@ -182,7 +193,7 @@ fn charge(event: &TrackEvent) -> usize {
     match event {
         TrackEvent::Unit(unit) => unit_bytes(unit),
         TrackEvent::Codec(codec) => codec_bytes(codec),
-        TrackEvent::Report(_) => EVENT_BYTES,
+        TrackEvent::Report(_) | TrackEvent::Undecodable(_) => EVENT_BYTES,
     }
 }
 

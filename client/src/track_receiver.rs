@@ -27,6 +27,8 @@ pub(super) struct TrackReceiver {
     order: Option<DecodeOrder>,
     sink: Option<TrackSink>,
     announced: Option<Codec>,
+    /// Units that came before, of which nobody was told.
+    undecodable: u64,
 }
 
 impl TrackReceiver {
@@ -36,7 +38,7 @@ impl TrackReceiver {
         sink: Option<TrackSink>,
     ) -> TrackReceiver {
         let order = is_video.then(DecodeOrder::default);
-        TrackReceiver { depayloader, order, sink, announced: None }
+        TrackReceiver { depayloader, order, sink, announced: None, undecodable: 0 }
     }
 
     /// Counts so far.
@@ -111,6 +113,14 @@ impl TrackReceiver {
             false => self.depayloader.finish().collect(),
         };
         self.pass_on(units);
+        self.tell_undecodable();
+    }
+
+    fn tell_undecodable(&mut self) {
+        let units = std::mem::take(&mut self.undecodable);
+        if let Some(sink) = self.sink.as_mut().filter(|_| units > 0) {
+            sink.leave_out(units);
+        }
     }
 
     fn pass_on(&mut self, units: Vec<AccessUnit>) {
@@ -121,8 +131,12 @@ impl TrackReceiver {
             self.announced = Some(codec.clone());
             sink.announce(codec.clone());
         }
-        // Before the parameters have come nobody could decode them.
-        if self.announced.is_some() {
+        if self.announced.is_none() {
+            self.undecodable += units.len() as u64;
+            return;
+        }
+        self.tell_undecodable();
+        if let Some(sink) = &mut self.sink {
             units.into_iter().for_each(|unit| sink.push(unit));
         }
     }
@@ -131,3 +145,54 @@ impl TrackReceiver {
 /// The reorder window of a track: a lost packet holds the others up for as long as a player would.
 pub(super) const TRACK_REORDER: Limits =
     Limits { packets: 4096, bytes: 16 << 20, wait: Duration::from_millis(200) };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::track_queue::{TrackEvent, TrackQueue};
+
+    /// That of x264 for pictures of 16 x 16.
+    const SEQUENCE: [u8; 21] = [
+        0x67, 0x42, 0xc0, 0x0a, 0xda, 0x7b, 0x01, 0x10, 0, 0, 3, 0, 0x10, 0, 0, 3, 3, 0x20, 0xf1,
+        0x22, 0x6a,
+    ];
+
+    /// Events of a camera whose parameters are in its stream alone, which was joined on its way.
+    fn events(nals: &[&[u8]]) -> Vec<TrackEvent> {
+        let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
+                    m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
+        let offer = wire::sdp::parse_tracks(text.as_bytes()).unwrap().tracks.remove(0);
+        let (mut sinks, queue) = TrackQueue::new(1);
+        let mut track = TrackReceiver::new(Depayloader::new(&offer).unwrap(), true, sinks.pop());
+        let mut timestamp = 0;
+        for (sequence, nal) in (0..).zip(nals) {
+            let marker = nal[0] & 0x1f < 6;
+            let header = Header { payload_type: 96, marker, sequence, timestamp, ssrc: 1 };
+            track.take(&[&header.write()[..], nal].concat());
+            timestamp += if marker { 3600 } else { 0 };
+        }
+        track.finish(false);
+        drop(track);
+        std::iter::from_fn(|| queue.next(Duration::ZERO).ok().flatten())
+            .map(|(_, event)| event)
+            .collect()
+    }
+
+    #[test]
+    fn units_before_the_parameters_of_their_codec_are_counted() {
+        let (slice, key, parameters): (&[u8], &[u8], &[u8]) =
+            (&[0x41, 0x9a, 0, 1], &[0x65, 0x88, 0x84, 0], &[0x68, 0xce, 0x0f, 0xc8]);
+        let found = events(&[slice, slice, slice, &SEQUENCE, parameters, key, slice]);
+        let [
+            TrackEvent::Undecodable(3),
+            TrackEvent::Codec(_),
+            TrackEvent::Unit(_),
+            TrackEvent::Unit(_),
+        ] = &found[..]
+        else {
+            panic!("{found:?}");
+        };
+        let found = events(&[slice, slice]);
+        assert!(matches!(found[..], [TrackEvent::Undecodable(2)]), "{found:?}");
+    }
+}
