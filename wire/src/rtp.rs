@@ -279,18 +279,6 @@ impl Reception {
         kind
     }
 
-    /// True for the number of a packet that may come next: one little ahead of the highest, or one
-    /// little behind it that is missing.
-    pub fn awaits(&self, sequence: u16) -> bool {
-        let ahead = sequence.wrapping_sub(self.highest as u16);
-        let behind = ahead.wrapping_neg();
-        if !self.begun || behind >= MISORDER_MAX {
-            return self.begun && (1..MISORDER_MAX).contains(&ahead);
-        }
-        let number = self.highest - u64::from(behind);
-        number >= self.base && self.window[word(number)] & bit(number) == 0
-    }
-
     fn begin(&mut self, sequence: u16) {
         // One cycle above zero: numbers before the first stay positive.
         self.base = CYCLE + u64::from(sequence);

@@ -14,8 +14,7 @@
 //!   losing its place to a silence, gets it back at once from any source followed later. Those have
 //!   no such right against it then.
 //! - An address named by the signalling has priority over all others; once it has been heard, its
-//!   silence and its BYE give its place to none but itself. A source of it stays the same under
-//!   another SSRC where its sequence numbers go on: some cameras change theirs while they send.
+//!   silence and its BYE give its place to none but itself.
 //!
 //! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]). A flood from one address
 //! replaces its own oldest source, otherwise the oldest of all is replaced, those on probation
@@ -152,9 +151,6 @@ impl SourceTable {
 
     /// Counts a packet from this address; `now` is the time on any steady clock.
     pub fn receive(&mut self, header: &Header, from: SocketAddr, now: Duration) -> SourceStatus {
-        if self.expected == Some(from) {
-            self.rename(header, from);
-        }
         self.take(Some(header.ssrc), from, now, |source| {
             let arrival = source.reception.receive(header, now);
             let is_second = source.reception.received() > 1;
@@ -163,21 +159,6 @@ impl SourceTable {
                 is_second && !matches!(arrival, SequenceUpdate::Stray | SequenceUpdate::Duplicate),
             )
         })
-    }
-
-    /// Gives a source of the expected address the SSRC of a packet that it awaits.
-    fn rename(&mut self, header: &Header, from: SocketAddr) {
-        let ssrc = Some(header.ssrc);
-        let is_followed = self.followed().is_some_and(|source| source.is(ssrc, from));
-        if is_followed || self.index_of(ssrc, from).is_some() {
-            return;
-        }
-        let awaits = |source: &&mut SyncSource| {
-            source.from == Some(from) && source.reception.awaits(header.sequence)
-        };
-        if let Some(source) = self.table.iter_mut().find(awaits) {
-            source.ssrc = ssrc;
-        }
     }
 
     /// Counts a datagram of a bare transport stream.

@@ -355,29 +355,3 @@ fn another_ssrc_of_the_named_address_takes_the_place_of_the_announced_one() {
     assert!(matches!(trial.send(8, 1, ms(2)), SourceStatus::Chosen(_)));
     assert_eq!(trial.send(7, 2, ms(3)), SourceStatus::Waiting, "the SSRC alone names nobody");
 }
-
-#[test]
-fn numbers_of_the_named_address_that_go_on_are_one_source_whatever_its_ssrcs_are() {
-    for announced in [None, Some(7)] {
-        let mut sources = SourceTable::new(90_000);
-        sources.expect(Some(at(1)));
-        if let Some(ssrc) = announced {
-            sources.announce(ssrc, Some(100));
-        }
-        // The number after the next comes before it.
-        let order = [100, 101, 103, 102].into_iter().chain(104..1100);
-        for (now, sequence) in (0..).zip(order) {
-            let status = sources.receive(&packet(sequence.into(), sequence), at(1), ms(now));
-            let is_taken = matches!(status, SourceStatus::Followed(_) | SourceStatus::Chosen(_));
-            assert!(is_taken || announced.is_none() && now == 0, "{sequence}: {status:?}");
-        }
-        let followed = sources.followed().unwrap();
-        assert_eq!((followed.reception.received(), followed.reception.lost()), (1000, 0));
-        assert_eq!((sources.valid().count(), sources.forgotten()), (1, 0));
-        // Numbers that do not go on, and those of another address, are another source's.
-        let status = sources.receive(&packet(9, 5000), at(1), ms(1000));
-        assert_eq!(status, SourceStatus::Waiting);
-        let status = sources.receive(&packet(1, 1100), at(2), ms(1000));
-        assert!(!matches!(status, SourceStatus::Followed(_) | SourceStatus::Chosen(_)));
-    }
-}
