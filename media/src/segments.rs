@@ -144,8 +144,13 @@ impl SegmentPlan {
                 _ => (place.packet, place.start),
             };
             let ticks = end.saturating_sub(begin);
-            if rounded(ticks) > target_s.saturating_mul(targets_max) {
-                let (from_s, seconds) = (begin / TICKS_PER_SECOND, rounded(ticks));
+            // Sound that goes on behind the last picture cannot be cut, and is no fault of theirs.
+            let shown = match starts.clock_end.filter(|_| next == places.len()) {
+                Some(until) => ticks.min(until.saturating_sub(begin)),
+                None => ticks,
+            };
+            if rounded(shown) > target_s.saturating_mul(targets_max) {
+                let (from_s, seconds) = (begin / TICKS_PER_SECOND, rounded(shown));
                 return Err(Refusal::FarStart { from_s, seconds, target_s });
             }
             segments.push(Segment {

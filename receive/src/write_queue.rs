@@ -3,9 +3,9 @@
 //!
 //! A block is 1024 transport stream packets, which is also 47 pages: the smallest size that begins
 //! and ends at both, so that a file is written in calls that never touch half a page. All streams
-//! share the blocks, the second half of them evenly: one that sends more than the disk or the
-//! writer takes must not make the others lose. When the disk is behind by all blocks or by a
-//! stream's share, whole packets are dropped and counted. Blocks are used again, since fresh memory
+//! share the blocks; once half of them wait for the disk, a stream of which its share waits gets no
+//! more: one that sends more than the disk or the writer takes must not make the others lose. When
+//! all blocks are in use, or such a share waits, whole packets are dropped and counted. Blocks are used again, since fresh memory
 //! of this size costs a page fault a page.
 //!
 //! Does not wait for anything.
@@ -36,8 +36,16 @@ pub(crate) struct BlockPool {
 struct PoolState {
     free: Vec<Vec<u8>>,
     /// Blocks taken and not given back, in all and of each stream that has some.
-    out: usize,
-    out_of: HashMap<usize, usize>,
+    out: StreamBlocks,
+    out_of: HashMap<usize, StreamBlocks>,
+}
+
+/// Blocks taken and not given back.
+#[derive(Debug, Clone, Copy, Default)]
+struct StreamBlocks {
+    all: usize,
+    /// Those that were handed over: the others are being filled.
+    waiting: usize,
 }
 
 impl BlockPool {
@@ -46,38 +54,46 @@ impl BlockPool {
         BlockPool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
     }
 
-    /// Takes an empty block for a stream; none when all are in use, or half of them and the
-    /// stream's share.
+    /// Takes an empty block for a stream; none when all are in use, or half of them wait for the
+    /// disk and the stream's share does.
     pub(crate) fn take(&self, stream: usize) -> Option<Vec<u8>> {
         let mut state = self.lock();
-        let own = state.out_of.get(&stream).copied().unwrap_or(0);
-        let streams = state.out_of.len() + usize::from(own == 0);
-        let share = (self.blocks_max / streams).max(1);
-        if state.out == self.blocks_max || self.is_half(state.out) && own >= share {
+        let own = state.out_of.get(&stream).copied().unwrap_or_default();
+        let streams = state.out_of.len() + usize::from(own.all == 0);
+        let has_share = own.waiting >= (self.blocks_max / streams).max(1);
+        if state.out.all == self.blocks_max || self.is_half(state.out.waiting) && has_share {
             return None;
         }
-        state.out += 1;
-        state.out_of.insert(stream, own + 1);
+        state.out.all += 1;
+        state.out_of.entry(stream).or_default().all += 1;
         Some(state.free.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_BYTES)))
     }
 
-    /// Gives a block of a stream back.
-    pub(crate) fn give(&self, stream: usize, mut block: Vec<u8>) {
-        block.clear();
+    /// Notes that a block of a stream waits for the disk from now on.
+    pub(crate) fn hand_over(&self, stream: usize) {
         let mut state = self.lock();
-        state.out -= 1;
-        if let Entry::Occupied(mut own) = state.out_of.entry(stream) {
-            match own.get() {
-                0 | 1 => drop(own.remove()),
-                _ => *own.get_mut() -= 1,
-            }
+        state.out.waiting += 1;
+        state.out_of.entry(stream).or_default().waiting += 1;
+    }
+
+    /// Gives a block of a stream back that was written.
+    pub(crate) fn give(&self, stream: usize, block: Vec<u8>) {
+        let mut state = self.lock();
+        state.out.waiting -= 1;
+        if let Some(own) = state.out_of.get_mut(&stream) {
+            own.waiting -= 1;
         }
-        state.free.push(block);
+        state.put_back(stream, block);
+    }
+
+    /// Gives a block of a stream back that was not handed over.
+    fn put_back(&self, stream: usize, block: Vec<u8>) {
+        self.lock().put_back(stream, block);
     }
 
     /// Returns true where the disk is behind by half of all blocks.
     fn is_pressed(&self) -> bool {
-        self.is_half(self.lock().out)
+        self.is_half(self.lock().out.waiting)
     }
 
     fn is_half(&self, blocks: usize) -> bool {
@@ -86,6 +102,20 @@ impl BlockPool {
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PoolState {
+    fn put_back(&mut self, stream: usize, mut block: Vec<u8>) {
+        block.clear();
+        self.out.all -= 1;
+        if let Entry::Occupied(mut own) = self.out_of.entry(stream) {
+            own.get_mut().all -= 1;
+            if own.get().all == 0 {
+                own.remove();
+            }
+        }
+        self.free.push(block);
     }
 }
 
@@ -302,8 +332,9 @@ impl StreamOutput {
         let Some(block) = self.block.take() else { return };
         let bytes = block.len() as u64;
         if bytes == 0 {
-            return self.pool.give(self.stream, block);
+            return self.pool.put_back(self.stream, block);
         }
+        self.pool.hand_over(self.stream);
         match self.orders.send(WriteCommand::Write { stream: self.stream, block }) {
             Ok(()) => self.file_bytes += bytes,
             // The writer is gone only when it has panicked.
@@ -401,18 +432,39 @@ mod tests {
         for _ in 0..16 {
             greedy.push(&block, Duration::ZERO);
         }
-        assert_eq!(greedy.dropped_packets(), 8 * 1024, "it has half of the blocks");
+        assert_eq!(greedy.dropped_packets(), 7 * 1024, "half of the blocks and one wait");
         for _ in 0..6 {
             quiet.push(&block, Duration::ZERO);
         }
         assert_eq!(quiet.dropped_packets(), 0);
         // Alone, it may use all.
-        assert_eq!(sizes(&pool, &inbox).len(), 8 + 6);
+        assert_eq!(sizes(&pool, &inbox).len(), 9 + 6);
         quiet.end();
         sizes(&pool, &inbox);
         for _ in 0..16 {
             greedy.push(&block, Duration::ZERO);
         }
-        assert_eq!(greedy.dropped_packets(), 8 * 1024);
+        assert_eq!(greedy.dropped_packets(), 7 * 1024);
+    }
+    #[test]
+    fn streams_that_fill_more_than_half_of_the_blocks_lose_nothing() {
+        let (first, pool, inbox) = output(16, Rotation::default());
+        let orders = first.orders.clone();
+        let mut outputs = vec![first];
+        outputs.extend((8..20).map(|stream| {
+            StreamOutput::new(stream, pool.clone(), orders.clone(), Rotation::default())
+        }));
+        for _ in 0..3 * 1024 {
+            outputs.iter_mut().for_each(|output| output.push(&PACKET, Duration::ZERO));
+            // The writer takes what is there, less the last three.
+            if pool.lock().out.waiting > 2 {
+                for order in inbox.try_iter() {
+                    if let WriteCommand::Write { stream, block } = order {
+                        pool.give(stream, block);
+                    }
+                }
+            }
+        }
+        assert!(outputs.iter().all(|output| output.dropped_packets() == 0));
     }
 }

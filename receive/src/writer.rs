@@ -252,6 +252,7 @@ mod tests {
         for _ in 0..FILES {
             let mut block = pool.take(0).expect("there are as many");
             block.extend_from_slice(&[0x47; TS_PACKET_BYTES]);
+            pool.hand_over(0);
             orders.send(WriteCommand::Write { stream: 0, block }).unwrap();
             orders.send(WriteCommand::Rotate { stream: 0 }).unwrap();
         }

@@ -154,6 +154,8 @@ pub struct EntryPoints {
     pub(crate) begin: Option<(u64, u32)>,
     /// End of presentation of that stream, if it was looked for.
     pub(crate) end: Option<u64>,
+    /// Time at which the clock ends, where sound goes on behind it.
+    pub(crate) clock_end: Option<u64>,
     sets: Vec<TableSet>,
     /// Parameter sets that entries lack.
     pub(crate) parameters: Vec<ParameterSets>,
@@ -273,7 +275,7 @@ impl TablePackets {
         begin: Option<(u64, u32)>,
     ) -> EntryPoints {
         let (sets, is_spent) = (self.sets, self.is_spent);
-        EntryPoints { entries, begin, end: None, sets, parameters, is_spent }
+        EntryPoints { entries, begin, end: None, clock_end: None, sets, parameters, is_spent }
     }
 
     /// Places with the tables that are kept.
@@ -283,7 +285,7 @@ impl TablePackets {
         parameters: &[ParameterSets],
     ) -> EntryPoints {
         let (sets, parameters) = (self.sets.clone(), parameters.to_vec());
-        EntryPoints { entries, begin: None, end: None, sets, parameters, is_spent: false }
+        EntryPoints { entries, sets, parameters, ..EntryPoints::default() }
     }
 
     fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &PacketBytes) {

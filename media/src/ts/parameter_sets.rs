@@ -19,6 +19,7 @@
 //! and slices); RFC 8216 §3.
 //! Does not follow the identifiers from slices to sets: a place lacks all sets or none.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::lead::SETS_MAX;
@@ -117,6 +118,13 @@ struct KnownSet {
     nal: Vec<u8>,
 }
 
+impl KnownSet {
+    /// Bytes of it with a start code.
+    fn bytes(&self) -> usize {
+        START_CODE_BYTES + 1 + self.nal.len()
+    }
+}
+
 /// Sets in force in a stream, taken from the bytes of its access units.
 #[derive(Clone, Default)]
 pub(super) struct ParameterReader {
@@ -124,6 +132,7 @@ pub(super) struct ParameterReader {
     is_h265: bool,
     /// By kind and identifier.
     in_force: Vec<KnownSet>,
+    in_force_bytes: usize,
     /// Kinds found in the access unit that is read.
     found: u8,
     /// NAL unit that is read, if it is a set.
@@ -131,6 +140,8 @@ pub(super) struct ParameterReader {
     is_open: bool,
     /// Sets that places lack; which of them those in force are, if it is known.
     kept: Vec<ParameterSets>,
+    /// Hashes of the bytes of these, by which they are found.
+    hashes: Vec<u64>,
     current: Option<u16>,
     /// Of a stream without an end, the next that is replaced; of others none is.
     oldest: Option<usize>,
@@ -145,8 +156,13 @@ impl ParameterReader {
     /// Takes the bytes of another stream from now on.
     pub(super) fn watch(&mut self, pid: u16, is_h265: bool) {
         (self.pid, self.is_h265) = (pid, is_h265);
+        self.forget();
+        self.is_open = false;
+    }
+
+    fn forget(&mut self) {
         self.in_force.clear();
-        (self.current, self.is_open) = (None, false);
+        (self.in_force_bytes, self.current) = (0, None);
     }
 
     pub(super) fn begin_unit(&mut self) {
@@ -197,15 +213,20 @@ impl ParameterReader {
         let known = self.in_force.binary_search_by_key(&(kind, id), |set| (set.kind, set.id));
         match known {
             Ok(at) if self.in_force[at].nal == nal => return,
-            Ok(at) => self.in_force[at].nal = nal.to_vec(),
-            Err(at) => self.in_force.insert(at, KnownSet { kind, id, nal: nal.to_vec() }),
+            Ok(at) => {
+                self.in_force_bytes -= self.in_force[at].bytes();
+                self.in_force[at].nal = nal.to_vec();
+                self.in_force_bytes += self.in_force[at].bytes();
+            }
+            Err(at) => {
+                self.in_force.insert(at, KnownSet { kind, id, nal: nal.to_vec() });
+                self.in_force_bytes += self.in_force[at].bytes();
+            }
         }
         self.current = None;
         // Beyond, all are forgotten and gathered anew.
-        if self.in_force.iter().map(|set| START_CODE_BYTES + 1 + set.nal.len()).sum::<usize>()
-            > SETS_BYTES_MAX
-        {
-            self.in_force.clear();
+        if self.in_force_bytes > SETS_BYTES_MAX {
+            self.forget();
         }
     }
 
@@ -230,18 +251,23 @@ impl ParameterReader {
             bytes.extend([0, 0, 0, 1]);
             bytes.extend_from_slice(&set.nal);
         }
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let hash = hasher.finish();
         let sets = ParameterSets { pid: self.pid, bytes: bytes.into() };
-        let at = match self.kept.iter().position(|known| *known == sets) {
+        let mut alike = self.hashes.iter().zip(&self.kept);
+        let at = match alike.position(|(known, kept)| *known == hash && *kept == sets) {
             Some(at) => at,
             None if self.kept.len() < SETS_MAX => {
                 self.kept.push(sets);
+                self.hashes.push(hash);
                 self.kept.len() - 1
             }
             None => {
                 let oldest = self.oldest.as_mut()?;
                 let at = *oldest;
                 *oldest = (at + 1) % SETS_MAX;
-                self.kept[at] = sets;
+                (self.kept[at], self.hashes[at]) = (sets, hash);
                 at
             }
         };

@@ -198,8 +198,10 @@ impl Scanner {
             && let Some(passed) = ends.passed((access_unit, time))
             && let Some(end) = timeline.points.last_mut()
         {
-            let last = ticks + passed * TICKS_PER_TIMESTAMP;
-            end.ticks = end.ticks.max(last.min(TIMELINE_TICKS_MAX));
+            let last = (ticks + passed * TICKS_PER_TIMESTAMP).min(TIMELINE_TICKS_MAX);
+            if last > end.ticks {
+                starts.clock_end = Some(std::mem::replace(&mut end.ticks, last));
+            }
         }
         let parts = PlanParts {
             identity,

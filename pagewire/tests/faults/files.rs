@@ -248,6 +248,31 @@ fn a_file_that_cannot_be_read_is_refused() {
     await_closed();
 }
 
+/// Nothing of a folder that the server may not search is listed, old or new.
+#[test]
+fn a_folder_made_private_is_listed_no_more() {
+    let place = Place::new();
+    place.put("dir/film.bin", b"seen");
+    let Some(command) = as_somebody_else(&place) else { return };
+    let server = Server::at(&place, command, &PATHS);
+    let of_folder = |index: &serde_json::Value| {
+        let rows = index["files"].as_array().expect("a list of files");
+        let names = rows.iter().filter_map(|row| row["name"].as_str().map(str::to_owned));
+        names.filter(|name| name.starts_with("dir/")).collect::<Vec<_>>()
+    };
+    server.await_index("dir/film.bin is listed", |index| of_folder(index) == ["dir/film.bin"]);
+    let folder = place.folder().join("dir");
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("the test owns it");
+    server.await_index("the folder is gone", |index| of_folder(index).is_empty());
+    fs::write(folder.join("payroll.bin"), b"new").expect("the test owns it");
+    place.put("after.bin", b"seen");
+    let index = server.await_index("after.bin is listed", |index| {
+        let rows = index["files"].as_array().expect("a list of files");
+        rows.iter().any(|row| row["name"] == "after.bin")
+    });
+    assert!(of_folder(&index).is_empty(), "{index:#}");
+}
+
 /// By name, so that a server does not measure for seconds which are the cheapest: nobody cannot
 /// read the result, and for addresses other than loopback there may be none.
 pub(crate) const PATHS: [&str; 4] = ["--path", "wire_sendfile", "--path", "read_write"];

@@ -128,11 +128,11 @@ const PREFLIGHT: [(&str, &str); 3] = [
 /// Fields beside those that every page may read: of ranges, and the time for DASH.
 const EXPOSED: [(&str, &str); 1] =
     [("Access-Control-Expose-Headers", "Accept-Ranges, Content-Range, Date, ETag, Retry-After")];
-/// Types, beside video and audio, and endings of names that players fetch: playlists, descriptions,
-/// subtitles and keys (RFC 8216 §4.3.2.4).
+/// Types, beside video and audio, and endings of names that players fetch: playlists, descriptions
+/// and subtitles. Keys that lie beside playlists are not told from others by their names.
 const PLAYER_TYPES: [&str; 4] =
     ["application/vnd.apple.mpegurl", "application/dash+xml", "application/ttml+xml", "text/vtt"];
-const PLAYER_EXTENSIONS: [&str; 3] = ["srt", "ttml", "key"];
+const PLAYER_EXTENSIONS: [&str; 2] = ["srt", "ttml"];
 
 #[cfg(test)]
 mod tests {
@@ -191,7 +191,6 @@ mod tests {
             "/a/b.MP4",
             "/hls/index.m3u8",
             "/hls/1.m4s",
-            "/hls/enc.key",
             "/dash/a.mpd",
             "/a.srt",
             "/a.en.vtt",
@@ -220,6 +219,7 @@ mod tests {
             "/a.json",
             "/holiday.jpg",
             "/key",
+            "/id_rsa.key",
             "/ts",
             page::LOGIN,
         ] {

@@ -253,7 +253,7 @@ const FRAMES_MAX: u64 = 8192;
 /// Frames that a request warrants: its head, its content and credit for the windows.
 const REQUEST_FRAMES: u64 = 64;
 /// Bytes sent that warrant a frame: clients credit two windows (RFC 9113 §6.9.1) for some KiB.
-const FRAME_BYTES: u64 = 1 << 10;
+const FRAME_BYTES: u64 = 1 << 9;
 /// Touches of streams at a time: 64 changes of the settings, 2 ms. Clients change theirs once, or
 /// some ten times while they measure the path.
 const TOUCHES_MAX: u64 = 64 * STREAMS_MAX as u64;

@@ -237,9 +237,11 @@ impl Library {
             Denied::Missing | Denied::Outside => return Look::Gone,
             Denied::Unreadable | Denied::Host(_) => {}
         }
-        // A folder that may not be read is passed over by its own name.
-        if std::fs::symlink_metadata(self.folder.path_of(name)).is_ok_and(|it| it.is_dir()) {
-            return Look::NotAFile;
+        // What lies in a folder that may not be searched is not told of, and of the rest files.
+        match self.folder.kind_of(name) {
+            Some(kind) if kind.is_file() => {}
+            Some(_) => return Look::NotAFile,
+            None => return Look::Gone,
         }
         let state = State::Refused(denied.to_string());
         let (bytes, modified) = (0, SystemTime::UNIX_EPOCH);
@@ -276,11 +278,12 @@ impl Library {
     /// Forgets entries below the folder `top` that are no files any more.
     fn forget_missing(&self, top: &str) {
         for name in self.at_and_below(top) {
-            let opened = self.folder.file(&name);
-            let is_gone = opened.is_err_and(|denied| {
-                matches!(denied, Denied::Missing | Denied::Outside | Denied::NotAFile)
-            });
-            if is_gone {
+            let is_gone = |denied: Denied| match denied {
+                Denied::Missing | Denied::Outside | Denied::NotAFile => true,
+                Denied::Unreadable => self.folder.kind_of(&name).is_none(),
+                Denied::DescriptorsExhausted | Denied::Host(_) => false,
+            };
+            if self.folder.file(&name).is_err_and(is_gone) {
                 self.forget_file(&name);
             }
         }

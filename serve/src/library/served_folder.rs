@@ -15,7 +15,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::{File, FileType, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -81,6 +81,11 @@ impl Folder {
     /// Returns the path of a file or folder, which is not looked at.
     pub(crate) fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(OsStr::from_bytes(&path_bytes(name).unwrap_or_default()))
+    }
+
+    /// Returns the kind of what has this name, of a link its own; none where nothing is seen there.
+    pub(super) fn kind_of(&self, name: &str) -> Option<FileType> {
+        std::fs::symlink_metadata(self.path_of(name)).ok().map(|it| it.file_type())
     }
 
     /// Opens the regular file `name`, `/`-separated and relative to the folder: the text of its
