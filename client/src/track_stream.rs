@@ -424,8 +424,8 @@ impl DropLog {
             return;
         }
         tracing::warn!(
-            "{name}: {} of tracks dropped: this host was too slow to make a transport stream of them; \
-             record fewer cameras on it, or lower their bit rates",
+            "{name}: {} of tracks dropped: this host was too slow to make a transport stream of \
+             them; record fewer cameras on it, or lower their bit rates",
             counted(units, "access unit", "access units")
         );
         (self.units, self.at) = (units, Some(Instant::now()));

@@ -5,8 +5,8 @@
 //! and ends at both, so that a file is written in calls that never touch half a page. All streams
 //! share the blocks; once half of them wait for the disk, a stream of which its share waits gets no
 //! more: one that sends more than the disk or the writer takes must not make the others lose. When
-//! all blocks are in use, or such a share waits, whole packets are dropped and counted. Blocks are used again, since fresh memory
-//! of this size costs a page fault a page.
+//! all blocks are in use, or such a share waits, whole packets are dropped and counted. Blocks are
+//! used again, since fresh memory of this size costs a page fault a page.
 //!
 //! Does not wait for anything.
 
