@@ -255,7 +255,7 @@ fn a_folder_made_private_is_listed_no_more() {
     place.put("dir/film.bin", b"seen");
     let Some(command) = as_somebody_else(&place) else { return };
     let server = Server::at(&place, command, &PATHS);
-    let of_folder = |index: &serde_json::Value| {
+    let of_folder = |index: &Value| {
         let rows = index["files"].as_array().expect("a list of files");
         let names = rows.iter().filter_map(|row| row["name"].as_str().map(str::to_owned));
         names.filter(|name| name.starts_with("dir/")).collect::<Vec<_>>()
