@@ -95,11 +95,8 @@ impl StreamChoice {
     /// True where pictures or sound are among what was left out beside tracks.
     fn lacks_media(&self) -> bool {
         let are_tracks = self.streams.iter().all(|stream| stream.depayloader.is_some());
-        are_tracks
-            && self
-                .left_out
-                .iter()
-                .any(|text| text.starts_with("video ") || text.starts_with("audio "))
+        let is_media = |text: &String| text.starts_with("video ") || text.starts_with("audio ");
+        are_tracks && self.left_out.iter().any(is_media)
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end of a play's file: a disk that is slow, or takes nothing, holds nobody up for ever.
 //!
-//! What waits when a play ends is bounded by its queue, and is written, however long that takes.
-//! Where the caller has stopped the play, before or meanwhile, it has [`FINISH_WAIT`]; then the
-//! writing thread leaves out the rest and counts it.
+//! The blocks that wait when a play ends are bounded by their queue, and are written, however
+//! long that takes. Where the caller has stopped the play, before or meanwhile, it has
+//! [`FINISH_WAIT`]; then the writing thread leaves out the rest and counts it.
 //!
 //! Does not write.
 

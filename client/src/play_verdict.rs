@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The verdict of a play, from the statistics that its streams have left.
 //!
-//! What streams share is counted over all of them; a presentation's tracks are listed as well.
+//! Counts that streams share are over all of them; a presentation's tracks are listed as well.
 //!
 //! Sources: RFC 3550 §6.4.1 (loss), A.1.
 

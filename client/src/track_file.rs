@@ -111,7 +111,7 @@ impl Writing {
         let mut out = Vec::new();
         loop {
             if self.end.is_given_up() {
-                queue.close();
+                queue.control.close();
             }
             match queue.next(CHECK_EVERY) {
                 Ok(Some((track, event))) => self.muxer.take(track, event, &mut out),
@@ -124,7 +124,7 @@ impl Writing {
         let MuxCounts { left_out_units, faults, .. } = muxer.finish(&mut out);
         file.write_all(&out).map_err(|source| failed("write", &path, source))?;
         bytes += out.len() as u64;
-        let left_out_units = left_out_units + queue.dropped_units();
+        let left_out_units = left_out_units + queue.control.dropped_units();
         Ok(WrittenTracks { bytes, left_out_units, faults })
     }
 

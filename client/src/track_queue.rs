@@ -46,10 +46,10 @@ pub(crate) struct TrackSink {
 #[derive(Debug)]
 pub struct TrackQueue {
     events: Receiver<(usize, TrackEvent)>,
-    shared: Arc<Shared>,
+    pub(crate) control: QueueControl,
 }
 
-/// Control of a queue, for one that neither sends nor receives.
+/// Control and counts of a queue, also for one that neither sends nor receives.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueControl(Arc<Shared>);
 
@@ -74,7 +74,7 @@ impl TrackQueue {
             is_after_drop: false,
         };
         let sinks = (0..tracks).map(sink).collect();
-        (sinks, TrackQueue { events, shared })
+        (sinks, TrackQueue { events, control: QueueControl(shared) })
     }
 
     /// Waits for the next event, with the number of its track; none where none came in time.
@@ -82,13 +82,13 @@ impl TrackQueue {
     /// # Errors
     /// All tracks have ended, or the queue was closed.
     pub fn next(&self, at_most: Duration) -> Result<Option<(usize, TrackEvent)>, Ended> {
-        if self.is_closed() {
+        if self.control.is_closed() {
             self.drop_all();
             return Err(Ended);
         }
         match self.events.recv_timeout(at_most) {
             Ok((track, event)) => {
-                self.shared.queued_bytes.fetch_sub(charge(&event), Ordering::Relaxed);
+                self.control.0.queued_bytes.fetch_sub(charge(&event), Ordering::Relaxed);
                 Ok(Some((track, event)))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -96,45 +96,31 @@ impl TrackQueue {
         }
     }
 
-    /// Units that did not fit, or were in the queue when it was closed.
-    pub fn dropped_units(&self) -> u64 {
-        self.shared.dropped_units.load(Ordering::Relaxed)
-    }
-
-    /// Counts units that were taken, and could not be handed on.
-    pub(crate) fn add_dropped(&self, units: u64) {
-        self.shared.dropped_units.fetch_add(units, Ordering::Relaxed);
-    }
-
-    /// True once nobody waits any longer for what is in the queue.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.shared.is_closed.load(Ordering::Relaxed)
-    }
-
-    /// Has the next call of [`next`](Self::next) drop and count all that is in the queue.
-    pub(crate) fn close(&self) {
-        self.shared.is_closed.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn control(&self) -> QueueControl {
-        QueueControl(self.shared.clone())
-    }
-
     fn drop_all(&self) {
         let is_unit = |(_, event): &(usize, TrackEvent)| matches!(event, TrackEvent::Unit(_));
-        self.add_dropped(self.events.try_iter().filter(is_unit).count() as u64);
+        self.control.add_dropped(self.events.try_iter().filter(is_unit).count() as u64);
     }
 }
 
 impl QueueControl {
+    /// Units that did not fit, or were in the queue when it was closed.
+    pub(crate) fn dropped_units(&self) -> u64 {
+        self.0.dropped_units.load(Ordering::Relaxed)
+    }
+
+    /// Counts units that were taken, and could not be handed on.
+    pub(crate) fn add_dropped(&self, units: u64) {
+        self.0.dropped_units.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// True once nobody waits any longer for what is in the queue.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Relaxed)
+    }
+
     /// Has the receiving end drop and count all that is in the queue.
     pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
-    }
-
-    /// As [`TrackQueue::dropped_units`].
-    pub(crate) fn dropped_units(&self) -> u64 {
-        self.0.dropped_units.load(Ordering::Relaxed)
     }
 }
 
@@ -228,7 +214,7 @@ mod tests {
         let (mut sinks, queue) = TrackQueue::new(1);
         let most = QUEUED_BYTES_MAX / (1 + EVENT_BYTES);
         (0..most + 10).for_each(|_| sinks[0].push(unit(1)));
-        assert_eq!(queue.dropped_units(), 10);
+        assert_eq!(queue.control.dropped_units(), 10);
     }
 
     #[test]
@@ -237,10 +223,10 @@ mod tests {
         for _ in 0..5 {
             sinks[1].push(unit(15 << 20));
         }
-        assert_eq!(queue.dropped_units(), 1);
+        assert_eq!(queue.control.dropped_units(), 1);
         assert!(matches!(queue.next(Duration::ZERO), Ok(Some((1, TrackEvent::Unit(_))))));
         sinks[0].push(unit(15 << 20));
-        assert_eq!(queue.dropped_units(), 1);
+        assert_eq!(queue.control.dropped_units(), 1);
         drop(sinks);
         for _ in 0..4 {
             assert!(matches!(queue.next(Duration::ZERO), Ok(Some(_))));
@@ -267,7 +253,7 @@ mod tests {
             sinks[0].announce(codec(SET_BYTES, number as u8));
             sinks[0].push(unit(1));
         }
-        assert_eq!(queue.dropped_units(), 10);
+        assert_eq!(queue.control.dropped_units(), 10);
         let next = || queue.next(Duration::ZERO).unwrap().map(|(_, event)| event);
         let waiting = std::iter::from_fn(next).collect::<Vec<_>>();
         assert_eq!(waiting.len(), 2 * most);
@@ -286,8 +272,8 @@ mod tests {
             (0..3).for_each(|_| sink.push(unit(1)));
         }
         assert!(matches!(queue.next(Duration::ZERO), Ok(Some(_))), "a format");
-        queue.control().close();
+        queue.control.close();
         assert_eq!(queue.next(Duration::ZERO).unwrap_err(), Ended);
-        assert_eq!(queue.dropped_units(), 6);
+        assert_eq!(queue.control.dropped_units(), 6);
     }
 }

@@ -122,7 +122,7 @@ impl TrackStream {
         reports: bool,
     ) -> Result<(TrackStream, FrameQueue), Error> {
         let (sinks, queue) = TrackQueue::new(inputs.len());
-        let control = queue.control();
+        let control = queue.control.clone();
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
         let mut muxer = TrackMuxer::new(WriterKind::TransportStream, inputs.len());
         muxer.name_languages(inputs.iter().map(|input| input.stream.offer.language.as_deref()));
@@ -355,14 +355,14 @@ impl Packetizer {
             self.skip_lost();
             self.send(&mut out, queue);
             self.report();
-            self.drops.note(&self.name, queue.dropped_units(), LOG_EVERY);
+            self.drops.note(&self.name, queue.control.dropped_units(), LOG_EVERY);
         }
         self.muxer.end(&mut out);
         self.send(&mut out, queue);
         if !self.sink.flush() {
-            queue.add_dropped(self.unsent_units);
+            queue.control.add_dropped(self.unsent_units);
         }
-        self.drops.note(&self.name, queue.dropped_units(), Duration::ZERO);
+        self.drops.note(&self.name, queue.control.dropped_units(), Duration::ZERO);
     }
 
     /// Skips as many sequence numbers as packets of the tracks are missing or malformed, and one
@@ -399,7 +399,7 @@ impl Packetizer {
         out.clear();
         // The recorder is behind: the queue of units takes what comes, up to its bound.
         while !self.sink.flush() {
-            if queue.is_closed() {
+            if queue.control.is_closed() {
                 return;
             }
             std::thread::sleep(FULL_WAIT);
@@ -503,12 +503,18 @@ mod tests {
         batches.map(|batch| batch.packets().map(of_packet).sum::<usize>() as u64).sum()
     }
 
-    #[tokio::test]
-    async fn units_that_a_slow_recorder_leaves_are_dropped_and_counted() {
-        let (mut sink, _, input) = camera();
+    /// The stream of an input, which has begun.
+    fn started(input: TrackInput) -> (TrackStream, FrameQueue) {
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
         let (stream, frames) = TrackStream::start("camera", vec![input], from, false).unwrap();
         stream.begin(&[StreamStart::default()], Duration::ZERO);
+        (stream, frames)
+    }
+
+    #[tokio::test]
+    async fn units_that_a_slow_recorder_leaves_are_dropped_and_counted() {
+        let (mut sink, _, input) = camera();
+        let (stream, frames) = started(input);
         send(&mut sink, 7, 0..PICTURES, 60_000);
         until(|| heard(&stream) == u64::from(PICTURES)).await;
         // Nobody reads the queue of packets: it is full, and so is that of units.
@@ -521,9 +527,7 @@ mod tests {
     #[tokio::test]
     async fn a_bye_of_an_ssrc_that_the_sender_has_changed_ends_no_track() {
         let (mut sink, to, input) = camera();
-        let from = SocketAddr::from(([127, 0, 0, 1], 554));
-        let (stream, _frames) = TrackStream::start("camera", vec![input], from, false).unwrap();
-        stream.begin(&[StreamStart::default()], Duration::ZERO);
+        let (stream, _frames) = started(input);
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let say_bye = |ssrc| {
             let sender = SenderInfo { ssrc, ntp: 1, rtp_timestamp: 0, packets: 9, octets: 9 };

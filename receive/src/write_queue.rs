@@ -36,13 +36,13 @@ pub(crate) struct BlockPool {
 struct PoolState {
     free: Vec<Vec<u8>>,
     /// Blocks taken and not given back, in all and of each stream that has some.
-    out: StreamBlocks,
-    out_of: HashMap<usize, StreamBlocks>,
+    out: BlockCounts,
+    out_of: HashMap<usize, BlockCounts>,
 }
 
 /// Blocks taken and not given back.
 #[derive(Debug, Clone, Copy, Default)]
-struct StreamBlocks {
+struct BlockCounts {
     all: usize,
     /// Those that were handed over: the others are being filled.
     waiting: usize,
@@ -446,6 +446,7 @@ mod tests {
         }
         assert_eq!(greedy.dropped_packets(), 7 * 1024);
     }
+
     #[test]
     fn streams_that_fill_more_than_half_of_the_blocks_lose_nothing() {
         let (first, pool, inbox) = output(16, Rotation::default());

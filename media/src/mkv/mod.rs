@@ -98,7 +98,9 @@ impl MkvDemuxer {
         let mut unchecked = 0;
         while left > 0 {
             if self.at >= self.segment_end.unwrap_or(self.file_bytes) {
-                self.look_behind(file)?;
+                if self.starts_from == (0, 0) {
+                    self.look_behind(file)?;
+                }
                 return self.find_starts(file, left);
             }
             match self.step(&window) {

@@ -171,26 +171,9 @@ impl EntryPoints {
     /// The packets of the tables in force at `start`, and of the parameter sets that its access
     /// unit lacks; none if there were no tables.
     pub(crate) fn tables(&self, start: &EntryContext) -> Vec<u8> {
-        let Some(set) = self.sets.get(usize::from(start.set)).filter(|_| start.has_tables()) else {
-            return Vec::new();
-        };
-        let mut bytes = Vec::with_capacity((set.pat.len() + set.map.len()) * TS_PACKET_BYTES);
-        for (packets, last) in [(&set.pat, start.counters >> 4), (&set.map, start.counters & 15)] {
-            for (packet, after) in packets.iter().zip((0..packets.len()).rev()) {
-                let at = bytes.len();
-                bytes.extend_from_slice(packet);
-                bytes[at + 3] |= last.wrapping_sub(after as u8) & 15;
-            }
-        }
-        let parameters = start.parameters().and_then(|at| self.parameters.get(usize::from(at)));
-        if let Some(parameters) = parameters {
-            parameters.put_in_front(&start.led_unit(), &mut bytes);
-        }
-        bytes
+        start.lead(&self.sets, &self.parameters)
     }
-}
 
-impl EntryPoints {
     /// Access units that lack parameter sets, and the numbers of these.
     pub(crate) fn lacking(&self) -> Vec<(u64, u16)> {
         let lacking = |(entry, context): &(EntryPoint, EntryContext)| {
@@ -203,6 +186,25 @@ impl EntryPoints {
 impl EntryContext {
     fn has_tables(&self) -> bool {
         self.flags & HAS_TABLES != 0
+    }
+
+    /// The packets of its tables and of the parameter sets that it lacks, of these sets.
+    fn lead(&self, sets: &[TableSet], parameters: &[ParameterSets]) -> Vec<u8> {
+        let Some(set) = sets.get(usize::from(self.set)).filter(|_| self.has_tables()) else {
+            return Vec::new();
+        };
+        let mut bytes = Vec::with_capacity((set.pat.len() + set.map.len()) * TS_PACKET_BYTES);
+        for (packets, last) in [(&set.pat, self.counters >> 4), (&set.map, self.counters & 15)] {
+            for (packet, after) in packets.iter().zip((0..packets.len()).rev()) {
+                let at = bytes.len();
+                bytes.extend_from_slice(packet);
+                bytes[at + 3] |= last.wrapping_sub(after as u8) & 15;
+            }
+        }
+        if let Some(parameters) = self.parameters().and_then(|at| parameters.get(usize::from(at))) {
+            parameters.put_in_front(&self.led_unit(), &mut bytes);
+        }
+        bytes
     }
 }
 
@@ -286,6 +288,11 @@ impl TablePackets {
     ) -> EntryPoints {
         let (sets, parameters) = (self.sets.clone(), parameters.to_vec());
         EntryPoints { entries, sets, parameters, ..EntryPoints::default() }
+    }
+
+    /// The packets to put in front of a place: as [`EntryPoints::tables`], without its copies.
+    pub(super) fn lead(&self, start: &EntryContext, parameters: &[ParameterSets]) -> Vec<u8> {
+        start.lead(&self.sets, parameters)
     }
 
     fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &PacketBytes) {

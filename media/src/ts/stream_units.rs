@@ -245,7 +245,7 @@ impl StreamUnits {
     /// The packets that a stream cut at the access unit of `start` begins with: the tables, and the
     /// parameter sets that it lacks.
     pub fn lead(&self, start: &StreamEntry) -> Vec<u8> {
-        self.lead.starts(Vec::new(), self.access.parameters()).tables(&start.context)
+        self.lead.lead(&start.context, self.access.parameters())
     }
 
     /// Packets of which nothing more will be found out, or not soon: an access unit that goes on

@@ -19,6 +19,7 @@ use media::tracks::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+mod cameras;
 mod depayload;
 
 const VALUES: RtpValues = RtpValues { payload_type: 96, ssrc: 7, sequence: 65_530, timestamp: 9 };
@@ -83,7 +84,8 @@ fn packets(codec: Codec, samples: &[(Vec<u8>, bool)]) -> (Vec<Packet>, u32) {
     (packets.collect(), layout.faults())
 }
 
-/// What the pacer relies on: due times in order and found again, rows of equal packets.
+/// Checks the properties that the pacer relies on: due times in order and found again, rows of
+/// equal packets.
 fn check(layout: &Layout) {
     let mut before = 0;
     for packet in 0..layout.packets() {

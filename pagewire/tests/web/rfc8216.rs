@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What RFC 8216 demands of playlists, for the tags that pagewire writes: one row each, with a
+//! Demands of RFC 8216 on playlists, for the tags that pagewire writes: one row each, with a
 //! playlist that breaks it.
 //!
 //! Every row is checked on every playlist of every clip, and refuses its own specimen. Rules about

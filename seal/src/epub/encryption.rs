@@ -136,12 +136,14 @@ impl Text {
 /// Returns the element of one entry.
 pub(super) fn element(name: &str, encryption: Encryption) -> String {
     let path = utf8_percent_encode(name, ESCAPED);
-    let key_info = format!(
-        "<ds:KeyInfo><ds:RetrievalMethod URI=\"{CONTENT_KEY}\" Type=\"{CONTENT_KEY_TYPE}\"/>\
-         </ds:KeyInfo>"
-    );
+    let key_info = || {
+        format!(
+            "<ds:KeyInfo><ds:RetrievalMethod URI=\"{CONTENT_KEY}\" \
+             Type=\"{CONTENT_KEY_TYPE}\"/></ds:KeyInfo>"
+        )
+    };
     let (algorithm, key, inside) = match encryption {
-        Encryption::Sealed(inside) => (AES_256_CBC, key_info, inside),
+        Encryption::Sealed(inside) => (AES_256_CBC, key_info(), inside),
         Encryption::Obfuscated(algorithm, inside) => (algorithm, String::new(), inside),
     };
     let properties = match inside {

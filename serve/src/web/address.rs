@@ -41,7 +41,7 @@ pub(super) const VERSION: u8 = 5;
 /// Tracks that an address names at most.
 const TRACKS_MAX: usize = 2;
 
-/// What an address below a file's name stands for.
+/// Meaning of an address below a file's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum WebItem {
     Master,

@@ -36,7 +36,7 @@ pub struct SessionOffer {
 /// A section of a description that is no stream of RTP that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadSection {
-    /// What it offers: `audio opus/48000/2 (RTP/SAVP)`.
+    /// Its offer: `audio opus/48000/2 (RTP/SAVP)`.
     pub format: String,
     /// Why it is left out.
     pub reason: String,
@@ -97,8 +97,8 @@ pub fn parse_tracks(text: &[u8]) -> Result<SessionOffer, Malformed> {
         match track(media, session.connection.as_ref()) {
             Ok(track) => tracks.push(track),
             Err(reason) => {
-                let (format, reason) = (offered(std::slice::from_ref(media)), reason.to_owned());
-                left_out.push(UnreadSection { format, reason });
+                let format = offered(std::slice::from_ref(media));
+                left_out.push(UnreadSection { format, reason: reason.to_owned() });
             }
         }
     }
@@ -166,7 +166,7 @@ fn track(media: &Media, session: Option<&Connection>) -> Result<TrackOffer, &'st
     })
 }
 
-/// What RFC 3551 §6 says of payload types that need no `rtpmap`, of those still in use.
+/// Formats in RFC 3551 §6 of payload types that need no `rtpmap`, of those still in use.
 fn static_map(payload_type: u8) -> Option<&'static str> {
     Some(match payload_type {
         0 => "PCMU/8000",

@@ -40,7 +40,7 @@ pub(super) const BROWSED_AT_ONCE: usize = 1;
 /// Rows found whose names are compared as people do, 1 µs each.
 const KEYED_MAX: usize = 10_000;
 
-/// What a client asks of the listing.
+/// Question of a client about the listing.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Browse {
     /// Folder whose direct children are asked for; the top is empty.
