@@ -69,10 +69,10 @@ pub use store::{PlanStore, StoreUnavailable};
 pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
-    Coding, ContinuityCounters, ElementaryDemuxer, EntryPoints, Extract, OpenUnits, Programme,
-    RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice, SpliceCounts, SpliceItem,
-    SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track, TrackFormat, codecs,
-    copy_elementary, entry_points, lay_out_elementary,
+    Coding, ContinuityCounters, ElementaryDemuxer, EntryLead, EntryPoints, Extract, OpenUnits,
+    Programme, RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice, SpliceCounts,
+    SpliceItem, SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track, TrackFormat,
+    codecs, copy_elementary, entry_lead, entry_points, lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

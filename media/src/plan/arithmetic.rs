@@ -137,6 +137,20 @@ impl PacketPlan {
         self.entries.get(at).map(packet_of)
     }
 
+    /// The first place to start in `packet` whose access unit lacks parameter sets.
+    pub(crate) fn lacking_entry(&self, packet: u64) -> Option<&EntryPoint> {
+        let packet_of = |entry: &EntryPoint| self.packet_of(entry.ts_packet);
+        let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
+        let entry = self.entries.get(at).filter(|entry| packet_of(entry) == packet);
+        entry.filter(|entry| self.lacking(entry.access_unit).is_some())
+    }
+
+    /// True where play that starts with `packet` lacks parameter sets: see
+    /// [`entry_lead`](crate::entry_lead).
+    pub fn lacks_parameters(&self, packet: u64) -> bool {
+        self.lacking_entry(packet).is_some()
+    }
+
     /// The last place to start that is presented at `ticks` or before.
     fn entry_presented(&self, ticks: u64) -> &EntryPoint {
         let after = self.entries.partition_point(|entry| entry.presented_ticks <= ticks);
@@ -144,7 +158,7 @@ impl PacketPlan {
     }
 
     /// The packet that carries the transport stream packet `ts_packet`.
-    pub(super) fn packet_of(&self, ts_packet: u64) -> u64 {
+    pub(crate) fn packet_of(&self, ts_packet: u64) -> u64 {
         let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
         let extent = &self.extents[after - 1];
         extent.first_packet + (ts_packet - extent.first_ts_packet) / TS_PACKETS_PER_PAYLOAD

@@ -58,7 +58,7 @@ pub(crate) use rewrite::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use splice::{OpenUnits, Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
-pub use starts::entry_points;
+pub use starts::{EntryLead, entry_lead, entry_points};
 pub use stream_units::{StreamEntry, StreamUnits};
 pub use survey::{Programme, Survey, Track};
 pub use unit_starts::RecordedStarts;

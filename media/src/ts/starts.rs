@@ -38,16 +38,74 @@ const PICTURE_MAX: u64 = 90_000;
 /// # Errors
 /// `file` cannot be read.
 pub fn entry_points(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<EntryPoints> {
+    let (mut starts, pid) = read_places(plan, &places(plan, file)?, BEGINNING_PACKETS, file)?;
+    starts.end = pid.map_or(Ok(None), |pid| presented_end(plan, file, pid))?;
+    Ok(starts)
+}
+
+/// What a stream begins with that is played from a place to start on whose access unit lacks
+/// parameter sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryLead {
+    /// Whole packets of transport stream: the tables, the parameter sets, and the beginning of the
+    /// access unit.
+    pub packets: Vec<u8>,
+    /// The packet of the plan that comes behind them. What lies between the place and the access
+    /// unit is left out: it may end a unit of which the beginning was not sent.
+    pub next: u64,
+}
+
+/// What to send where play starts with `packet` of the plan, before and in place of the packets
+/// up to the lead's `next`; `None` where nothing is lacking. Where something is, it reads 64 KiB,
+/// and 750 KiB where the tables come earlier; elsewhere nothing.
+///
+/// # Errors
+/// `file` cannot be read.
+pub fn entry_lead(
+    plan: &PacketPlan,
+    packet: u64,
+    file: &(impl ReadAt + ?Sized),
+) -> io::Result<Option<EntryLead>> {
+    let Some(place) = plan.lacking_entry(packet) else { return Ok(None) };
+    let next = plan.packet_of(place.access_unit) + 1;
+    let near = (place.access_unit - place.ts_packet).min(LEAD_PACKETS_MAX);
+    let mut packets = Vec::new();
+    for before in [near, BEGINNING_PACKETS] {
+        let (starts, _) = read_places(plan, &[*place], before, file)?;
+        packets = starts.entries.first().map_or(packets, |(_, context)| starts.tables(context));
+        if !packets.is_empty() {
+            break;
+        }
+    }
+    // Without tables nobody could tell what the sets are, and without more no picture is whole.
+    if packets.is_empty() || next >= plan.packets() {
+        return Ok(None);
+    }
+    let mut reader = PacketReader::new(plan, place.access_unit, file);
+    while reader.next_packet() < plan.ts_packets() && plan.packet_of(reader.next_packet()) < next {
+        let Some(bytes) = reader.read()? else { break };
+        packets.extend_from_slice(&bytes);
+    }
+    Ok(Some(EntryLead { packets, next }))
+}
+
+/// Reads the tables and times of places of the plan, and the PID of their access units; of the
+/// first from so many packets before its access unit on.
+fn read_places(
+    plan: &PacketPlan,
+    places: &[EntryPoint],
+    before_first: u64,
+    file: &(impl ReadAt + ?Sized),
+) -> io::Result<(EntryPoints, Option<u16>)> {
     let mut tables = TableReader::default();
     let mut packets = TablePackets::default();
     let mut reader = PacketReader::new(plan, 0, file);
-    let places = places(plan, file)?;
     let mut entries = Vec::with_capacity(places.len());
     let mut next = 0;
     let mut pid = None;
     for (number, entry) in places.iter().enumerate() {
         let from = match number {
-            0 => entry.access_unit.saturating_sub(BEGINNING_PACKETS),
+            0 => entry.access_unit.saturating_sub(before_first),
             _ => entry.ts_packet.max(entry.access_unit.saturating_sub(LEAD_PACKETS_MAX)),
         };
         if from > next {
@@ -70,9 +128,7 @@ pub fn entry_points(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Res
         }
         entries.extend(context.map(|context| (*entry, context)));
     }
-    let mut starts = packets.into_starts(entries, plan.parameters().to_vec(), None);
-    starts.end = pid.map_or(Ok(None), |pid| presented_end(plan, file, pid))?;
-    Ok(starts)
+    Ok((packets.into_starts(entries, plan.parameters().to_vec(), None), pid))
 }
 
 /// The plan's places to start, the first of them at an access unit.

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use media::ts::{Monitor, entry_points};
-use media::{GrowingSegments, PacketPlan, PlanKey, SegmentPlan, StreamUnits};
+use media::{
+    EntryLead, GrowingSegments, PacketPlan, PlanKey, SegmentPlan, StreamUnits, entry_lead,
+};
 
 use crate::writer::{Adaptation, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer};
 use crate::{IDENTITY, fed};
@@ -191,6 +193,63 @@ fn pictures_without_sets_get_those_of_the_films_beginning() {
             assert!(rest == *file);
         }
     }
+}
+
+/// A stream of a play from a packet of the plan on, as RTP carries it.
+fn played(plan: &PacketPlan, file: &[u8], from: u64) -> (Option<EntryLead>, Vec<u8>) {
+    let lead = entry_lead(plan, from, file).unwrap();
+    let (mut stream, next) = match &lead {
+        Some(lead) => (lead.packets.clone(), lead.next),
+        None => (Vec::new(), from),
+    };
+    for packet in next..plan.packets() {
+        let payload = plan.payload(packet);
+        let bytes = payload.ts_packets as usize * 188;
+        stream.extend_from_slice(&file[payload.file_offset as usize..][..bytes]);
+    }
+    (lead, stream)
+}
+
+#[test]
+fn a_play_that_begins_where_sets_are_lacking_begins_with_them() {
+    let mut film = Film::new(H264, true);
+    film.group(&[SPS, PPS, IDR]);
+    (0..3).for_each(|_| film.group(&[IDR]));
+    film.group(&[SPS, PPS, IDR]);
+    let file = &film.writer.file;
+    let (plan, _) = cut(file);
+    let rtp_packet = |ts_packet: u64| ts_packet / 7;
+    for (number, entry) in (0..).zip(plan.entries()) {
+        let from = rtp_packet(entry.ts_packet);
+        let (lead, stream) = played(&plan, file, from);
+        assert_eq!(lead.is_some(), (1..4).contains(&number), "{number}");
+        assert_eq!(plan.lacks_parameters(from), lead.is_some());
+        let Some(lead) = lead else { continue };
+        assert_eq!(lead.next, rtp_packet(entry.access_unit) + 1, "it goes on in the plan");
+        let mut monitor = Monitor::new();
+        monitor.feed(&stream, Duration::ZERO);
+        assert_eq!(monitor.counts().continuity_errors, 0);
+        let (in_front, rest) = stream.split_at((2 + 16) * 188);
+        assert_eq!(sets_in_front(in_front, number * 25), started(&[SPS, PPS]));
+        let unit = &file[entry.access_unit as usize * 188..];
+        assert!(rest == unit, "nothing is lost or moved from the access unit on");
+        assert!(!plan.lacks_parameters(from + 1), "no place to start");
+    }
+    // Cut off in its first packets: there is nothing behind them that a play could go on with.
+    let last = plan.entries()[3];
+    let cut_off = &file[..(last.access_unit as usize + 1) * 188];
+    let (plan, _) = cut(cut_off);
+    let from = rtp_packet(last.ts_packet);
+    assert_eq!(entry_lead(&plan, from, cut_off).unwrap(), None);
+    // Tables that come at the beginning alone are found there.
+    let mut film = Film::new(H264, true);
+    film.group(&[SPS, PPS, IDR]);
+    film.unit(true, &[IDR]);
+    (0..9).for_each(|_| film.writer.middle(VIDEO_PID));
+    let (plan, _) = cut(&film.writer.file);
+    let last = plan.entries().last().unwrap();
+    let lead = entry_lead(&plan, rtp_packet(last.ts_packet), &film.writer.file[..]).unwrap();
+    assert_eq!(sets_in_front(&lead.unwrap().packets[..18 * 188], 25), started(&[SPS, PPS]));
 }
 
 #[test]

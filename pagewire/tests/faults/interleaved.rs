@@ -161,18 +161,24 @@ impl Reader {
     #[track_caller]
     pub(crate) fn media_to_bye(&mut self, channel: u8) -> Vec<u8> {
         let (mut payload, mut expected) = (Vec::new(), None);
+        for packet in self.packets_to_bye(channel) {
+            let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+            assert!(expected.is_none_or(|expected| sequence == expected), "a packet is missing");
+            expected = Some(sequence.wrapping_add(1));
+            payload.extend_from_slice(&packet[12..]);
+        }
+        payload
+    }
+
+    /// Reads the packets of `channel` up to BYE on the next.
+    #[track_caller]
+    pub(crate) fn packets_to_bye(&mut self, channel: u8) -> Vec<Vec<u8>> {
+        let mut packets = Vec::new();
         loop {
-            let (found, data) = self.frame();
-            if found == channel {
-                let sequence = u16::from_be_bytes([data[2], data[3]]);
-                assert!(
-                    expected.is_none_or(|expected| sequence == expected),
-                    "a packet is missing"
-                );
-                expected = Some(sequence.wrapping_add(1));
-                payload.extend_from_slice(&data[12..]);
-            } else if found == channel + 1 && has_bye(&data) {
-                return payload;
+            match self.frame() {
+                (found, packet) if found == channel => packets.push(packet),
+                (found, data) if found == channel + 1 && has_bye(&data) => return packets,
+                _ => {}
             }
         }
     }

@@ -9,7 +9,8 @@
 //! (readers over TCP), [`tunnels`] (RTSP through HTTP), [`channel_viewers`] (pauses, seeks, readers
 //! that do not read), [`channel_answers`] (titles, channels that are not there), [`library`] (what
 //! is new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
-//! bytes), [`open_files`] (changed while kept), [`surroundings`] (the link goes down, the clock is
+//! bytes), [`open_files`] (changed while kept), [`seeks`] (into films that have their parameter sets
+//! once), [`surroundings`] (the link goes down, the clock is
 //! set, reports are lost).
 //!
 //! The modules `timed` have the tests whose verdict is on a rate or a lateness, or that wait for
@@ -35,6 +36,7 @@ mod pace;
 mod requests;
 mod resource_snapshot;
 mod routes;
+mod seeks;
 mod sessions;
 mod start;
 mod surroundings;

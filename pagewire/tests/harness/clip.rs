@@ -50,6 +50,32 @@ impl Clip {
     }
 }
 
+/// The built-in clip with parameter sets at its beginning alone: those that follow are made filler
+/// data.
+pub(crate) fn with_sets_once() -> Vec<u8> {
+    let mut film = include_bytes!("../../assets/clip.ts").to_vec();
+    let mut has_sets = false;
+    for at in 3..film.len() {
+        match film[at - 3..=at] {
+            [0, 0, 1, 0x65] => has_sets = true,
+            [0, 0, 1, 0x67 | 0x68] if has_sets => film[at] = 12,
+            _ => {}
+        }
+    }
+    film
+}
+
+/// The payload of the built-in clip's pictures in these packets.
+pub(crate) fn pictures(packets: &[u8]) -> Vec<u8> {
+    let packets = packets.as_chunks::<188>().0.iter();
+    let pictures = packets.filter(|packet| packet[1] & 0x1f == 1 && packet[2] == 0);
+    let payload = |packet: &[u8; 188]| {
+        let skipped = if packet[3] & 0x20 != 0 { 1 + usize::from(packet[4]) } else { 0 };
+        packet[4 + skipped..].to_vec()
+    };
+    pictures.flat_map(payload).collect()
+}
+
 /// RTP payload of 7 packets of the stream.
 pub(crate) const PAYLOAD_BYTES: usize = 7 * 188;
 

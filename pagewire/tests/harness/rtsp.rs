@@ -158,8 +158,7 @@ impl Player {
         let answer = self.command("PLAY", &[]);
         assert_eq!(answer.status, 200, "{answer:?}");
         let info = answer.header("RTP-Info").expect("PLAY is answered with one");
-        let sequence = info.split(';').find_map(|part| part.strip_prefix("seq=")?.parse().ok());
-        sequence.unwrap_or_else(|| panic!("seq in {info}"))
+        sequence_of(info)
     }
 
     /// Packets and reports received so far.
@@ -189,6 +188,13 @@ impl Player {
     pub(crate) fn hang_up(self) -> Ears {
         self.ears
     }
+}
+
+/// The sequence number of an RTP-Info header.
+#[track_caller]
+pub(crate) fn sequence_of(info: &str) -> u16 {
+    let sequence = info.split(';').find_map(|part| part.strip_prefix("seq=")?.parse().ok());
+    sequence.unwrap_or_else(|| panic!("seq in {info}"))
 }
 
 /// The identifier in the answer to SETUP.

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use crate::clips::{CLIPS, Clip, serve};
 use crate::fragments::{at_path, boxes, track_fragments, u32_at};
+use crate::harness::clip::{pictures, with_sets_once};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::playlist_rules::{MUSTS, Must};
 use crate::site::{Playlist, fetch, playlists, resolved};
@@ -95,19 +96,11 @@ fn transport_stream_segments_begin_with_their_tables() {
     server.stop();
 }
 
-/// A segment has what initialises a decoder (§3), also of a film that has its parameter sets once:
-/// those that follow are made filler data here. Its playlist names no ranges of the film.
+/// A segment has what initialises a decoder (§3), also of a film that has its parameter sets once.
+/// Its playlist names no ranges of the film.
 #[test]
 fn segments_of_a_film_with_parameter_sets_at_its_start_alone_have_them() {
-    let mut film = include_bytes!("../../assets/clip.ts").to_vec();
-    let mut has_sets = false;
-    for at in 3..film.len() {
-        match film[at - 3..=at] {
-            [0, 0, 1, 0x65] => has_sets = true,
-            [0, 0, 1, 0x67 | 0x68] if has_sets => film[at] = 12,
-            _ => {}
-        }
-    }
+    let film = with_sets_once();
     let place = Place::new();
     place.put("once.ts", &film);
     place.put("each.ts", include_bytes!("../../assets/clip.ts"));
@@ -129,13 +122,7 @@ fn segments_of_a_film_with_parameter_sets_at_its_start_alone_have_them() {
         let answer = fetch(&server, &resolved(&once.path, uri), None);
         let bytes = answer.body.len().to_string();
         assert_eq!(answer.header("content-length"), Some(&*bytes), "{uri}");
-        let packets = answer.body.as_chunks::<188>().0.iter();
-        let pictures = packets.filter(|packet| packet[1] & 0x1f == 1 && packet[2] == 0);
-        let payload = |packet: &[u8; 188]| {
-            let skipped = if packet[3] & 0x20 != 0 { 1 + usize::from(packet[4]) } else { 0 };
-            packet[4 + skipped..].to_vec()
-        };
-        let payload: Vec<u8> = pictures.flat_map(payload).collect();
+        let payload = pictures(&answer.body);
         let first = |nal: u8| payload.windows(4).position(|four| four == [0, 0, 1, nal]);
         let (sequence, picture, slice) = (first(0x67), first(0x68), first(0x65));
         assert!(sequence.is_some() && sequence < picture && picture < slice, "{uri}");

@@ -25,6 +25,7 @@ mod paced_track;
 mod paced_tracks;
 mod pacer_command;
 mod play_start;
+mod stream_lead;
 mod wheel;
 
 use std::collections::HashMap;
@@ -45,6 +46,7 @@ pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 pub(crate) use paced_track::PacedTrack;
 pub(crate) use paced_tracks::{PacedTracks, TrackPlace, TrackStart};
 pub(crate) use play_start::PlayStart;
+pub(crate) use stream_lead::StreamLead;
 
 use crate::error::{Error, Setting};
 use crate::meter::{PacerCounters, PacerMeter};

@@ -47,9 +47,12 @@ impl PacedSession {
     /// Starts to play what it was made for.
     pub(super) fn play_from(&mut self, play: u64, start: PlayStart) {
         match (self, start) {
-            (PacedSession::Stream(stream), PlayStart::Stream { source, shift, speed, packets }) => {
+            (
+                PacedSession::Stream(stream),
+                PlayStart::Stream { source, shift, speed, packets, lead },
+            ) => {
                 stream.play = play;
-                stream.play_from(source, packets, (shift, speed));
+                stream.play_from(source, packets, (shift, speed), lead);
                 stream.link.start_at(stream.position());
                 stream.link.note_play(play, shift);
             }
@@ -69,8 +72,9 @@ impl PacedSession {
             PacedSession::Tracks(tracks) => tracks.first_sequence(),
         };
         match start {
-            PlayStart::Stream { source, shift, packets, .. } => {
-                shift.sequence = Shift::landing(source, (next, 0), packets.start).sequence;
+            PlayStart::Stream { source, shift, packets, lead, .. } => {
+                let landing = Shift::landing(source, (next, 0), packets.start);
+                shift.sequence = landing.behind(lead.as_ref()).sequence;
             }
             PlayStart::Tracks(start) => start.sequence = next,
         }

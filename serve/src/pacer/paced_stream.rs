@@ -21,7 +21,7 @@ use paths::{Departure, INTERLEAVED_PACKETS_MAX, SendError, SendStats};
 
 use super::departures::Departures;
 use super::media_target::{MediaTarget, log_lowered_segment_limit};
-use super::{CATCH_UP, Tools};
+use super::{CATCH_UP, StreamLead, Tools};
 use crate::library::asset::Source;
 use crate::prefetch::{PrefetchHandle, SendForm, Window, whole_parts, within};
 use crate::rtsp::icmp_faults;
@@ -48,6 +48,8 @@ pub(crate) struct PacedStream {
     pub(crate) packets_per_s: u64,
     /// True while a recording has no further packets.
     is_starved: bool,
+    /// What is to be sent before the next packet.
+    pub(super) lead: Option<StreamLead>,
     /// Offset added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
     pub(super) speed: Speed,
@@ -114,6 +116,7 @@ impl PacedStream {
             end: 0,
             limit: 0,
             is_starved: false,
+            lead: None,
             shift: Shift::default(),
             speed: Speed::ONE,
             clock: None,
@@ -127,17 +130,21 @@ impl PacedStream {
         }
     }
 
-    /// Starts to play any packets of the file or channel; `source` holds the first.
+    /// Starts to play any packets of the file or channel; `source` holds the first, in place of
+    /// which the lead is sent.
     pub(crate) fn play_from(
         &mut self,
         source: Arc<Source>,
         packets: Range<u64>,
         (shift, speed): (Shift, Speed),
+        lead: Option<StreamLead>,
     ) {
         self.halt();
         self.speed = speed;
-        let next = packets.start.saturating_sub(source.asset.first_packet());
+        let start = lead.as_ref().map_or(packets.start, |lead| lead.next);
+        let next = start.saturating_sub(source.asset.first_packet());
         self.enter(source, next);
+        self.lead = lead;
         (self.limit, self.shift) = (packets.end, shift);
         self.is_starved = false;
         self.take_newest();
@@ -207,6 +214,9 @@ impl PacedStream {
             return Step::Wait;
         }
         let clock = self.clock_at(now, tools);
+        if !self.send_lead() {
+            return Step::Wait;
+        }
         let plan = &self.source.asset.plan;
         // After a stall a step sends at most a burst and a packet, or more when the processor was
         // taken away. Without kernel preemption the latter recurs, for longer than a burst.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{PacedSession, TrackStart, paced_stream};
+use super::{PacedSession, StreamLead, TrackStart, paced_stream};
 use crate::library::asset::Source;
 use crate::library::track_asset::ChapterKey;
 use crate::prefetch::{ChapterRequest, PrefetchHandle};
@@ -22,7 +22,14 @@ use crate::rtsp::stream_session::{Shift, Speed};
 /// Media that a play sends.
 pub(crate) enum PlayStart {
     /// Packets of a file or channel, of which `source` holds the first.
-    Stream { source: Arc<Source>, shift: Shift, speed: Speed, packets: Range<u64> },
+    Stream {
+        source: Arc<Source>,
+        shift: Shift,
+        speed: Speed,
+        packets: Range<u64>,
+        /// What is sent in place of the first of them.
+        lead: Option<StreamLead>,
+    },
     /// The tracks of a file.
     Tracks(TrackStart),
 }

@@ -18,12 +18,12 @@ use wire::rtsp::{PlayRequest, RangeUnit, Request, Response, RtpInfo, SessionStat
 use super::RtspConnection;
 use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{Wanted, began, duration, resolve};
-use super::standing::Standing;
+use super::standing::{Standing, coordinates};
 use super::starting::Starting;
 use super::stream_session::{SessionContent, SessionControl, Shift, Speed, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
-use crate::pacer::PlayStart;
+use crate::pacer::{PlayStart, StreamLead};
 
 impl RtspConnection {
     pub(super) async fn play(
@@ -74,6 +74,8 @@ impl RtspConnection {
                 .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
             None => Wanted { from: None, end: None },
         };
+        let likely = wanted.from.unwrap_or_else(|| session.control.lock().unwrap().resume);
+        let lead = StreamLead::read(&source, source.playable(likely)).await;
         let before = {
             let mut control = session.control.lock().unwrap();
             control.catch_up(session);
@@ -93,11 +95,10 @@ impl RtspConnection {
             if place == PlayPlace::Refused {
                 return Err(refusal(request));
             }
-            let wants = (&source, &wanted);
+            let wants = (&source, &wanted, lead.as_ref());
             let later = self.play_later(session, (asked, speed), wants, place, &mut control);
             if let Some(later) = later {
-                let sends = (later.shift, later.is_known);
-                return Ok(self.playing(request, session, (&play, &source), sends, later.packets));
+                return Ok(self.playing(request, session, (&play, &source), later));
             }
             before
         };
@@ -105,7 +106,7 @@ impl RtspConnection {
             SessionState::Playing => session.pause().await,
             SessionState::Ready => None,
         };
-        let (number, shift, packets) = {
+        let (number, lead, shift, answered) = {
             let mut control = session.control.lock().unwrap();
             control.catch_up(session);
             control.queue.clear();
@@ -133,18 +134,22 @@ impl RtspConnection {
             // Repeated: the end of the previous play may have been reported meanwhile.
             control.state.play(self.server.now());
             let sent = stream.link.progress();
+            let lead = lead.filter(|lead| lead.is_of(&(from..end)));
             if was_trick {
                 control.shift = Shift::landing(&source, pictures.next, from);
             } else if sent.packets > 0 {
                 control.shift = control.shift.jump(&source, sent.next, from);
             }
+            let answered = AnsweredPackets::of(&source, control.shift, from..end);
+            control.shift = control.shift.behind(lead.as_ref());
             // The next jump is counted from here, even if nothing is sent before it.
             stream.link.start_at(from);
             control.bye_sent = false;
             control.under_way = control.next_number();
             control.report_at = self.server.now() + FIRST_REPORT;
-            (control.under_way, control.shift, from..end)
+            (control.under_way, lead, control.shift, answered)
         };
+        let packets = answered.packets.clone();
         if let Some(layout) = stream.transport.image_layout()
             && !source.is_image_asked(layout)
         {
@@ -159,11 +164,12 @@ impl RtspConnection {
                 source: source.holding(packets.start),
                 shift,
                 speed,
-                packets: packets.clone(),
+                packets,
+                lead,
             },
         };
         *self.starting.lock().unwrap() = Some(starting);
-        Ok(self.playing(request, session, (&play, &source), (shift, true), packets))
+        Ok(self.playing(request, session, (&play, &source), answered))
     }
 
     /// Returns the play that answers a PLAY which stops nothing: a sign of life, or one that is
@@ -172,24 +178,23 @@ impl RtspConnection {
         &self,
         session: &Arc<StreamSession>,
         asked: (PlayRequest, Speed),
-        (source, wanted): (&Arc<Source>, &Wanted),
+        (source, wanted, lead): (&Arc<Source>, &Wanted, Option<&StreamLead>),
         place: PlayPlace,
         control: &mut SessionControl,
     ) -> Option<AnsweredPackets> {
         match (place, wanted.from) {
             (PlayPlace::Queued, Some(from)) => {
                 let packets = (source.playable(from), wanted.end.unwrap_or(source.limit()));
-                let queued = control.queue_stream(session, asked, source, packets);
+                let queued = control.queue_stream(session, asked, source, packets, lead);
                 *self.starting.lock().unwrap() = Some(queued);
-                control.queue.back().map(AnsweredPackets::queued)
+                control.queue.back().map(|last| AnsweredPackets::queued(source, last))
             }
             (PlayPlace::Repeats, from) => {
                 // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
                 let last = control.queue.back().filter(|_| from.is_some());
                 let packets = session.first_stream().link.progress().next..control.end;
-                let under_way =
-                    || AnsweredPackets { shift: control.shift, is_known: true, packets };
-                Some(last.map_or_else(under_way, AnsweredPackets::queued))
+                let under_way = || AnsweredPackets::of(source, control.shift, packets);
+                Some(last.map_or_else(under_way, |last| AnsweredPackets::queued(source, last)))
             }
             _ => None,
         }
@@ -202,8 +207,7 @@ impl RtspConnection {
         request: &Request,
         session: &StreamSession,
         (play, source): (&PlayRequest, &Arc<Source>),
-        (shift, is_known): (Shift, bool),
-        packets: Range<u64>,
+        AnsweredPackets { sequence, timestamp, packets }: AnsweredPackets,
     ) -> Response {
         let source = source.holding(packets.start);
         let (asset, plan) = (&source.asset, &source.asset.plan);
@@ -214,14 +218,7 @@ impl RtspConnection {
         );
         let first = asset.first_packet();
         let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
-        let info = RtpInfo {
-            url: &url,
-            sequence: is_known.then(|| {
-                let own = plan.identity().first_sequence.wrapping_add(part.start as u16);
-                own.wrapping_add(shift.sequence)
-            }),
-            timestamp: source.timestamp_of(packets.start).wrapping_add(shift.timestamp),
-        };
+        let info = RtpInfo { url: &url, sequence, timestamp };
         // Length by RTP timestamps, which clients relate to this range (§12.33).
         let length = plan.ticks(part.end).saturating_sub(plan.ticks(part.start));
         let start = asset.first_ticks() + plan.presented_ticks(part.start.min(plan.packets() - 1));
@@ -259,16 +256,23 @@ impl RtspConnection {
 
 /// Packets of a play, for its answer.
 struct AnsweredPackets {
-    shift: Shift,
-    /// True when the sequence numbers are known.
-    is_known: bool,
+    /// The first sequence number, where it is known.
+    sequence: Option<u16>,
+    /// The first timestamp.
+    timestamp: u32,
     packets: Range<u64>,
 }
 
 impl AnsweredPackets {
-    fn queued(play: &QueuedPlay) -> AnsweredPackets {
-        let is_known = play.sequence.is_some();
-        AnsweredPackets { shift: play.shift, is_known, packets: play.from..play.end }
+    fn of(source: &Arc<Source>, shift: Shift, packets: Range<u64>) -> AnsweredPackets {
+        let (sequence, timestamp) = coordinates(source, shift, packets.start);
+        AnsweredPackets { sequence: Some(sequence), timestamp, packets }
+    }
+
+    fn queued(source: &Arc<Source>, play: &QueuedPlay) -> AnsweredPackets {
+        let packets = play.from..play.end;
+        let of = AnsweredPackets::of(source, play.shift, packets);
+        AnsweredPackets { sequence: play.sequence, ..of }
     }
 }
 

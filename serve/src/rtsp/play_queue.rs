@@ -37,7 +37,7 @@ use super::starting::Starting;
 use super::stream_session::{Played, SessionContent, SessionControl, Shift, Speed, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
-use crate::pacer::{PlayStart, TrackPlace, TrackStart};
+use crate::pacer::{PlayStart, StreamLead, TrackPlace, TrackStart};
 
 /// A play that is answered and waits for those before it.
 pub(crate) struct QueuedPlay {
@@ -151,12 +151,14 @@ impl SessionControl {
         (asked, speed): (PlayRequest, Speed),
         source: &Arc<Source>,
         (from, end): (u64, u64),
+        lead: Option<&StreamLead>,
     ) -> Starting {
         let behind = self.queue_end(&session.content);
         let landing = (behind.sequence.unwrap_or_default(), behind.timestamp);
-        let shift = Shift::landing(source, landing, from);
-        let start =
-            PlayStart::Stream { source: source.holding(from), shift, speed, packets: from..end };
+        let lead = lead.filter(|lead| lead.is_of(&(from..end)));
+        let shift = Shift::landing(source, landing, from).behind(lead);
+        let (held, lead) = (source.holding(from), lead.cloned());
+        let start = PlayStart::Stream { source: held, shift, speed, packets: from..end, lead };
         let (shift_ticks, trick, sequence) = (self.shift_ticks, None, behind.sequence);
         let (number, presented_ticks) = (self.next_number(), 0);
         self.queue.push_back(QueuedPlay {

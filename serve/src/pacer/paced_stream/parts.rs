@@ -22,7 +22,10 @@ use crate::rtsp::stream_session::MediaClock;
 impl PacedStream {
     /// Returns the next packet of the file or channel to send.
     pub(crate) fn position(&self) -> u64 {
-        self.source.asset.first_packet() + self.next
+        match &self.lead {
+            Some(lead) => lead.from,
+            None => self.source.asset.first_packet() + self.next,
+        }
     }
 
     /// Switches to the newest plan of a recording.
@@ -38,7 +41,7 @@ impl PacedStream {
             // What is in memory of one part says nothing about another.
             self.link.source.answer(0..0, true);
         }
-        (self.source, self.next) = (source, next);
+        (self.source, self.next, self.lead) = (source, next, None);
     }
 
     /// Goes on to the next part of a channel, whose time follows that of this one.

@@ -145,7 +145,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let mut tools = tools(Box::new(blocked), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
     let mut stream = resident_stream(&source, &link);
-    stream.play_from(source, 0..300, (Shift::default(), Speed::ONE));
+    stream.play_from(source, 0..300, (Shift::default(), Speed::ONE), None);
     let pacer = std::thread::spawn(move || {
         let now = Instant::now();
         stream.step(now, (now + Duration::from_secs(1), Duration::ZERO), &mut tools);
@@ -204,7 +204,8 @@ fn queued_plays_follow_without_a_gap() {
     let plays = [(0..20, Speed::ONE), (100..120, Speed::nearest(2.0)), (50..60, Speed::ONE)];
     for (index, (packets, speed)) in plays.clone().into_iter().enumerate() {
         let (play, shift) = (index as u64 + 1, Shift::default());
-        let start = PlayStart::Stream { source: source.clone(), shift, speed, packets };
+        let (source, lead) = (source.clone(), None);
+        let start = PlayStart::Stream { source, shift, speed, packets, lead };
         let command = match index {
             0 => PacerCommand::Play { number, play, start },
             _ => PacerCommand::Queue { number, play, start },
@@ -257,7 +258,7 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
     for packets in [1, 2, 4] {
         let mut stream = resident_stream(&source, &Arc::new(Link::default()));
         stream.departures = Some(Departures::for_test(packets));
-        stream.play_from(source.clone(), 0..300, (Shift::default(), Speed::ONE));
+        stream.play_from(source.clone(), 0..300, (Shift::default(), Speed::ONE), None);
         let now = Instant::now();
         stream.step(now, (now + Duration::from_millis(100), Duration::ZERO), &mut tools);
         let calls: Vec<(Option<Departure>, u32)> = sent.try_iter().collect();
@@ -310,7 +311,7 @@ fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let mut tools = tools(Box::new(path), None, (&meters, &readers), burst);
     let link = Arc::new(Link::default());
     let mut stream = resident_stream(&oldest, &link);
-    stream.play_from(oldest.clone(), 0..u64::MAX, (Shift::default(), Speed::ONE));
+    stream.play_from(oldest.clone(), 0..u64::MAX, (Shift::default(), Speed::ONE), None);
     link.source.answer(0..300, true);
     let mut step = |stream: &mut PacedStream| {
         let now = Instant::now();

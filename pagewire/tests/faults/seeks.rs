@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Seeks in a transport stream that has its parameter sets at its beginning alone: each play begins
+//! with them, and no sequence number is missing.
+//!
+//! Sources: RFC 2326 §10.5, §12.33; ISO/IEC 14496-10 §7.4.1.2.1 (sets before the pictures).
+
+use std::io::Write;
+
+use crate::harness::clip::{pictures, with_sets_once};
+use crate::harness::rtsp::{Player, sequence_of};
+use crate::interleaved::Reader;
+use crate::serve;
+
+/// Asserts that these RTP packets have no gap, and that the plays that begin with these sequence
+/// numbers begin with tables, then sets, then a picture.
+#[track_caller]
+fn assert_led(packets: &[Vec<u8>], firsts: &[u16]) {
+    let sequence = |packet: &Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
+    let begin = sequence(&packets[0]);
+    assert_eq!(begin, firsts[0]);
+    for (number, packet) in (0..).zip(packets) {
+        assert_eq!(sequence(packet), begin.wrapping_add(number), "of {}", packets.len());
+    }
+    for first in firsts {
+        let at = usize::from(first.wrapping_sub(begin));
+        let stream: Vec<u8> = packets[at..at + 20].iter().flat_map(|p| p[12..].to_vec()).collect();
+        assert_eq!(stream[..3], [0x47, 0x40, 0], "a PAT");
+        let video = pictures(&stream);
+        let place = |nal| video.windows(4).position(|four| four == [0, 0, 1, nal]);
+        let (set, picture_set, slice) = (place(0x67), place(0x68), place(0x65));
+        assert!(set.is_some() && set < picture_set && picture_set < slice, "play at {at}");
+        let is_behind = place(0x41).is_none_or(|predicted| Some(predicted) > slice);
+        assert!(is_behind, "nothing of the picture before");
+    }
+}
+
+#[test]
+fn a_seek_over_tcp_and_a_queued_play_begin_with_the_parameter_sets() {
+    let server = serve(&[("a.ts", &with_sets_once())], &[]);
+    let mut reader = Reader::to(&server);
+    let session = reader.set_up("a.ts", "0-1");
+    let play = |reader: &mut Reader, range: &str| {
+        reader.request("PLAY", "a.ts", &[&session, &format!("Range: npt={range}"), "Speed: 4"])
+    };
+    let first = |reply: String| {
+        assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
+        sequence_of(reply.lines().find_map(|line| line.strip_prefix("RTP-Info: ")).unwrap())
+    };
+    let request = play(&mut reader, "3-");
+    reader.stream.write_all(request.as_bytes()).unwrap();
+    let mut firsts = vec![first(reader.reply())];
+    let mut packets = Vec::new();
+    while packets.len() < 30 {
+        let (channel, data) = reader.frame();
+        packets.extend(Some(data).filter(|_| channel == 0));
+    }
+    // At once, so that the piece is under way when the next is asked for.
+    let both = play(&mut reader, "5.2-12") + &play(&mut reader, "13-");
+    reader.stream.write_all(both.as_bytes()).unwrap();
+    firsts.extend([first(reader.reply()), first(reader.reply())]);
+    packets.extend(reader.packets_to_bye(0));
+    assert_led(&packets, &firsts);
+}
+
+#[test]
+fn a_seek_over_udp_begins_with_the_parameter_sets() {
+    let server = serve(&[("a.ts", &with_sets_once())], &[]);
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    let firsts = ["npt=3-", "npt=13-"].map(|range| {
+        let answer = player.command("PLAY", &[&format!("Range: {range}"), "Speed: 4"]);
+        player.hear("media", |heard| heard.packets.len() >= 30);
+        sequence_of(answer.header("RTP-Info").expect("PLAY is answered with one"))
+    });
+    player.hear("the end", |heard| !heard.byes.is_empty());
+    assert_led(&player.heard().packets, &firsts);
+}

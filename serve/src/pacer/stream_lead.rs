@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Media in front of a play of a transport stream that begins where parameter sets are lacking.
+//!
+//! The control side reads it from the file ([`media::entry_lead`]) before the play begins; the
+//! pacer sends it with the first burst, in as many packets as it fills, and goes on in the plan
+//! behind it. Sequence numbers behind it move by the difference ([`StreamLead::room`]), so there is
+//! no gap. Costs one call a packet, at such a start alone, and 8 bytes a session.
+//!
+//! Sources: RFC 2250 §2 (a packet has whole packets of transport stream); RFC 2326 §10.12 (frames).
+//! Does not send it by a path: it lies in no file.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use media::{EntryLead, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD, entry_lead};
+use paths::SendStats;
+use wire::rtsp::interleaved_header;
+
+use super::PacedStream;
+use super::media_target::MediaTarget;
+use crate::library::asset::Source;
+use crate::rtsp::stream_session::{Sent, Shift};
+
+/// Bytes of transport stream in a full packet.
+const PAYLOAD_BYTES: usize = TS_PACKETS_PER_PAYLOAD as usize * TS_PACKET_BYTES;
+
+/// Packets to send in place of the first of a play.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamLead {
+    /// Packet of the file or channel that the play begins with.
+    pub(crate) from: u64,
+    /// Its first packet that is sent as it is.
+    pub(super) next: u64,
+    /// Packets of transport stream.
+    content: Arc<[u8]>,
+    /// Packets that are sent.
+    sent: u16,
+}
+
+impl StreamLead {
+    /// Reads what play from a packet of the file or channel on begins with; `None` where nothing
+    /// is lacking. Reads and waits on another thread where something is.
+    pub(crate) async fn read(source: &Arc<Source>, from: u64) -> Option<StreamLead> {
+        let source = source.holding(from);
+        let first = source.asset.first_packet();
+        let packet = from.checked_sub(first)?;
+        if !source.asset.plan.lacks_parameters(packet) {
+            return None;
+        }
+        let read = move || (entry_lead(&source.asset.plan, packet, source.media.file()), source);
+        let (read, source) = tokio::task::spawn_blocking(read).await.ok()?;
+        let name = &source.asset.name;
+        // The play itself says more of a file that cannot be read.
+        let lead = read.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()?;
+        lead.map(|EntryLead { packets, next }| StreamLead {
+            from,
+            next: first + next,
+            content: packets.into(),
+            sent: 0,
+        })
+    }
+
+    /// True when a play of these packets begins with it.
+    pub(crate) fn is_of(&self, packets: &Range<u64>) -> bool {
+        self.from == packets.start && self.next < packets.end
+    }
+
+    fn packets(&self) -> u16 {
+        self.content.len().div_ceil(PAYLOAD_BYTES) as u16
+    }
+
+    /// Returns how far the sequence numbers behind it move.
+    pub(crate) fn room(&self) -> u16 {
+        self.packets().wrapping_sub(self.next.wrapping_sub(self.from) as u16)
+    }
+}
+
+impl Shift {
+    /// Returns the shift of the packets behind a lead.
+    pub(crate) fn behind(self, lead: Option<&StreamLead>) -> Shift {
+        let room = lead.map_or(0, StreamLead::room);
+        Shift { sequence: self.sequence.wrapping_add(room), ..self }
+    }
+}
+
+impl PacedStream {
+    /// Sends what is left of the lead; false while the socket has no room for it.
+    pub(super) fn send_lead(&mut self) -> bool {
+        let Some(mut lead) = self.lead.take() else { return true };
+        let plan = &self.source.asset.plan;
+        let from = lead.from.saturating_sub(self.source.asset.first_packet());
+        let timestamp = plan.timestamp(plan.ticks(from)).wrapping_add(self.shift.timestamp);
+        let first = self.next.wrapping_add(self.shift.sequence.into());
+        let first = first.wrapping_sub(lead.packets().into());
+        let mut sent = Sent { path: "lead", ..Sent::default() };
+        let payloads = lead.content.chunks(PAYLOAD_BYTES).enumerate();
+        for (number, payload) in payloads.skip(lead.sent.into()) {
+            let header = plan.header_at(first.wrapping_add(number as u64), timestamp);
+            if !self.to.send_packet(&[&header, payload].concat()) {
+                break;
+            }
+            lead.sent += 1;
+            sent.add(1, payload.len() as u64, Duration::ZERO);
+        }
+        let is_sent = lead.sent == lead.packets();
+        if !is_sent {
+            self.lead = Some(lead);
+        }
+        self.link.count(self.position(), sent);
+        is_sent
+    }
+}
+
+impl MediaTarget {
+    /// Sends one packet that lies in memory; false when the socket has no room for it.
+    fn send_packet(&mut self, packet: &[u8]) -> bool {
+        match self {
+            // One that the network refuses is lost like any other; the path's own sends tell why.
+            MediaTarget::Datagrams(to) => match to.socket().send(packet) {
+                Ok(_) => true,
+                Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            },
+            MediaTarget::Stream(to) => {
+                let bytes = packet.len() as u16;
+                let frame = [&interleaved_header(to.channel, bytes)[..], packet].concat();
+                let sent = to.output.lock().write(&frame, &mut SendStats::default());
+                to.is_blocked |= sent.is_err();
+                sent.is_ok()
+            }
+        }
+    }
+}
