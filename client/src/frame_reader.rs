@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use wire::rtp::HEADER_BYTES;
+use wire::rtp::{HEADER_BYTES, PLAIN_FIRST_BYTE, VERSION_MASK};
 use wire::rtsp::client::Reply;
 use wire::rtsp::{ChannelPair, Malformed};
 
@@ -75,6 +75,30 @@ pub(crate) struct FrameRoute<S> {
     pub(crate) channels: ChannelPair,
     pub(crate) sink: S,
     pub(crate) rtcp: mpsc::Sender<Vec<u8>>,
+    /// True once a packet of RTP came.
+    pub(crate) is_heard: bool,
+}
+
+impl<S> FrameRoute<S> {
+    /// True for a frame of RTP. Where the first of all is one, and comes on the other channel, the
+    /// server has named the two the wrong way round.
+    fn is_media(&mut self, channel: u8, data: &[u8]) -> bool {
+        let ChannelPair { rtp, rtcp } = &mut self.channels;
+        if !self.is_heard && is_rtp(data) {
+            self.is_heard = true;
+            if channel == *rtcp {
+                std::mem::swap(rtp, rtcp);
+            }
+        }
+        channel == *rtp
+    }
+}
+
+/// True for a packet of RTP with payload, none of RTCP (RFC 5761 §4).
+fn is_rtp(data: &[u8]) -> bool {
+    data.len() > HEADER_BYTES
+        && data[0] & VERSION_MASK == PLAIN_FIRST_BYTE
+        && !(192..=223).contains(&data[1])
 }
 
 /// The task's state.
@@ -174,19 +198,21 @@ impl<S: PacketSink> FrameReader<S> {
                         channel == rtp || channel == rtcp
                     };
                     match routes.iter_mut().find(is_its) {
-                        Some(route) if channel == route.channels.rtp => {
-                            route.sink.take(data, at);
-                            if data.len() > HEADER_BYTES {
-                                unasked.note_packet();
-                                return Ok(());
+                        Some(route) => match route.is_media(channel, data) {
+                            true => {
+                                route.sink.take(data, at);
+                                if data.len() > HEADER_BYTES {
+                                    unasked.note_packet();
+                                    return Ok(());
+                                }
+                                unasked.note_bare(data.len())
                             }
-                            unasked.note_bare(data.len())
-                        }
-                        // A reporter that is behind misses a report, and the next makes up for it.
-                        Some(route) => {
-                            let _ = route.rtcp.try_send(data.to_vec());
-                            unasked.note_bare(data.len())
-                        }
+                            // A reporter that is behind misses a report; the next makes up for it.
+                            false => {
+                                let _ = route.rtcp.try_send(data.to_vec());
+                                unasked.note_bare(data.len())
+                            }
+                        },
                         None => unasked.note_frame(channel, data.len()),
                     }
                 }
@@ -351,6 +377,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn channels_named_the_wrong_way_round_are_told_by_their_first_packet() {
+        let rtp = [&[0x80, 33][..], &[7; 40]].concat();
+        let report = wire::rtcp::sender_report(&wire::rtcp::SenderInfo::default(), "server");
+        let media = |frames: &[(u8, &[u8])]| -> Vec<bool> {
+            let (channels, (rtcp, _)) = (ChannelPair { rtp: 1, rtcp: 0 }, mpsc::channel(1));
+            let mut route = FrameRoute { channels, sink: (), rtcp, is_heard: false };
+            frames.iter().map(|&(channel, data)| route.is_media(channel, data)).collect()
+        };
+        let swapped = media(&[(1, &report), (0, &rtp), (1, &report), (0, &rtp)]);
+        assert_eq!(swapped, [true, true, false, true], "the report is nothing to RTP");
+        let swapped = media(&[(0, &rtp), (1, &report), (0, &rtp)]);
+        assert_eq!(swapped, [true, false, true]);
+        let right = media(&[(0, &report), (0, &rtp[..12]), (0, &[0x80]), (1, &rtp), (0, &rtp)]);
+        assert_eq!(right, [false, false, false, true, false]);
+    }
+
     /// A server that always has more must not keep other sessions from their turns.
     #[test]
     fn a_turn_is_one_read_however_much_is_there() {
@@ -377,7 +420,7 @@ mod tests {
             let reader = FrameReader {
                 stream: stream.into_split().0,
                 demultiplexer,
-                routes: vec![FrameRoute { channels, sink, rtcp }],
+                routes: vec![FrameRoute { channels, sink, rtcp, is_heard: false }],
                 replies,
                 unasked: UnaskedInput::new(),
                 pace: ReadPace::Prompt,

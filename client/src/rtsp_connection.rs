@@ -216,7 +216,7 @@ impl RtspConnection {
         let (to_replies, replies) = mpsc::channel(REPLIES_MAX);
         let route = |(channels, sink): (ChannelPair, S)| {
             let (rtcp, channel) = ChannelRtcp::new(channels.rtcp, self.writer.clone());
-            (FrameRoute { channels, sink, rtcp }, channel)
+            (FrameRoute { channels, sink, rtcp, is_heard: false }, channel)
         };
         let (routes, channels) = streams.into_iter().map(route).unzip();
         let reader =

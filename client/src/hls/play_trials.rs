@@ -121,6 +121,8 @@ fn fmp4_file() -> (Vec<u8>, String) {
 const MASTER: &str = "#EXTM3U\n\
     #EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a\",NAME=\"de\",URI=\"other.m3u8\"\n\
     #EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a\",NAME=\"en\",DEFAULT=YES,URI=\"audio/m.m3u8\"\n\
+    #EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"s\",NAME=\"Fr\",LANGUAGE=\"fr\",URI=\"fr.m3u8\"\n\
+    #EXT-X-MEDIA:TYPE=CLOSED-CAPTIONS,GROUP-ID=\"c\",NAME=\"cc\",INSTREAM-ID=\"CC1\"\n\
     #EXT-X-STREAM-INF:BANDWIDTH=100000,AUDIO=\"a\"\nvideo/m.m3u8\n";
 
 #[tokio::test]
@@ -137,6 +139,12 @@ async fn ranges_of_one_file_and_audio_beside_it_are_fetched() {
     let seen = played(fast(origin.url("/master.m3u8"))).await;
     assert!(seen.is_whole(), "{seen}");
     assert_eq!(seen.connections, 2);
+    let left_out = [
+        "audio de: another audio rendition is played",
+        "subtitles Fr (fr): only a variant and its audio are fetched",
+    ];
+    assert_eq!(seen.left_out, left_out);
+    assert!(seen.to_string().contains(&format!("  not played  {}\n", left_out[1])), "{seen}");
     for rendition in &seen.renditions {
         assert_eq!((rendition.segments, rendition.init_sections), (3, 1), "{seen}");
         assert_eq!((rendition.bytes, rendition.media_s), (file.len() as u64, 3.0));

@@ -31,6 +31,8 @@ pub(super) struct FetchedMaster {
     /// In the order of the playlist; one at least.
     pub(super) variants: Vec<ListedVariant>,
     pub(super) audio: Vec<ListedAudio>,
+    /// Renditions of pictures and subtitles, which are not fetched.
+    pub(super) beside: Vec<String>,
 }
 
 /// A variant stream (EXT-X-STREAM-INF).
@@ -51,6 +53,8 @@ pub(super) struct ListedAudio {
     /// None where the variant's own segments hold the audio.
     pub(super) address: Option<UrlParts>,
     pub(super) is_default: bool,
+    /// Its kind, name and language.
+    pub(super) label: String,
 }
 
 /// A media playlist.
@@ -218,11 +222,16 @@ fn master_of(master: m3u8_rs::MasterPlaylist, at: &UrlParts) -> Result<FetchedMa
             audio_group: variant.audio,
         });
     }
-    let is_audio =
-        |media: &m3u8_rs::AlternativeMedia| media.media_type == AlternativeMediaType::Audio;
-    for media in master.alternatives.into_iter().filter(is_audio) {
+    for media in master.alternatives {
+        let label = label_of(&media);
         let address = media.uri.as_deref().map(|uri| joined(at, uri)).transpose()?;
-        read.audio.push(ListedAudio { group: media.group_id, address, is_default: media.default });
+        if media.media_type == AlternativeMediaType::Audio {
+            let (group, is_default) = (media.group_id, media.default);
+            read.audio.push(ListedAudio { group, address, is_default, label });
+        } else if address.is_some() && read.beside.len() < VARIANTS_MAX {
+            // Without an address it lies in the variant's own segments.
+            read.beside.push(label);
+        }
     }
     if read.variants.is_empty() {
         return Err("a master playlist without a variant".to_owned());
@@ -231,6 +240,19 @@ fn master_of(master: m3u8_rs::MasterPlaylist, at: &UrlParts) -> Result<FetchedMa
         return Err(format!("more than {VARIANTS_MAX} variants"));
     }
     Ok(read)
+}
+
+/// Kind, name and language of a rendition.
+fn label_of(media: &m3u8_rs::AlternativeMedia) -> String {
+    let kind = match media.media_type {
+        AlternativeMediaType::Audio => "audio",
+        AlternativeMediaType::Video => "video",
+        AlternativeMediaType::Subtitles => "subtitles",
+        _ => "captions",
+    };
+    let language = media.language.as_ref().map(|language| format!(" ({language})"));
+    let label = format!("{kind} {}{}", media.name, language.unwrap_or_default());
+    one_line(&label, LINE_CHARS_SHOWN)
 }
 
 fn media_of(media: m3u8_rs::MediaPlaylist, at: &UrlParts) -> Result<FetchedMedia, String> {

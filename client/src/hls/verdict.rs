@@ -112,6 +112,8 @@ pub struct HlsVerdict {
     pub switches: u64,
     /// The main rendition, and the audio that was fetched beside it.
     pub renditions: Vec<PlayedRendition>,
+    /// Renditions of the master playlist that were not fetched, each with the reason.
+    pub left_out: Vec<String>,
     /// Time from the first request to the start of play, in seconds; none where play never began.
     pub start_s: Option<f64>,
     /// Media played, in seconds.
@@ -189,6 +191,7 @@ impl HlsVerdict {
             start_s: model.and_then(|model| model.start()).map(|start| start.as_secs_f64()),
             media_s: renditions.iter().map(|rendition| rendition.media_s).fold(0.0, f64::max),
             renditions,
+            left_out: state.left_out.clone(),
             duration_s: state.duration.map(|duration| duration.as_secs_f64()),
             wall_s: viewer.began.elapsed().as_secs_f64(),
             is_fast: false,
@@ -306,6 +309,9 @@ impl fmt::Display for HlsVerdict {
         for (index, rendition) in self.renditions.iter().enumerate() {
             let name = if index == 0 { "main " } else { "audio" };
             writeln!(f, "  {name}       {rendition}")?;
+        }
+        for left_out in &self.left_out {
+            writeln!(f, "  not played  {left_out}")?;
         }
         match self.start_s {
             Some(start) => write!(f, "  start       {start:.3} s after the first request")?,

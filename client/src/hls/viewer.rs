@@ -19,7 +19,7 @@ use super::connection::{
     BodyTarget, FetchCounts, FetchFault, FetchTimeouts, HttpConnections, Route,
 };
 use super::playlist::{
-    FetchedMaster, FetchedMedia, FetchedPlaylist, ListedResource, ListedVariant,
+    FetchedMaster, FetchedMedia, FetchedPlaylist, ListedAudio, ListedResource, ListedVariant,
     PLAYLIST_BYTES_MAX, read_playlist,
 };
 use super::rendition::{Rendition, RenditionStats};
@@ -88,6 +88,8 @@ pub(super) struct ViewerState {
     pub(super) renditions: Vec<RenditionStats>,
     pub(super) variant: Option<ListedVariant>,
     pub(super) variants: usize,
+    /// Renditions that are not fetched, each with the reason.
+    pub(super) left_out: Vec<String>,
     pub(super) switches: u64,
     pub(super) is_live: bool,
     /// Length of all segments of a playlist with an end.
@@ -175,6 +177,7 @@ impl<'a> Viewer<'a> {
             let mut state = self.lock();
             state.variant = variant.cloned();
             state.variants = master.variants.len();
+            state.left_out = variant.map(|variant| master.left_out(variant)).unwrap_or_default();
             state.is_live = is_live;
             state.duration = (!is_live).then(|| main.media.duration());
         }
@@ -370,6 +373,30 @@ impl FetchedMaster {
         // A variant of sound alone is the rendition itself.
         chosen.address.as_ref().filter(|address| **address != variant.address)
     }
+
+    /// Renditions that are not fetched with a variant, each once, with the reason.
+    fn left_out(&self, variant: &ListedVariant) -> Vec<String> {
+        let chosen = self.audio_of(variant);
+        let is_played = |audio: &&ListedAudio| {
+            audio.address.as_ref().is_none_or(|own| Some(own) == chosen || *own == variant.address)
+        };
+        let played: Vec<&String> =
+            self.audio.iter().filter(is_played).map(|audio| &audio.label).collect();
+        let others = self.audio.iter().map(|audio| &audio.label);
+        let others = others.filter(|label| !played.contains(label));
+        let mut left_out = Vec::new();
+        for (labels, why) in [
+            (others.collect::<Vec<_>>(), "another audio rendition is played"),
+            (self.beside.iter().collect(), "only a variant and its audio are fetched"),
+        ] {
+            for line in labels.into_iter().map(|label| format!("{label}: {why}")) {
+                if !left_out.contains(&line) {
+                    left_out.push(line);
+                }
+            }
+        }
+        left_out
+    }
 }
 
 impl VariantChoice {
@@ -426,7 +453,7 @@ mod tests {
             audio_group: Some(group.to_owned()),
         };
         let variants = vec![variant(500, "a"), variant(3000, "a"), variant(9000, "b")];
-        let master = FetchedMaster { variants, audio: Vec::new() };
+        let master = FetchedMaster { variants, ..FetchedMaster::default() };
         let first = |choice: VariantChoice| choice.first(&master);
         assert_eq!(first(VariantChoice::Auto), 0);
         assert_eq!(first(VariantChoice::Highest), 2);
