@@ -50,6 +50,9 @@ pub(crate) struct PacedStream {
     is_starved: bool,
     /// What is to be sent before the next packet.
     pub(super) lead: Option<StreamLead>,
+    /// Time for which the lead that was sent lasts at the mean rate: a client that asks for nothing
+    /// but beginnings is sent no more than others.
+    pub(super) lead_lasts: Duration,
     /// Offset added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
     pub(super) speed: Speed,
@@ -117,6 +120,7 @@ impl PacedStream {
             limit: 0,
             is_starved: false,
             lead: None,
+            lead_lasts: Duration::ZERO,
             shift: Shift::default(),
             speed: Speed::ONE,
             clock: None,
@@ -162,7 +166,8 @@ impl PacedStream {
 
     fn hold_clock(&mut self) {
         if let Some(clock) = self.clock.take() {
-            self.sent_until = Some(clock.moment_of(self.source.asset.plan.ticks(self.next)));
+            let until = clock.moment_of(self.source.asset.plan.ticks(self.next));
+            self.sent_until = Some(until + std::mem::take(&mut self.lead_lasts));
         }
     }
 
@@ -173,7 +178,7 @@ impl PacedStream {
     /// Returns the moment at which the packets to send end, by the running clock.
     pub(super) fn end_moment(&self) -> Option<Instant> {
         let end_ticks = self.source.asset.plan.ticks(self.end);
-        self.clock.map(|clock| clock.moment_of(end_ticks))
+        self.clock.map(|clock| clock.moment_of(end_ticks) + self.lead_lasts)
     }
 
     /// Returns the sequence number of the next packet.
@@ -214,9 +219,6 @@ impl PacedStream {
             return Step::Wait;
         }
         let clock = self.clock_at(now, tools);
-        if !self.send_lead() {
-            return Step::Wait;
-        }
         let plan = &self.source.asset.plan;
         // After a stall a step sends at most a burst and a packet, or more when the processor was
         // taken away. Without kernel preemption the latter recurs, for longer than a burst.
@@ -226,6 +228,9 @@ impl PacedStream {
         let horizon = clock.ticks_at(wake + lead).min(cap);
         let due = plan.packets_before(horizon).min(self.end);
         let target = due.min(ready);
+        if target > self.next && !self.send_lead(tools) {
+            return Step::Wait;
+        }
         let outcome = self.send(self.next..target, form, clock, tools);
         self.judge_reports(tools);
         if self.to.is_blocked() && self.clock.is_some() {

@@ -4,11 +4,13 @@
 //! The control side reads it from the file ([`media::entry_lead`]) before the play begins; the
 //! pacer sends it with the first burst, in as many packets as it fills, and goes on in the plan
 //! behind it. Sequence numbers behind it move by the difference ([`StreamLead::room`]), so there is
-//! no gap. Costs one call a packet, at such a start alone, and 8 bytes a session.
+//! no gap. What it adds to the rate is made up for: the next play begins later by the time for
+//! which it lasts. Costs one call and one copy a packet, at such a start alone.
 //!
 //! Sources: RFC 2250 §2 (a packet has whole packets of transport stream); RFC 2326 §10.12 (frames).
 //! Does not send it by a path: it lies in no file.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +19,8 @@ use media::{EntryLead, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD, entry_lead};
 use paths::SendStats;
 use wire::rtsp::interleaved_header;
 
-use super::PacedStream;
 use super::media_target::MediaTarget;
+use super::{PacedStream, Tools};
 use crate::library::asset::Source;
 use crate::rtsp::stream_session::{Sent, Shift};
 
@@ -61,6 +63,12 @@ impl StreamLead {
         })
     }
 
+    /// Creates one of these packets of transport stream.
+    #[cfg(test)]
+    pub(super) fn of(packets: Range<u64>, content: &[u8]) -> StreamLead {
+        StreamLead { from: packets.start, next: packets.end, content: content.into(), sent: 0 }
+    }
+
     /// True when a play of these packets begins with it.
     pub(crate) fn is_of(&self, packets: &Range<u64>) -> bool {
         self.from == packets.start && self.next < packets.end
@@ -86,7 +94,7 @@ impl Shift {
 
 impl PacedStream {
     /// Sends what is left of the lead; false while the socket has no room for it.
-    pub(super) fn send_lead(&mut self) -> bool {
+    pub(super) fn send_lead(&mut self, tools: &mut Tools) -> bool {
         let Some(mut lead) = self.lead.take() else { return true };
         let plan = &self.source.asset.plan;
         let from = lead.from.saturating_sub(self.source.asset.first_packet());
@@ -97,10 +105,13 @@ impl PacedStream {
         let payloads = lead.content.chunks(PAYLOAD_BYTES).enumerate();
         for (number, payload) in payloads.skip(lead.sent.into()) {
             let header = plan.header_at(first.wrapping_add(number as u64), timestamp);
-            if !self.to.send_packet(&[&header, payload].concat()) {
+            let mut tally = SendStats::default();
+            if !self.to.send_packet(&[&header, payload].concat(), &mut tally) {
                 break;
             }
+            tools.counters().record(&tally, Duration::ZERO, 1);
             lead.sent += 1;
+            self.lead_lasts += Duration::from_secs(1) / self.packets_per_s.clamp(1, 1 << 20) as u32;
             sent.add(1, payload.len() as u64, Duration::ZERO);
         }
         let is_sent = lead.sent == lead.packets();
@@ -114,18 +125,27 @@ impl PacedStream {
 
 impl MediaTarget {
     /// Sends one packet that lies in memory; false when the socket has no room for it.
-    fn send_packet(&mut self, packet: &[u8]) -> bool {
+    fn send_packet(&mut self, packet: &[u8], tally: &mut SendStats) -> bool {
         match self {
             // One that the network refuses is lost like any other; the path's own sends tell why.
-            MediaTarget::Datagrams(to) => match to.socket().send(packet) {
-                Ok(_) => true,
-                Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
-            },
+            MediaTarget::Datagrams(to) => {
+                tally.calls += 1;
+                match to.socket().send(packet) {
+                    Ok(sent) => {
+                        tally.packets += 1;
+                        tally.bytes += sent as u64;
+                        tally.copied_bytes += sent as u64;
+                        true
+                    }
+                    Err(error) => error.kind() != ErrorKind::WouldBlock,
+                }
+            }
             MediaTarget::Stream(to) => {
                 let bytes = packet.len() as u16;
                 let frame = [&interleaved_header(to.channel, bytes)[..], packet].concat();
-                let sent = to.output.lock().write(&frame, &mut SendStats::default());
+                let sent = to.output.lock().write(&frame, tally);
                 to.is_blocked |= sent.is_err();
+                tally.packets += u64::from(sent.is_ok());
                 sent.is_ok()
             }
         }

@@ -236,6 +236,64 @@ fn queued_plays_follow_without_a_gap() {
     readers.stop();
 }
 
+#[test]
+fn a_lead_is_sent_once_with_the_first_packet_due_and_counts_for_the_next_play() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(&folder, 188, 300);
+    let (meters, readers) = (Meters::new(1), Readers::start(|_| true).unwrap());
+    let path = Box::new(SendingBy(|_: &Batch<'_>| Ok(())));
+    let mut tools = tools(path, None, (&meters, &readers), Duration::from_millis(5));
+    let link = Arc::new(Link::default());
+    let mut stream = resident_stream(&source, &link);
+    let MediaTarget::Datagrams(to) = &stream.to else { panic!("over UDP") };
+    let socket = to.socket().try_clone().unwrap();
+    // Ten packets and a short one, in place of three of the plan.
+    let content: Vec<u8> = (0..72).flat_map(|number| [number; 188]).collect();
+    let lead = StreamLead::of(100..103, &content);
+    assert_eq!(lead.room(), 8);
+    let shift = Shift { sequence: 1000, timestamp: 9 };
+    let behind = (shift.behind(Some(&lead)), Speed::ONE);
+    let now = Instant::now();
+    // Media that was sent before lasts for a while.
+    let sent_until = now + Duration::from_secs(1);
+    stream.sent_until = Some(sent_until);
+    stream.play_from(source.clone(), 100..300, behind, Some(lead));
+    assert_eq!(stream.position(), 100);
+    let mut step = |stream: &mut PacedStream, now: Instant| {
+        stream.step(now, (now + Duration::from_millis(5), Duration::ZERO), &mut tools);
+    };
+    step(&mut stream, now);
+    let received = || {
+        let mut datagram = [0; 2000];
+        let bytes = socket.recv(&mut datagram).ok()?;
+        Some(datagram[..bytes].to_vec())
+    };
+    assert_eq!((received(), stream.position()), (None, 100), "it is not due");
+    step(&mut stream, sent_until);
+    assert_eq!(stream.position(), 104, "a packet is due");
+    step(&mut stream, sent_until);
+    let plan = &source.asset.plan;
+    let timestamp = plan.timestamp(plan.ticks(100)).wrapping_add(9);
+    let packets: Vec<Vec<u8>> = std::iter::from_fn(received).collect();
+    assert_eq!(packets.len(), 11);
+    for (number, packet) in (0..).zip(&packets) {
+        let sequence = u64::from(1100_u16.wrapping_add(number));
+        assert_eq!(packet[..12], plan.header_at(sequence, timestamp));
+    }
+    let payload: Vec<u8> = packets.iter().flat_map(|packet| packet[12..].to_vec()).collect();
+    assert!(payload == content);
+    let first = plan.identity().first_sequence;
+    assert_eq!(stream.next_sequence(), first.wrapping_add(1112), "one follows the lead");
+    assert_eq!(link.progress().packets, 12);
+    // A hundred packets a second: eleven last as long as eleven of the film.
+    let ends = stream.end_moment().unwrap();
+    stream.halt();
+    let lasts = stream.sent_until.unwrap() - sent_until;
+    assert!(lasts >= Duration::from_millis(120), "{lasts:?}");
+    assert!(ends - sent_until >= Duration::from_millis(1970 + 110), "{:?}", ends - sent_until);
+    readers.stop();
+}
+
 /// Path that keeps the departure and the number of packets of every batch.
 fn recording_path(calls: mpsc::Sender<(Option<Departure>, u32)>) -> Box<dyn StreamPath> {
     Box::new(SendingBy(move |batch: &Batch<'_>| {
