@@ -104,7 +104,8 @@ pub(crate) struct Player {
     /// Address at which the server takes reports.
     pub(crate) server_rtcp: SocketAddr,
     pub(crate) ssrc: u32,
-    name: String,
+    /// The film.
+    pub(crate) name: String,
     ears: Ears,
 }
 
