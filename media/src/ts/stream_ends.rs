@@ -4,7 +4,7 @@
 //! A multiplexer sends the clock with the pictures, so it stops where these end; sound that goes on
 //! for minutes has no clock, and would be due at once. Its own times tell the film's end.
 //!
-//! Costs a look at the first packet of each PES packet, and 64 bytes a stream.
+//! Costs a look at the first packet of each PES packet, and 88 bytes a stream.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times).
 //! Does not read private sounds (stream type 6), which a descriptor tells.
@@ -31,9 +31,11 @@ struct StreamEnd {
     /// The latest, and the one before that.
     last: Option<u64>,
     before: Option<u64>,
+    /// One that follows on none, and its packet: a new timeline, once another follows on it.
+    alone: Option<(u64, u64)>,
     /// The first since the last clock reference.
     since_clock: Option<u64>,
-    /// Packet from which on they are on one timeline.
+    /// Packet from which on they are on one timeline; the first is that of the programme.
     from: u64,
 }
 
@@ -75,15 +77,20 @@ impl StreamEnds {
         else {
             return;
         };
+        let step = |from: u64| time.wrapping_sub(from) % TIME_MODULUS;
+        let follows = |from| !(FORTH_MAX..=TIME_MODULUS - BACK_MAX).contains(&step(from));
+        if !stream.last.is_some_and(follows) {
+            let alone = stream.alone.replace((time, index));
+            let Some((first, from)) = alone.filter(|&(first, _)| follows(first)) else { return };
+            stream.from = if stream.last.is_some() { from } else { 0 };
+            (stream.last, stream.before, stream.since_clock) = (Some(first), None, None);
+        }
+        stream.alone = None;
         stream.since_clock.get_or_insert(time);
-        match stream.last.map(|last| time.wrapping_sub(last) % TIME_MODULUS) {
-            Some(step) if (1..FORTH_MAX).contains(&step) => {
-                (stream.last, stream.before) = (Some(time), stream.last);
-            }
-            Some(step) if step == 0 || step > TIME_MODULUS - BACK_MAX => {
-                stream.before = stream.before.max(Some(time).filter(|_| step > 0));
-            }
-            _ => (stream.last, stream.before, stream.from) = (Some(time), None, index),
+        match stream.last.map(step) {
+            Some(0) => {}
+            Some(step) if step >= FORTH_MAX => stream.before = stream.before.max(Some(time)),
+            _ => (stream.last, stream.before) = (Some(time), stream.last),
         }
     }
 

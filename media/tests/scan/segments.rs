@@ -189,6 +189,40 @@ fn a_film_ends_with_its_longest_stream() {
     }
 }
 
+/// One time that follows on none, as damage makes it, is no timeline; two that go on are.
+#[test]
+fn a_wild_time_in_the_tail_of_the_sound_does_not_end_the_film() {
+    let frames = |wild: &[u64], step: u64| {
+        let mut writer = Writer::default();
+        for frame in 0..375 {
+            if frame < 100 {
+                if frame == 0 {
+                    writer.tables();
+                }
+                writer.pcr(VIDEO_PID, frame * FRAME_TICKS);
+                let slice = if frame == 0 { 0x65 } else { 0x41 };
+                let unit = pes_at(frame * 3600 + 900_000, &[0, 0, 1, slice, 0x88]);
+                writer.packet(VIDEO_PID, true, None, &unit);
+            }
+            let wild = if wild.contains(&frame) { step } else { 0 };
+            let time = (frame * 3600 + 900_000 + wild) % (1 << 33);
+            writer.packet(AUDIO_PID, true, None, &pes_at(time, &[0xff, 0xf1, 0x50, 0x80]));
+        }
+        let file = &writer.file;
+        let plan = fed(file, []).finish(file.len() as u64, IDENTITY).unwrap();
+        plan.duration_ticks().div_ceil(FRAME_TICKS)
+    };
+    for step in [1 << 32, 3600 * 90_000, (1 << 33) - 20 * 90_000] {
+        // In the tail, as its first, as its last but one, its last, and one each now and then.
+        for wild in [&[200][..], &[100], &[373], &[374], &[0], &[120, 150, 340]] {
+            let frames = frames(wild, step);
+            assert!((372..=377).contains(&frames), "{wild:?}, {step}: {frames}");
+        }
+    }
+    let cut: Vec<u64> = (250..375).collect();
+    assert!(frames(&cut, 3600 * 90_000) < 200, "a timeline of the tail alone: the clock's rate");
+}
+
 /// Pictures of a packet each, every so many a key frame behind tables, presented at `time`.
 fn film_presented(frames: u64, key_every: u64, time: impl Fn(u64) -> u64) -> Writer {
     let mut writer = Writer::default();
