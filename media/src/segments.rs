@@ -39,7 +39,8 @@ const TARGETS_MAX: u64 = 4;
 /// Where clock and presentation times differ by more than this, the clock is used.
 const TIMES_APART_TICKS_MAX: i64 = TICKS_PER_SECOND as i64;
 
-/// Presentation times that jump by more than this against the clock were set anew.
+/// Presentation times that jump by more than this against the clock were set anew; backwards, those
+/// that jump by more than the clock is believed for.
 const JUMP_TICKS_MAX: i64 = 10 * TICKS_PER_SECOND as i64;
 
 /// Breaks that may each end a segment before a second has gone by; one a second more.
@@ -250,7 +251,9 @@ fn step(clock: u64, before: &EntryContext, after: &EntryContext) -> (u64, bool) 
     match u64::try_from(ticks) {
         // Times that stand still while the clock advances are wrong.
         Ok(ticks) if apart <= TIMES_APART_TICKS_MAX && ticks >= clock / 2 => (ticks, false),
-        _ => (clock, apart > JUMP_TICKS_MAX),
+        Ok(_) => (clock, apart > JUMP_TICKS_MAX),
+        // A key picture is never presented before one that comes earlier.
+        Err(_) => (clock, apart > TIMES_APART_TICKS_MAX),
     }
 }
 

@@ -277,6 +277,23 @@ fn a_clock_set_anew_begins_a_segment_of_its_own() {
     assert_eq!(timestamps, [Some(7), Some(later + 20 * FRAME_TICKS / 300)]);
 }
 
+/// Pieces joined with `cat`, each of which begins its times anew.
+#[test]
+fn pieces_of_a_few_seconds_are_marked_where_they_join() {
+    for piece_s in [2, 6, 30] {
+        let mut file = Vec::new();
+        for _ in 0..3 {
+            file.extend(film_presented(piece_s * 25, 25, |_| 126_000).file);
+        }
+        let segments = cut(&file, 4).unwrap();
+        let marked = segments.list().iter().filter(|segment| segment.is_break);
+        let at: Vec<u64> = marked.map(|segment| segment.file.start).collect();
+        // Behind the tables and the clock reference, which come first.
+        let (piece, first) = (file.len() as u64 / 3, 3 * 188);
+        assert_eq!(at, [piece + first, 2 * piece + first], "{piece_s} s");
+    }
+}
+
 #[test]
 fn what_cannot_be_cut_is_refused_by_name() {
     let without_start = {
