@@ -304,17 +304,16 @@ impl GrowingSegments {
         }
         let decoded = unit.filter(|_| unit_at == access_unit).and_then(|unit| unit.decoded);
         let ticks = self.unit_ticks(clock, access_unit, decoded);
+        let is_break = starts.breaks.binary_search(&access_unit).is_ok();
         let mut place = CutPlace::new(access_unit, ticks, clock);
         if let Some((entry, context)) = entry.filter(|_| entry_at == access_unit) {
             (place.ticks, place.is_key) = (entry.presented_ticks, true);
-            match context.is_led() {
-                true => {
-                    (place.packet, place.byte) = (entry.ts_packet, clock.byte_of(entry.ts_packet));
-                }
-                false => place.tables = Some(*context),
-            }
+            let first = context.first_packet(entry);
+            place.packet = if is_break { context.first_of_stream(entry) } else { first };
+            place.byte = clock.byte_of(place.packet);
+            place.tables = (!context.is_led() || place.packet < first).then_some(*context);
         }
-        place.is_break = starts.breaks.binary_search(&access_unit).is_ok();
+        place.is_break = is_break;
         let ticks = place.ticks.max(self.seen.map_or(0, |seen| seen.ticks));
         self.seen = Some(SeenUnit { access_unit, decoded, ticks });
         Some(CutPlace { ticks, ..place })

@@ -6,7 +6,8 @@
 //! the PAT and PMT if they directly precede the picture, else before the picture, and the tables
 //! then in force are to be put in front ([`SegmentPlan::tables`]), and behind them parameter sets
 //! where the picture lacks them; the rest of the file stays unchanged and in order, so the segments
-//! without these packets, one after the other, are the file.
+//! without these packets, one after the other, are the file. Where a joined stream begins its times
+//! anew it is cut before all tables that directly precede the picture, those of services too.
 //!
 //! Where timestamps were set anew a segment ends, but not more often than recordings are joined:
 //! 16 at once and one a second. Beyond that the times are damaged, and a segment a picture
@@ -81,6 +82,8 @@ pub struct SegmentPlan {
 /// A place to cut.
 struct CutPoint {
     packet: u64,
+    /// Packets of other tables that are in front of its own.
+    before: u64,
     ticks: u64,
     start: EntryContext,
     is_break: bool,
@@ -159,7 +162,8 @@ impl SegmentPlan {
                 ticks,
                 is_break: place.is_break,
                 timestamp: timestamp(&places[at..next], begin),
-                tables: (!start.is_led() || place.packet - start_packet > before_tables_max)
+                tables: (!start.is_led()
+                    || place.packet + place.before - start_packet > before_tables_max)
                     .then_some(start),
             });
             at = next;
@@ -227,10 +231,12 @@ fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutP
         let packet = start.first_packet(&entry);
         let clock = plan.ticks_of(entry.access_unit);
         let place = match places.last() {
-            None => CutPoint { packet, ticks: clock, start, is_break: false },
+            None => CutPoint { packet, before: 0, ticks: clock, start, is_break: false },
             Some(before) => {
                 let (step, is_break) = step(clock - clock_before, &before.start, &start);
-                CutPoint { packet, ticks: before.ticks + step, start, is_break }
+                let first = if is_break { start.first_of_stream(&entry) } else { packet };
+                let (ticks, before) = (before.ticks + step, packet - first);
+                CutPoint { packet: first, before, ticks, start, is_break }
             }
         };
         clock_before = clock;

@@ -9,7 +9,7 @@ use super::access::EntryFinder;
 use super::clock::{ClockTimeline, PcrTimelines};
 use super::lead::{EntryPoints, TablePackets};
 use super::stream_ends::StreamEnds;
-use super::tables::{TableChange, TableReader};
+use super::tables::{SERVICE_PIDS, TableChange, TableReader};
 use super::unit_starts::UnitStarts;
 use super::{PIDS, TsHeader, TsPacket};
 use crate::plan::{ElementaryStream, STREAMS_MAX};
@@ -21,6 +21,9 @@ const TABLES: u8 = 1;
 const WATCHED: u8 = 2;
 /// The PID has pictures or sound, of which the end is looked for.
 const TIMED: u8 = 4;
+
+/// The PID carries tables about all programmes.
+const SERVICE: u8 = 8;
 
 /// State of all modules after the packets so far.
 #[derive(Clone)]
@@ -70,7 +73,7 @@ impl PacketDispatch {
         let index = self.packets;
         self.packets += 1;
         let wanted = self.wanted[usize::from(header.pid())];
-        let is_middle = wanted & TABLES == 0
+        let is_middle = wanted & (TABLES | SERVICE) == 0
             && !header.starts_unit()
             && !(wanted & WATCHED != 0 && self.access.is_probing());
         if header.has_adaptation() || !(wanted == 0 || is_middle) {
@@ -100,6 +103,9 @@ impl PacketDispatch {
                 self.learn(news);
             }
             self.lead.feed(index, packet, &self.tables);
+        }
+        if wanted & (TABLES | SERVICE | WATCHED) == SERVICE {
+            self.lead.feed_service(index);
         }
         if wanted & WATCHED != 0 {
             let tables_from = self.tables.complete_from();
@@ -133,6 +139,9 @@ impl PacketDispatch {
 
     fn mark(&mut self, watched: Option<u16>) {
         self.wanted.fill(0);
+        for pid in SERVICE_PIDS {
+            self.wanted[usize::from(pid)] |= SERVICE;
+        }
         for pid in self.tables.pids() {
             self.wanted[usize::from(pid)] |= TABLES;
         }

@@ -29,6 +29,9 @@ pub(crate) const SETS_MAX: usize = 256;
 /// PIDs of which packets are kept; beyond, all are forgotten and gathered anew.
 const PIDS_MAX: usize = 256;
 
+/// Longest row of packets with tables that belongs to the access unit behind it.
+pub(super) const ROW_MAX: u64 = 16;
+
 type PacketBytes = [u8; TS_PACKET_BYTES];
 
 /// The packets of an association table, then those of a map, with continuity counters of zero.
@@ -52,6 +55,8 @@ pub(crate) struct EntryContext {
     counters: u8,
     /// Low bits of its stream_id (high), and continuity counter of its first packet.
     unit: u8,
+    /// Packets with tables of any kind directly before its access unit, of [`ROW_MAX`] at most.
+    row: u8,
     flags: u8,
 }
 
@@ -138,6 +143,12 @@ impl EntryContext {
         if self.is_led() { entry.ts_packet } else { entry.access_unit }
     }
 
+    /// First packet of what is played from the entry on where another stream begins with it: also
+    /// of other tables, whose counters go on from none before.
+    pub(crate) fn first_of_stream(&self, entry: &EntryPoint) -> u64 {
+        self.first_packet(entry).min(entry.access_unit - u64::from(self.row))
+    }
+
     /// True when only its entry's tables lie between the entry and its access unit, which lacks no
     /// parameter sets: nothing has to be put in front.
     pub(crate) fn is_led(&self) -> bool {
@@ -222,6 +233,8 @@ pub(super) struct TablePackets {
     oldest: Option<usize>,
     /// The last row of packets with tables that nothing interrupts.
     row: std::ops::Range<u64>,
+    /// The same, with those of tables about all programmes.
+    whole_row: std::ops::Range<u64>,
     start: EntryContext,
 }
 
@@ -231,11 +244,18 @@ impl TablePackets {
         TablePackets { oldest: Some(0), ..TablePackets::default() }
     }
 
+    /// Takes a packet with a table that is about all programmes.
+    pub(super) fn feed_service(&mut self, index: u64) {
+        let row = &self.whole_row;
+        self.whole_row = if row.end == index { row.start } else { index }..index + 1;
+    }
+
     /// Takes a packet with tables that `tables` has been fed.
     pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>, tables: &TableReader) {
         if packet.payload().is_empty() || packet.header.is_scrambled() {
             return;
         }
+        self.feed_service(index);
         let row = if self.row.end == index { self.row.start } else { index };
         self.row = row..index + 1;
         let pid = packet.header.pid();
@@ -266,6 +286,10 @@ impl TablePackets {
         let mut start = self.start;
         if self.row.end == index && tables_from.is_some_and(|from| from >= self.row.start) {
             start.flags |= IS_LED;
+        }
+        let row = index - self.whole_row.start;
+        if self.whole_row.end == index && row <= ROW_MAX {
+            start.row = row as u8;
         }
         start
     }

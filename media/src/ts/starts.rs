@@ -14,9 +14,9 @@
 use std::io;
 
 use super::access::{chosen_pid, presentation};
-use super::lead::{EntryPoints, TablePackets};
+use super::lead::{EntryPoints, ROW_MAX, TablePackets};
 use super::packet_reader::PacketReader;
-use super::tables::TableReader;
+use super::tables::{SERVICE_PIDS, TableReader};
 use super::{TsHeader, TsPacket};
 use crate::ReadAt;
 use crate::plan::{EntryPoint, PacketPlan};
@@ -106,13 +106,19 @@ fn read_places(
     for (number, entry) in places.iter().enumerate() {
         let from = match number {
             0 => entry.access_unit.saturating_sub(before_first),
-            _ => entry.ts_packet.max(entry.access_unit.saturating_sub(LEAD_PACKETS_MAX)),
+            _ => {
+                let least = entry.access_unit.saturating_sub(LEAD_PACKETS_MAX);
+                entry.ts_packet.saturating_sub(ROW_MAX).max(least)
+            }
         };
         if from > next {
             reader.seek(from);
             next = from;
         }
         let mut context = None;
+        let is_other = |tables: &TableReader, pid| {
+            SERVICE_PIDS.contains(&pid) && tables.map().and_then(chosen_pid) != Some(pid)
+        };
         while next <= entry.access_unit {
             let Some(bytes) = reader.read()? else { break };
             let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
@@ -123,6 +129,8 @@ fn read_places(
             } else if tables.pids().any(|pid| pid == packet.header.pid()) {
                 tables.feed(next, &packet);
                 packets.feed(next, &packet, &tables);
+            } else if is_other(&tables, packet.header.pid()) {
+                packets.feed_service(next);
             }
             next += 1;
         }

@@ -16,7 +16,7 @@
 
 use super::access::EntryFinder;
 use super::lead::{EntryContext, TablePackets};
-use super::tables::{TableChange, TableReader};
+use super::tables::{SERVICE_PIDS, TableChange, TableReader};
 use super::unit_starts::RecordedStarts;
 use super::{PCR_MODULUS, PIDS, TsHeader, TsPacket};
 use crate::growing_segments::CutClock;
@@ -167,6 +167,9 @@ impl StreamUnits {
             let pid = header.pid();
             let has_tables = self.has_tables[usize::from(pid)];
             let is_watched = self.watched == Some(pid);
+            if SERVICE_PIDS.contains(&pid) && !has_tables && !is_watched {
+                self.lead.feed_service(self.packets);
+            }
             let is_middle = !header.starts_unit() && !self.access.is_probing();
             if header.has_adaptation() || has_tables || is_watched && !is_middle {
                 self.examine(&TsPacket { header, bytes: packet }, has_tables, is_watched);

@@ -17,6 +17,10 @@ pub(super) const PROGRAMMES_MAX: usize = 128;
 /// PID of the association table.
 pub(super) const PAT_PID: u16 = 0;
 
+/// PIDs of the other tables that are about all programmes: descriptions of services and events, the
+/// time (ISO/IEC 13818-1 table 2-3, EN 300 468 table 1).
+pub(super) const SERVICE_PIDS: std::ops::RangeInclusive<u16> = 1..=0x1f;
+
 #[derive(Clone)]
 struct ListedProgramme {
     number: u16,

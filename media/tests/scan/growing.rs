@@ -28,7 +28,7 @@ fn plan(file: &[u8]) -> PacketPlan {
 }
 
 /// The segments of a recording that is looked at each time so many packets were added.
-fn grown(file: &[u8], packets: usize) -> GrowingSegments {
+pub(crate) fn grown(file: &[u8], packets: usize) -> GrowingSegments {
     let mut found: Option<GrowingSegments> = None;
     let mut listed: Vec<GrowingSegment> = Vec::new();
     let mut parts: Vec<Vec<GrowingPart>> = Vec::new();
@@ -151,7 +151,7 @@ fn pictures_without_key_frames_are_cut_by_time() {
 
 /// The segments of a channel that sends this, looked at each time so many packets were sent;
 /// another programme begins at these packets. What was cut is forgotten by the units.
-fn sent(file: &[u8], packets: usize, joins: &[u64]) -> GrowingSegments {
+pub(crate) fn sent(file: &[u8], packets: usize, joins: &[u64]) -> GrowingSegments {
     let (mut units, mut found) = (StreamUnits::default(), None);
     joins.iter().for_each(|&join| units.note_join(join));
     for piece in file.chunks(packets * 188) {
@@ -322,7 +322,7 @@ fn a_recording_that_just_began_has_no_segments() {
 }
 
 /// A frame with a time of its own, in frames.
-fn timed_frame(writer: &mut Writer, time: u64, is_key: bool) {
+pub(crate) fn timed_frame(writer: &mut Writer, time: u64, is_key: bool) {
     let ticks = time * FRAME_TICKS;
     let adaptation = Adaptation { pcr: Some(ticks), ..Adaptation::default() };
     let nal_unit = if is_key { 0x65 } else { 0x41 };

@@ -5,9 +5,10 @@
 
 use media::{Refusal, SegmentPlan, TICKS_PER_SECOND};
 
+use crate::growing::{grown, timed_frame};
 use crate::writer::{
-    AAC, AUDIO_PID, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film, pes,
-    pes_at, pmt_section,
+    AAC, AUDIO_PID, Adaptation, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film,
+    pes, pes_at, pmt_section,
 };
 use crate::{IDENTITY, fed};
 
@@ -291,6 +292,69 @@ fn pieces_of_a_few_seconds_are_marked_where_they_join() {
         // Behind the tables and the clock reference, which come first.
         let (piece, first) = (file.len() as u64 / 3, 3 * 188);
         assert_eq!(at, [piece + first, 2 * piece + first], "{piece_s} s");
+    }
+}
+
+/// ffmpeg writes SDT, PAT, PMT, and others write others; their counters begin anew with the piece.
+#[test]
+fn a_joined_piece_begins_with_all_of_its_tables() {
+    const SDT: u16 = 17;
+    for order in [&[SDT, 0, PMT_PID][..], &[0, SDT, PMT_PID], &[0, PMT_PID, SDT], &[0, PMT_PID]] {
+        let piece = |frames: u64| {
+            let mut writer = Writer::default();
+            for frame in 0..frames {
+                for &pid in order.iter().filter(|_| frame % 25 == 0) {
+                    match pid {
+                        0 => writer.pat(&[(1, PMT_PID)]),
+                        PMT_PID => writer.pmt(VIDEO_PID, &[(VIDEO_PID, H264)]),
+                        _ => writer.section(pid, &pmt_section(9, 0, &[], &[0; 300])),
+                    }
+                }
+                timed_frame(&mut writer, frame + 20, frame % 25 == 0);
+            }
+            writer.file
+        };
+        let (first, second) = (piece(300), piece(200));
+        let (join, file) = (first.len() as u64, [first, second].concat());
+        let (plan, starts) =
+            fed(&file, []).finish_with_starts(file.len() as u64, IDENTITY).unwrap();
+        let again = media::entry_points(&plan, &file[..]).unwrap();
+        for starts in [starts, again] {
+            let segments = SegmentPlan::cut(&plan, starts.clone(), 4).unwrap();
+            sent(&segments, &file);
+            let joined = segments.list().iter().find(|segment| segment.is_break).unwrap();
+            assert_eq!(joined.file.start, join, "{order:?}");
+            let in_front = if order == [0, PMT_PID] { 0 } else { 2 };
+            assert_eq!(segments.tables(joined).len() / 188, in_front, "{order:?}");
+        }
+        let growing = grown(&file, 77);
+        let joined = growing.list().iter().find(|segment| segment.is_break).unwrap();
+        assert_eq!(joined.file.start, join, "{order:?}, while it grows");
+        let begin = [&joined.tables[..], &file[join as usize..]].concat();
+        assert_eq!(&begin[..3], [0x47, 0x40, 0], "with a PAT");
+    }
+}
+
+#[test]
+fn pictures_on_a_pid_of_other_tables_are_no_tables() {
+    const PID: u16 = 17;
+    let mut writer = Writer::default();
+    writer.pat(&[(1, PMT_PID)]);
+    writer.pmt(PID, &[(PID, H264)]);
+    for frame in 0..50 {
+        let pcr = Some(frame * FRAME_TICKS);
+        let time = frame * 3600 + if frame < 8 { 9_000_000 } else { 900_000 };
+        let unit = pes_at(time, &[0, 0, 1, 0x65, 0x88]);
+        writer.packet(PID, true, Some(Adaptation { pcr, ..Adaptation::default() }), &unit);
+        (0..2).for_each(|_| writer.middle(PID));
+    }
+    let file = &writer.file;
+    let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY).unwrap();
+    for starts in [starts, media::entry_points(&plan, &file[..]).unwrap()] {
+        let segments = SegmentPlan::cut(&plan, starts, 1).unwrap();
+        sent(&segments, file);
+        let joined = segments.list().iter().find(|segment| segment.is_break).unwrap();
+        assert_eq!(joined.file.start, (2 + 8 * 3) * 188);
     }
 }
 
