@@ -11,7 +11,9 @@
 //! A track that cannot be sent is left out with its reason: a codec without a payload format here,
 //! subtitles, encryption, samples in another file, more than one sample description, or an edit
 //! list of more than one piece. A broken structure refuses the file, with the offset of the box;
-//! what players read as well is read with a warning ([`odd_tables`]).
+//! what players read as well is read with a warning ([`odd_tables`]). Of files that were put one
+//! behind the other the first is read, with a warning; a second `ftyp` tells where it ends, unless
+//! it and its `moov` are those of the first again, as in front of each part of some recordings.
 //!
 //! Sources: ISO/IEC 14496-12 (boxes, tables, fragments, edit lists); ISO/IEC 14496-14 and -15, and
 //! those named in the parts (codecs); QuickTime File Format.
@@ -49,6 +51,9 @@ const SAMPLES_PER_BOX: usize = 16;
 /// Boxes within which a fragmented file may end: those of fragments, and of an index at its end.
 const CUT_BOXES: [&FourCode; 10] =
     [b"moof", b"mdat", b"styp", b"sidx", b"emsg", b"prft", b"mfra", b"free", b"skip", b"uuid"];
+
+/// Largest index of which it is looked whether another repeats it: that of fragments has no tables.
+const REPEATED_BYTES_MAX: u64 = 1 << 20;
 
 /// Boxes among which the first of `moov` and `mdat` is looked for: a file has two or three before.
 const BOXES_BEFORE_MEDIA_MAX: usize = 64;
@@ -115,7 +120,14 @@ pub struct Mp4Demuxer {
     next: u64,
     /// Number of those so far.
     outermost: u32,
+    /// The `moov` box, and what it says.
+    index: Option<FileBox>,
     movie: Option<Movie>,
+    /// Start of a second `ftyp` box of which it is not known yet whether another film begins there;
+    /// the same where `moov` behind it repeats the first; and where another film begins.
+    type_at: Option<u64>,
+    repeated: Option<u64>,
+    next_film: Option<u64>,
     collected: Collected,
     has_fragments: bool,
     /// Bytes that the file lacks of its last box.
@@ -149,7 +161,11 @@ impl Mp4Demuxer {
             file_bytes,
             next: 0,
             outermost: 0,
+            index: None,
             movie: None,
+            type_at: None,
+            repeated: None,
+            next_film: None,
             collected,
             has_fragments: false,
             lacking_bytes: 0,
@@ -180,8 +196,14 @@ impl Mp4Demuxer {
                     Work::Starts(..) => self.find_starts(input, &mut budget)?,
                     Work::Fragment(fragment) => {
                         let movie = self.movie.as_mut().expect("fragments come behind it");
-                        if fragment.advance(input, movie, &mut budget)? {
-                            self.work = Work::Outermost;
+                        match fragment.advance(input, movie, &mut budget) {
+                            Ok(false) => {}
+                            Ok(true) => (self.work, self.repeated) = (Work::Outermost, None),
+                            // Its times begin anew.
+                            Err(DemuxError::Refused(_)) if self.repeated.is_some() => {
+                                self.end_at(self.repeated);
+                            }
+                            Err(error) => return Err(error),
                         }
                     }
                 }
@@ -204,6 +226,10 @@ impl Mp4Demuxer {
             self.work = Work::Starts(0, 0);
             return Ok(1);
         };
+        if found.end > self.file_bytes && self.type_at.is_some() {
+            self.end_at(self.type_at);
+            return Ok(1);
+        }
         if found.end > self.file_bytes && self.is_cut_off(&found) {
             self.lacking_bytes = found.end - self.file_bytes;
             self.work = Work::Starts(0, 0);
@@ -219,11 +245,25 @@ impl Mp4Demuxer {
             return Err(broken(found.start, format!("more than {OUTERMOST_MAX} boxes")));
         }
         match (&found.code, &self.movie) {
-            // A second one repeats the first, where a recorder wrote both.
+            (b"ftyp", Some(movie)) if found.start > 0 => {
+                match movie.is_fragmented {
+                    true => self.type_at = Some(found.start),
+                    false => self.end_at(Some(found.start)),
+                }
+                Ok(1)
+            }
+            // Without `ftyp` a second one repeats the first, where a recorder wrote both.
+            (b"moov", Some(_)) if self.type_at.is_some() => {
+                match self.repeats(input, &found)? {
+                    true => self.repeated = self.type_at.take(),
+                    false => self.end_at(self.type_at),
+                }
+                Ok(1)
+            }
             (b"moov", None) => {
                 let movie = Movie::read(input, &found, self.collected)?;
                 let tracks = movie.tracks.len();
-                self.movie = Some(movie);
+                (self.index, self.movie) = (Some(found), Some(movie));
                 self.work = Work::Tables(0, None);
                 // About as many boxes as a track has.
                 Ok(1 + 24 * tracks)
@@ -231,12 +271,42 @@ impl Mp4Demuxer {
             (b"moof", None) => Err(no_index(WITHOUT_INITIALIZATION)),
             (b"moof", Some(movie)) => {
                 let (fragment, boxes) = Fragment::read(input, &found, movie)?;
-                self.has_fragments = true;
+                (self.has_fragments, self.type_at) = (true, None);
                 self.work = Work::Fragment(fragment);
                 Ok(1 + boxes)
             }
             _ => Ok(1),
         }
+    }
+
+    /// Ends the film where another one begins.
+    fn end_at(&mut self, next_film: Option<u64>) {
+        (self.next_film, self.work) = (next_film, Work::Starts(0, 0));
+    }
+
+    /// True when a `moov` box is the first again, byte for byte.
+    fn repeats(&self, input: &Input<'_>, found: &FileBox) -> Result<bool, DemuxError> {
+        let body = |found: &FileBox| -> Result<Vec<u8>, DemuxError> {
+            let mut bytes = vec![0; found.body_bytes() as usize];
+            input.read(&mut bytes, found.body)?;
+            Ok(bytes)
+        };
+        let same = |first: &&FileBox| {
+            first.body_bytes() == found.body_bytes() && found.body_bytes() <= REPEATED_BYTES_MAX
+        };
+        let Some(first) = self.index.as_ref().filter(same) else { return Ok(false) };
+        Ok(body(first)? == body(found)?)
+    }
+
+    /// The warning of files that were put one behind the other.
+    fn joined(&self) -> Option<String> {
+        let at = self.next_film?;
+        Some(format!(
+            "another file begins at byte {at}, and the last {} bytes are not streamed; join them \
+             as films (ffmpeg -f concat -i LIST.txt -c copy OUT.mp4; LIST.txt has a line file \
+             'A.mp4' for each)",
+            self.file_bytes - at
+        ))
     }
 
     /// True when the file may end within this box: it is one of a fragment, behind some samples.
@@ -327,12 +397,14 @@ impl Mp4Demuxer {
     /// [`advance`](Self::advance) has not returned true.
     pub fn finish(self, identity: impl FnMut() -> RtpIdentity) -> Result<Presentation, Refusal> {
         assert!(matches!(self.work, Work::Done), "the file is not read to its end");
-        let cut_off = self.cut_off();
+        let (cut_off, joined) = (self.cut_off(), self.joined());
         let movie = self.movie.expect("a file without it is refused");
         let (tracks, left_out, turned) = movie.finish(identity);
         let container = if self.has_fragments { Container::FragmentedMp4 } else { Container::Mp4 };
         let found = Presentation::assemble(container, self.file_bytes, tracks, left_out)?;
-        found.with_warnings(cut_off.into_iter().chain(turned).collect()).moved_to_start()
+        found
+            .with_warnings(cut_off.into_iter().chain(joined).chain(turned).collect())
+            .moved_to_start()
     }
 }
 
