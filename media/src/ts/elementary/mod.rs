@@ -15,7 +15,7 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets), §2.4.4 (tables).
 //! Does not join a stream that comes back with other parameters: pictures bring their own, and
-//! sound of another rate is left out.
+//! frames of sound of another rate, of other channels or another codec are left out and named.
 
 mod chapter;
 mod payload;
@@ -285,6 +285,15 @@ impl ElementaryDemuxer {
         let (mut tracks, mut left_out) = (Vec::new(), self.left_out);
         for stream in self.streams {
             let (id, coding, language) = (stream.id, stream.coding, stream.language);
+            let other = match &stream.units {
+                EsUnits::Sound(sound) => sound.other_frames(),
+                _ => None,
+            };
+            let left = |reason: String| {
+                let reason = format!("PID {id}, {}: {reason}", name(coding));
+                LeftOut { id: id.into(), reason }
+            };
+            left_out.extend(other.map(|frames| left(format!("{frames}; {ENCODE}"))));
             match stream.finish() {
                 Ok((codec, samples)) => tracks.push(Track {
                     id: id.into(),
@@ -294,10 +303,7 @@ impl ElementaryDemuxer {
                     shift: 0,
                     identity: identity(),
                 }),
-                Err(reason) => {
-                    let reason = format!("PID {id}, {}: {reason}", name(coding));
-                    left_out.push(LeftOut { id: id.into(), reason });
-                }
+                Err(reason) => left_out.push(left(reason)),
             }
         }
         let start = title_start(&tracks, SECOND as u32).unwrap_or(0);

@@ -41,6 +41,19 @@ pub(super) struct Sound {
     table: Option<SampleTableBuilder>,
     /// Bytes that belong to no frame.
     lost_bytes: u64,
+    other: Option<OtherFrames>,
+}
+
+/// Frames of another kind than the first, which the description of the track does not fit.
+#[derive(Debug)]
+struct OtherFrames {
+    /// The first of them, and its place in the file.
+    first: Frame,
+    file_offset: u64,
+    /// Those behind the first, directly behind another.
+    following: u64,
+    /// End of the last, in the stream.
+    end: u64,
 }
 
 #[derive(Debug)]
@@ -68,6 +81,7 @@ impl Sound {
             first: None,
             table: None,
             lost_bytes: 0,
+            other: None,
         }
     }
 
@@ -121,11 +135,15 @@ impl Sound {
 
     /// Begins a frame, or goes on by a byte.
     fn judge(&mut self, bases: &mut TimeBases) -> Result<(), SampleFault> {
-        let Some(frame) = (self.parse)(&self.header).filter(|frame| self.fits(frame)) else {
-            self.release()?;
-            self.lost_bytes += 1;
-            self.shift(1);
-            return Ok(());
+        let frame = match (self.parse)(&self.header) {
+            Some(frame) if self.fits(&frame) => frame,
+            other => {
+                self.release()?;
+                other.into_iter().for_each(|frame| self.note_other(frame));
+                self.lost_bytes += 1;
+                self.shift(1);
+                return Ok(());
+            }
         };
         if frame.duration == 0 {
             let held = self.held.as_mut().expect("it fits one before it");
@@ -153,6 +171,41 @@ impl Sound {
         }
         let first = self.first.as_ref().or(self.held.as_ref().map(|held| &held.frame));
         first.is_none_or(|first| (first.rate_hz, &first.codec) == (frame.rate_hz, &frame.codec))
+    }
+
+    /// Takes a header that may be that of a frame of another kind, or bytes that look so: one that
+    /// another follows is a frame.
+    fn note_other(&mut self, frame: Frame) {
+        let begins = self.passed - HEADER_BYTES as u64;
+        let end = begins + u64::from(frame.bytes);
+        match &mut self.other {
+            Some(other) if begins < other.end => {}
+            Some(other) if frame.duration == 0 => other.end = end,
+            Some(other)
+                if (other.first.rate_hz, &other.first.codec) == (frame.rate_hz, &frame.codec) =>
+            {
+                other.following += u64::from(begins == other.end);
+                other.end = end;
+            }
+            Some(other) if other.following > 0 => {}
+            _ if frame.duration == 0 => {}
+            other => {
+                let (first, file_offset) = (frame, self.places[0]);
+                *other = Some(OtherFrames { first, file_offset, following: 0, end });
+            }
+        }
+    }
+
+    /// Frames of another kind that are not sent, in words for people.
+    pub(super) fn other_frames(&self) -> Option<String> {
+        let other = self.other.as_ref().filter(|other| other.following > 0)?;
+        Some(format!(
+            "from byte {} on {} frames are {}, where the first is {}, and are not sent",
+            other.file_offset,
+            other.following + 1,
+            kind(&other.first),
+            kind(self.first.as_ref()?)
+        ))
     }
 
     /// Goes to the end of a frame whose header has just been read.
@@ -245,6 +298,20 @@ impl Sound {
     pub(super) fn len(&self) -> usize {
         self.table.as_ref().map_or(0, SampleTableBuilder::len)
     }
+}
+
+/// Codec, channels and rate of a frame.
+fn kind(frame: &Frame) -> String {
+    let channels = match frame.codec {
+        Codec::Ac3 { channels, .. } | Codec::Eac3 { channels, .. } => Some(channels),
+        Codec::Aac(ref config) => Some(config.channels),
+        _ => None,
+    };
+    let channels = channels.map(|count| match count {
+        1 => "1 channel, ".to_owned(),
+        count => format!("{count} channels, "),
+    });
+    format!("{} ({}{} Hz)", frame.codec.name(), channels.unwrap_or_default(), frame.rate_hz)
 }
 
 /// Reason why sound is not sent.

@@ -442,6 +442,51 @@ fn streams_that_are_not_sent_are_named() {
     assert!(reasons[2].starts_with("PID 274, data: neither pictures nor sound"), "{reasons:?}");
 }
 
+/// A session description says rate and channels once.
+#[test]
+fn frames_of_another_kind_are_named_once() {
+    let ac3 = |mode: u8| {
+        // 48 kHz, 32 kb/s; the mode says the channels.
+        let mut frame = vec![0x0b; 128];
+        frame[..8].copy_from_slice(&[0x0b, 0x77, 0, 0, 0, 0x40, mode, 0]);
+        frame
+    };
+    let mono = |mut frame: Vec<u8>| {
+        frame[3] = frame[3] & 0x3f | 0x40;
+        frame
+    };
+    let slow = |mut frame: Vec<u8>| {
+        frame[2] = 0x50;
+        frame
+    };
+    let changes: [(u8, [Vec<u8>; 2], &str); 3] = [
+        (0x81, [ac3(0x40), ac3(0xe0)], "ac-3 (5 channels, 48000 Hz), where the first is ac-3 (2"),
+        (0x0f, [adts(1), mono(adts(1))], "mp4a.40.2 (1 channel, 48000 Hz), where the first is"),
+        (0x0f, [adts(1), slow(adts(1))], "mp4a.40.2 (2 channels, 44100 Hz), where the first is"),
+    ];
+    for (stream_type, [first, other], expected) in changes {
+        let mut muxer = Muxer::default();
+        muxer.tables(&[PICTURES, (SOUND.0, stream_type)]);
+        muxer.title(900_000, 20, [PICTURES.0, 0x1e0]);
+        let mut changed = 0;
+        for number in 0..40 {
+            if number == 30 {
+                changed = muxer.bytes.len();
+            }
+            let frame = if number < 30 { &first } else { &other };
+            let time = 900_000 + number * 2 * if stream_type == SOUND.1 { FRAME } else { 2880 };
+            muxer.unit(SOUND.0, (time, time), &[&frame[..], frame].concat());
+        }
+        let whole = demux(&muxer.bytes).unwrap();
+        assert_eq!(whole.tracks()[1].samples.len(), 60);
+        let [LeftOut { id: 0x101, reason }] = whole.left_out() else { panic!("{whole:?}") };
+        let (from, found) = reason.split_once(" on 20 frames are ").expect(reason);
+        assert!(found.starts_with(expected), "{reason}");
+        let byte: usize = from.rsplit_once("from byte ").unwrap().1.parse().unwrap();
+        assert!((changed..changed + TS_PACKET_BYTES).contains(&byte), "{reason}: {changed}");
+    }
+}
+
 #[test]
 fn an_access_unit_of_50_mb_is_not_sent_and_the_others_are() {
     let mut muxer = film(10);
