@@ -213,16 +213,18 @@ impl Movie {
         tracks.filter_map(TrackState::text).collect()
     }
 
-    /// The samples of the track whose text was collected; `None` where it has none.
-    pub(super) fn finish_text(self) -> Option<TextSamples> {
-        let timescale = self.timescale;
-        self.tracks.into_iter().find_map(|track| {
-            let chosen = track.chosen? as usize;
-            let coding = track.descriptions.get(chosen - 1)?.text?;
-            let samples = track.samples.ok()?.finish()?;
-            let shift = track.edit.shift(timescale, &samples).ok()?;
-            Some(TextSamples { coding, samples, shift })
-        })
+    /// The samples of the track whose text was collected, or the reason why it has none; `None`
+    /// of a track without cues.
+    pub(super) fn finish_text(self, id: u32) -> Option<Result<TextSamples, String>> {
+        let has_cues =
+            |track: &TrackState| track.text().is_some_and(|text| text.coding != TextCoding::Stpp);
+        let mut tracks = self.tracks.into_iter();
+        let mut track = tracks.find(|track| track.id == id && has_cues(track))?;
+        let made = track.finish_samples(self.timescale).and_then(|(samples, shift, found)| {
+            let coding = found.text.ok_or(NOT_READ)?;
+            Ok(TextSamples { coding, samples, shift })
+        });
+        Some(made)
     }
 
     /// The tracks of TTML; chapters are none.

@@ -43,13 +43,14 @@ pub(crate) fn ttml_tracks(
     Ok(demuxer.movie.map_or_else(Vec::new, |movie| movie.finish_ttml()))
 }
 
-/// The samples of a track of text with cues; `None` where it has none.
+/// The samples of a track of text with cues, or the reason why it has none; `None` where there is
+/// no such track.
 pub(crate) fn text_samples(
     file: &(impl ReadAt + ?Sized),
     file_bytes: u64,
     id: u32,
-) -> Result<Option<TextSamples>, DemuxError> {
+) -> Result<Option<Result<TextSamples, String>>, DemuxError> {
     let mut demuxer = Mp4Demuxer::collecting(Collected::Text(id), file_bytes);
     while !demuxer.advance(file, STEP_SAMPLES)? {}
-    Ok(demuxer.movie.and_then(|movie| movie.finish_text()))
+    Ok(demuxer.movie.and_then(|movie| movie.finish_text(id)))
 }

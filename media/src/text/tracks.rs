@@ -63,6 +63,9 @@ pub enum NoCues {
     /// The texts are too many.
     #[error("{0}")]
     Text(#[from] TextFault),
+    /// The track cannot be read, or has no samples.
+    #[error("{0}")]
+    Track(String),
     /// The file has no such track.
     #[error("no track of text of this number")]
     NoTrack,
@@ -159,6 +162,7 @@ pub fn text_cues(
             let Some(found) = mp4::text_samples(file, file_bytes, id)? else {
                 return Err(NoCues::NoTrack);
             };
+            let found = found.map_err(NoCues::Track)?;
             let timescale = i128::from(found.samples.timescale());
             let ms = |units: i128| u64::try_from(units * 1000 / timescale).unwrap_or(0);
             for sample in found.samples.samples(0..found.samples.len()) {

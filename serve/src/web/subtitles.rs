@@ -197,23 +197,42 @@ fn add(
 pub(super) const REPLACED: &str =
     "the subtitles were replaced or removed; load master.m3u8 or manifest.mpd again";
 
-/// Tells of the cues that are left out of the subtitles of this name.
+/// Tells what the subtitles of this name lack.
 fn told(name: &str, read: Result<CueList, String>) -> Result<CueList, String> {
-    match &read {
-        Ok(cues) if cues.left_out() > 0 => tracing::warn!(
-            "subtitles {name}: {} cues left out: their times cannot be read, or end before they \
-             begin, or their text is too long",
-            cues.left_out()
-        ),
-        Ok(_) => {}
-        Err(reason) => tracing::warn!("subtitles {name}: left out: {reason}"),
+    if let Some(finding) = finding(&read) {
+        tracing::warn!("subtitles {name}: {finding}");
     }
     read
 }
 
+/// Returns what subtitles lack, in words for people.
+fn finding(read: &Result<CueList, String>) -> Option<String> {
+    match read {
+        Ok(cues) if cues.left_out() > 0 => Some(format!(
+            "{} cues left out: their times cannot be read, or end before they begin, or their text \
+             is too long",
+            cues.left_out()
+        )),
+        Ok(cues) if cues.cues().is_empty() => Some("they have no cue".to_owned()),
+        Ok(_) => None,
+        Err(reason) => Some(format!("left out: {reason}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use media::text::{TextFormat, parse};
+
     use super::*;
+
+    #[test]
+    fn subtitles_without_a_cue_are_named() {
+        let parsed = |text: &str| parse(text.as_bytes(), TextFormat::WebVtt).ok();
+        let cues = parsed("WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n").unwrap();
+        assert_eq!(finding(&Ok(cues)), None);
+        assert_eq!(finding(&Ok(CueList::default())).unwrap(), "they have no cue");
+        assert_eq!(finding(&Err("no samples".to_owned())).unwrap(), "left out: no samples");
+    }
 
     #[test]
     fn names_differ_and_have_no_quotes() {

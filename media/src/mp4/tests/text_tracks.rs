@@ -51,6 +51,22 @@ fn text_is_listed_and_read_while_it_is_not_sent() {
 }
 
 #[test]
+fn text_that_cannot_be_read_has_its_reason() {
+    let silent = Trak { entries: text_track().entries, ..Trak::empty(9) };
+    let entries = [text_track().entries, text_track().entries].concat();
+    let stsc = table(b"stsc", 3, &[1, 2, 1, 2, 2, 2]);
+    let changing = Trak { entries, stsc, ..text_track() };
+    for (track, expected) in [(silent, "no samples"), (changing, "samples of descriptions 1 and 2")]
+    {
+        let file = with_texts(&[Trak::of(1, PLACE), track]);
+        let bytes = file.len() as u64;
+        assert_eq!(text_tracks(&file[..], bytes).unwrap().len(), 1);
+        let none = text_cues(&file[..], bytes, 9, 0).unwrap_err().to_string();
+        assert!(none.starts_with(expected), "{none}");
+    }
+}
+
+#[test]
 fn chapters_are_no_subtitles() {
     let chapters = boxed(b"tref", &[&boxed(b"chap", &[&words(&[9])])]);
     let sound = Trak { edits: chapters, ..Trak::of(1, PLACE) };
