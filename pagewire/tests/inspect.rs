@@ -300,6 +300,47 @@ fn figures_of_a_transport_stream_are_those_of_ffprobe() {
 }
 
 #[test]
+fn places_to_start_without_their_parameter_sets_are_counted() {
+    let folder = folder();
+    let mut file = fs::read(CLIP).expect("it is ours");
+    let field = "entries_without_parameter_sets";
+    assert_eq!(inspected(&[], Path::new(CLIP))[field], Value::Null);
+    // Sets behind the first become NAL units without a meaning.
+    for kind in [0x67, 0x68] {
+        let found = file.windows(4).enumerate().filter(|(_, code)| *code == [0, 0, 1, kind]);
+        let places: Vec<usize> = found.map(|(at, _)| at + 3).skip(1).collect();
+        places.into_iter().for_each(|at| file[at] = 0x0c);
+    }
+    let path = folder.path().join("once.ts");
+    fs::write(&path, file).expect("room");
+    let found = inspected(&[], &path);
+    let (lacking, all) = (&found[field], &found["stream"]["entries"]);
+    assert_eq!((lacking, all), (&13.into(), &15.into()));
+    let (_, text, _) = inspect(&[], &[&path]);
+    assert!(text.contains("parameter sets: 13 of 15 random-access points lack them; "), "{text}");
+}
+
+#[test]
+fn streams_that_are_no_tracks_are_named() {
+    let folder = folder();
+    let parts: [&[&str]; 2] = [&SOURCES, &ENCODERS];
+    let old: [&[&str]; 3] = [
+        &["-i", CLIP],
+        &["-map", "0:v", "-map", "0:a", "-map", "0:v"],
+        &["-c", "copy", "-c:v:1", "mpeg2video"],
+    ];
+    for (name, parts, expected) in [("a.ts", &parts[..], None), ("b.ts", &old, Some("PID 258, "))] {
+        let Some(path) = film(&folder, name, parts) else { return };
+        let found = inspected(&[], &path)["stream"]["elementary_left_out"].take();
+        let reason = found[0].as_str();
+        assert_eq!(reason.and_then(|reason| reason.get(..9)), expected, "{found}");
+        let (_, text, _) = inspect(&[], &[&path]);
+        let line = reason.map(|reason| format!("\n  not among its tracks (?es): {reason}\n"));
+        assert!(line.is_none_or(|line| text.contains(&line)), "{text}");
+    }
+}
+
+#[test]
 fn sampled_figures_are_near_the_exact_ones_and_named() {
     let folder = folder();
     let parts: [&[&str]; 2] = [&SOURCES, &ENCODERS];

@@ -13,7 +13,7 @@ use crate::ts::ParameterSets;
 use crate::{Aspect, PlanFault};
 
 /// Number of the format.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 pub(crate) const ENVELOPE: Envelope = Envelope { magic: *b"pwplan\r\n", format: FORMAT };
 
@@ -91,6 +91,8 @@ impl PacketPlan {
         out.pairs(&self.streams, |stream| (stream.pid.into(), stream.stream_type.into()));
         out.pairs(&self.losses, |loss| (loss.offset, loss.bytes));
         out.bytes(self.codecs.as_deref().unwrap_or_default().as_bytes());
+        out.number(self.unsent.len() as u64);
+        self.unsent.iter().for_each(|reason| out.bytes(reason.as_bytes()));
     }
 
     /// The plan of the file with this key, from what [`encode`](Self::encode) made of it.
@@ -162,6 +164,7 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
     let losses = body.pairs(|offset, bytes| Some(SyncLoss { offset, bytes }))?;
     let codecs = str::from_utf8(body.bytes()?).ok()?;
     let codecs = (!codecs.is_empty()).then(|| codecs.to_owned());
+    let unsent = body.items(1, |body| Some(str::from_utf8(body.bytes()?).ok()?.to_owned()))?;
     Some(PlanParts {
         identity,
         stride,
@@ -179,5 +182,6 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
         tail_bytes,
         bad_tables,
         codecs,
+        unsent,
     })
 }

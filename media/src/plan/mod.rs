@@ -24,9 +24,10 @@ pub(crate) use presentation::present;
 
 use wire::rtp;
 
+use crate::tracks::LeftOut;
 use crate::ts::{
-    EXTENTS_MAX, LOSSES_MAX, ParameterSets, SETS_BYTES_MAX, SETS_MAX, Survey, TIMELINE_TICKS_MAX,
-    Track,
+    EXTENTS_MAX, ElementaryDemuxer, LOSSES_MAX, ParameterSets, Programme, SETS_BYTES_MAX, SETS_MAX,
+    Survey, TIMELINE_TICKS_MAX, Track,
 };
 use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
@@ -142,6 +143,7 @@ pub struct PacketPlan {
     tail_bytes: u64,
     bad_tables: u64,
     codecs: Option<String>,
+    unsent: Vec<String>,
     ts_packets: u64,
     packets: u64,
     /// By these, fractions of 2⁶⁴, a place in the clock's table is guessed.
@@ -169,6 +171,7 @@ pub(crate) struct PlanParts {
     pub(crate) tail_bytes: u64,
     pub(crate) bad_tables: u64,
     pub(crate) codecs: Option<String>,
+    pub(crate) unsent: Vec<String>,
 }
 
 impl PacketPlan {
@@ -212,6 +215,7 @@ impl PacketPlan {
             tail_bytes: parts.tail_bytes,
             bad_tables: parts.bad_tables,
             codecs: parts.codecs,
+            unsent: parts.unsent,
             ts_packets,
             packets,
         })
@@ -279,23 +283,46 @@ impl PacketPlan {
         self.codecs.as_deref()
     }
 
-    /// Looks for the names of the streams' codecs in the bytes of the file from the first extent
-    /// on, some of them.
+    /// What is not sent where the streams are tracks ([`crate::ElementaryDemuxer`]), by the file's
+    /// beginning, each with the reason, if [`PacketPlan::name_codecs`] has looked; the last counts
+    /// those beyond eight.
+    pub fn unsent(&self) -> &[String] {
+        &self.unsent
+    }
+
+    /// Number of places to start whose pictures lack their parameter sets.
+    pub fn entries_lacking(&self) -> usize {
+        let lacks = |entry: &&EntryPoint| self.lacking(entry.access_unit).is_some();
+        self.entries.iter().filter(lacks).count()
+    }
+
+    /// Looks for the names of the streams' codecs, and for what has no track, in the bytes of the
+    /// file from the first extent on, some of them.
     pub fn name_codecs(&mut self, beginning: &[u8]) {
-        self.codecs = crate::codecs(&self.surveyed(beginning)).ok();
+        let programmes = self.programmes(beginning);
+        self.unsent = LeftOut::summary(&ElementaryDemuxer::unsent(self, &programmes));
+        self.codecs = crate::codecs(&self.followed(programmes)).ok();
     }
 
     /// Returns the tracks of the programme that is followed, as the bytes of the file from the
     /// first extent on, some of them, show them.
     pub fn surveyed(&self, beginning: &[u8]) -> Vec<Track> {
+        self.followed(self.programmes(beginning))
+    }
+
+    fn programmes(&self, beginning: &[u8]) -> Vec<Programme> {
         let mut survey = Survey::default();
         for bytes in beginning.chunks(self.stride as usize) {
             bytes.get(..TS_PACKET_BYTES).into_iter().for_each(|packet| survey.feed(packet));
         }
-        // Of several programmes, the one that is followed.
+        survey.finish()
+    }
+
+    /// Tracks of the one of several programmes that is followed.
+    fn followed(&self, programmes: Vec<Programme>) -> Vec<Track> {
         let is_followed = |track: &Track| self.streams.iter().any(|one| one.pid == track.pid);
-        let programmes = survey.finish().into_iter();
-        programmes.flat_map(|programme| programme.tracks).filter(is_followed).collect()
+        let tracks = programmes.into_iter().flat_map(|programme| programme.tracks);
+        tracks.filter(is_followed).collect()
     }
 
     /// The first 256 losses of synchronisation.

@@ -220,6 +220,7 @@ impl Scanner {
             tail_bytes: self.tail_bytes,
             bad_tables,
             codecs: None,
+            unsent: Vec::new(),
         };
         let plan = PacketPlan::assemble(parts).expect("a scan yields a plan that is consistent");
         Ok((plan, starts))

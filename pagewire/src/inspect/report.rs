@@ -61,6 +61,9 @@ pub(super) struct Content {
     /// The longest time without a random-access point of a transport stream.
     #[serde(flatten)]
     pub(super) gap: Option<EntryGap>,
+    /// Number of those of a transport stream whose pictures lack their parameter sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) entries_without_parameter_sets: Option<usize>,
     pub(super) plan: PlanFigures,
     pub(super) bitrate: Rates,
 }
@@ -145,6 +148,7 @@ impl Content {
             programmes: programmes::of(plan, file)?,
             stream,
             gap: Some(gap_of_transport_stream(plan)),
+            entries_without_parameter_sets: Some(plan.entries_lacking()).filter(|&count| count > 0),
             plan: figures::of_transport_stream(plan),
             bitrate: rates::of_transport_stream(plan),
         })
@@ -185,6 +189,7 @@ impl Content {
             programmes: Vec::new(),
             stream,
             gap: None,
+            entries_without_parameter_sets: None,
             plan: whole,
             bitrate,
         })

@@ -55,8 +55,19 @@ fn write_content(text: &mut String, content: &Content, columns: usize) {
     for programme in &content.programmes {
         write_programme(text, programme);
     }
+    for reason in &content.stream.elementary_left_out {
+        let _ = writeln!(text, "  not among its tracks (?es): {}", Escaped(reason));
+    }
     if let Some(gap) = content.gap {
-        let _ = writeln!(text, "  {}", entries(content.stream.entries, Some(gap)));
+        let entries_all = content.stream.entries;
+        let _ = writeln!(text, "  {}", entries(entries_all, Some(gap)));
+        if let Some(lacking) = content.entries_without_parameter_sets {
+            let _ = writeln!(
+                text,
+                "  parameter sets: {lacking} of {entries_all} random-access points lack them; HLS \
+                 and DASH put them in front"
+            );
+        }
     }
     let _ = writeln!(text, "  plan: {}", plan(&content.plan));
     for track in content.tracks.iter().filter(|_| content.tracks.len() > 1) {

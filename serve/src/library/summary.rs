@@ -33,6 +33,9 @@ pub struct StreamSummary {
     /// Tracks that are not sent, each with the reason; the last element counts those beyond eight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// The same of a transport stream's pictures and sounds as tracks, by its beginning.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub elementary_left_out: Vec<String>,
     /// What viewers would notice of the file as a whole, each with its cure: it is cut off, its
     /// pictures are turned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -98,7 +101,7 @@ impl StreamSummary {
     }
 
     fn of_transport_stream(plan: &PacketPlan) -> StreamSummary {
-        StreamSummary {
+        let summary = StreamSummary {
             duration_s: seconds(plan.duration_ticks()),
             bits_per_second: plan.bits_per_second(),
             packets: Some(plan.packets()),
@@ -107,9 +110,14 @@ impl StreamSummary {
             streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
             tracks: Vec::new(),
             left_out: Vec::new(),
+            elementary_left_out: Vec::new(),
             warnings: plan.warnings(),
             sync_losses: plan.losses_seen(),
             has_segments: !plan.entries().is_empty(),
+        };
+        match summary.may_have_elementary() {
+            true => StreamSummary { elementary_left_out: plan.unsent().to_vec(), ..summary },
+            false => summary,
         }
     }
 
@@ -125,6 +133,7 @@ impl StreamSummary {
                 .map(|index| TrackSummary::of(presentation, index))
                 .collect(),
             left_out: LeftOut::summary(presentation.left_out()),
+            elementary_left_out: Vec::new(),
             warnings: presentation.warnings().to_vec(),
             sync_losses: 0,
             has_segments: presentation.tracks().iter().any(|track| is_carried(&track.codec)),

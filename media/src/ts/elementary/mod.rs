@@ -158,11 +158,24 @@ impl ElementaryDemuxer {
                 break;
             }
         }
+        self.choose(plan, &survey.finish());
+        Ok(())
+    }
+
+    /// What of a file with this plan and these programmes has no track, by its beginning: other
+    /// programmes, and streams whose coding has none.
+    pub(crate) fn unsent(plan: &PacketPlan, programmes: &[Programme]) -> Vec<LeftOut> {
+        let mut demuxer = ElementaryDemuxer::new(plan);
+        demuxer.choose(plan, programmes);
+        demuxer.left_out
+    }
+
+    /// Chooses the programme that the plan follows, and takes its streams.
+    fn choose(&mut self, plan: &PacketPlan, programmes: &[Programme]) {
         let is_followed = |pid: u16| plan.streams().iter().any(|stream| stream.pid == pid);
         let shared = |programme: &Programme| {
             programme.tracks.iter().filter(|track| is_followed(track.pid)).count()
         };
-        let programmes = survey.finish();
         // The last of equal ones would win.
         let chosen = programmes.iter().rev().max_by_key(|programme| shared(programme));
         for other in programmes.iter().filter(|&other| chosen.is_some_and(|one| one != other)) {
@@ -189,7 +202,6 @@ impl ElementaryDemuxer {
                 }
             }
         }
-        Ok(())
     }
 
     fn add(&mut self, pid: u16, (stream_type, coding): (u8, Coding), language: Option<[u8; 3]>) {

@@ -440,6 +440,14 @@ fn streams_that_are_not_sent_are_named() {
     );
     assert!(reasons[1].starts_with("PID 273, AAC in LOAS: "), "{reasons:?}");
     assert!(reasons[2].starts_with("PID 274, data: neither pictures nor sound"), "{reasons:?}");
+    // The plan names them by the beginning, and is stored with them.
+    let mut plan = plan(&muxer.bytes);
+    assert!(plan.unsent().is_empty(), "not looked for yet");
+    plan.name_codecs(&muxer.bytes);
+    assert_eq!(plan.unsent(), reasons);
+    let bytes = muxer.bytes.len() as u64;
+    let key = PlanKey { path: b"/a.ts".to_vec(), bytes, modified_ns: 1, inode: 2 };
+    assert_eq!(PacketPlan::decode(&plan.encode(&key), &key).unwrap(), plan);
 }
 
 /// A session description says rate and channels once.

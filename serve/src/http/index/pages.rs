@@ -31,7 +31,8 @@ impl Row {
         let reasons = match &self.entry.state {
             State::Refused(reason) => reason.len(),
             State::Ready(summary) => {
-                summary.left_out.iter().chain(&summary.warnings).map(String::len).sum()
+                let texts = summary.left_out.iter().chain(&summary.elementary_left_out);
+                texts.chain(&summary.warnings).map(String::len).sum()
             }
             State::Waiting | State::Download => 0,
         };
