@@ -54,6 +54,7 @@ mod tests {
             streams: Vec::new(),
             tracks: Vec::new(),
             left_out: Vec::new(),
+            elementary_left_out: Vec::new(),
             warnings: Vec::new(),
             sync_losses: 0,
             has_segments: true,
