@@ -161,9 +161,9 @@ export function onAir(channel) {
 }
 
 // True for subtitles that belong to one of these films.
-export function isSideCar(row, films) {
-  const stem = /^(.*?)(?:\.[\w-]+)?\.(?:srt|vtt)$/i.exec(row.name)?.[1];
-  return stem !== undefined && films.some(({ name }) => name.replace(/\.[^.]*$/, "") === stem);
+export function isSideCar({ name }, films) {
+  const isOf = (film) => name.startsWith(`${film.name.replace(/\.[^./]*$/, "")}.`);
+  return /\.(?:srt|vtt)$/i.test(name) && films.some(isOf);
 }
 
 // A file that no player opens, with the reason if it looks like a film.

@@ -7,9 +7,13 @@
 //! Sources: RFC 5646 §2.2.1; ISO 639-2 (B codes and T codes).
 //! Does not know regions or scripts: files do not name them.
 
-/// Tag (RFC 5646) and English name of a language by its code in ISO 639-2, B codes included.
-pub fn language_of(code: &str) -> Option<(&'static str, &'static str)> {
-    LANGUAGES.iter().find(|(codes, ..)| codes.contains(&code)).map(|&(_, tag, name)| (tag, name))
+/// Tag (RFC 5646) and English name of a language by its code in ISO 639-2, B codes included, or by
+/// that name in any case.
+pub fn language_of(word: &str) -> Option<(&'static str, &'static str)> {
+    let mut languages = LANGUAGES.iter();
+    let found = languages
+        .find(|(codes, _, name)| codes.contains(&word) || name.eq_ignore_ascii_case(word))?;
+    Some((found.1, found.2))
 }
 
 const LANGUAGES: &[(&[&str], &str, &str)] = &[
@@ -67,5 +71,6 @@ mod tests {
         assert_eq!(language_of("ger"), Some(("de", "German")));
         assert_eq!(language_of("deu"), language_of("ger"));
         assert_eq!(language_of("gsw"), None);
+        assert_eq!(language_of("GERMAN"), language_of("ger"));
     }
 }

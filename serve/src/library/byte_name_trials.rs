@@ -16,10 +16,10 @@ use crate::config::Config;
 use crate::rtsp::player::play;
 use crate::server::Server;
 
-static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
+pub(crate) static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
 
 /// A place with files of these names in the folder `served`.
-fn place(files: &[(&[u8], &[u8])]) -> tempfile::TempDir {
+pub(crate) fn place(files: &[(&[u8], &[u8])]) -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     for (name, content) in files {
         let path = place.path().join("served").join(OsStr::from_bytes(name));
@@ -29,7 +29,7 @@ fn place(files: &[(&[u8], &[u8])]) -> tempfile::TempDir {
     place
 }
 
-fn config(place: &tempfile::TempDir) -> Config {
+pub(crate) fn config(place: &tempfile::TempDir) -> Config {
     let mut config = Config::new(place.path().join("served"));
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     (config.rtsp, config.http) = (any, any);
@@ -38,7 +38,7 @@ fn config(place: &tempfile::TempDir) -> Config {
 }
 
 /// Status and body of an answer.
-async fn get(server: &Server, target: &str) -> (u16, Vec<u8>) {
+pub(crate) async fn get(server: &Server, target: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(server.http()).await.unwrap();
     let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -49,7 +49,7 @@ async fn get(server: &Server, target: &str) -> (u16, Vec<u8>) {
     (status, answer.split_off(end))
 }
 
-async fn text(server: &Server, target: &str) -> String {
+pub(crate) async fn text(server: &Server, target: &str) -> String {
     let (status, body) = get(server, target).await;
     assert_eq!(status, 200, "{target}");
     String::from_utf8(body).unwrap()

@@ -17,7 +17,7 @@ pub(crate) mod served_folder;
 
 mod background;
 #[cfg(test)]
-mod byte_name_trials;
+pub(crate) mod byte_name_trials;
 mod elementary;
 mod file_plan;
 mod following;

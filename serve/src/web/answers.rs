@@ -23,7 +23,6 @@ use super::live::LiveAsset;
 use super::live_dash::{self, RecordingNow};
 use super::live_reload::ReloadQuery;
 use super::protection::SegmentCipher;
-use super::subtitles::ListedSubtitle;
 use super::title::Title;
 use super::web_assets::{WebAssets, WebSource};
 use crate::http::open_files::{FileContent, OpenFile};
@@ -81,9 +80,9 @@ pub(crate) async fn answer(
     let mut shown = None;
     let (parts, source) = if let WebItem::Master | WebItem::Manifest = item {
         let subtitles = web.subtitles.listed(name, &asset, library).await;
-        let made = asset.first_text(item, &subtitles).map(|text| of_text(text.to_vec()));
-        shown = set_identity(&subtitles);
-        (made, file.clone())
+        let made = asset.first_text(item, &subtitles);
+        shown = made.as_ref().map(|text| crc32fast::hash(text));
+        (made.map(|text| of_text(text.to_vec())), file.clone())
     } else if let Some(id) = subtitle(item).filter(|&id| asset.ttml.get(id).is_none()) {
         let at = (&*asset, &file);
         let cues = web.subtitles.cues((name, id), at, library).await;
@@ -356,15 +355,6 @@ fn subtitle(item: &WebItem) -> Option<SubtitleId> {
         | WebItem::SubtitleFile(id) => Some(*id),
         _ => None,
     }
-}
-
-/// Identity of the side-car files that a playlist lists; `None` where it lists none.
-fn set_identity(subtitles: &[ListedSubtitle]) -> Option<u64> {
-    let identities = subtitles.iter().filter_map(|subtitle| match subtitle.id {
-        SubtitleId::SideCar(identity) => Some(identity),
-        SubtitleId::Track(_) => None,
-    });
-    identities.reduce(|all, identity| all.rotate_left(7) ^ identity)
 }
 
 /// Puts the bytes and file ranges of a resource in the place of the ranges of the resource.

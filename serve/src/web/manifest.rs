@@ -21,7 +21,7 @@ use super::address::TrackList;
 use super::clear_key;
 use super::master::{Listed, channels, language};
 use super::protection::AssetKeys;
-use super::subtitles::ListedSubtitle;
+use super::subtitles::{ListedSubtitle, SubtitleFlags};
 use super::ttml_tracks;
 use super::web_asset::{TrackMedia, WebMedia};
 
@@ -144,13 +144,13 @@ fn text_set(text: &mut String, file: &Listed<'_>, subtitle: &ListedSubtitle, num
     if let Some(language) = &subtitle.language {
         let _ = write!(text, " lang=\"{language}\"");
     }
-    let role = if subtitle.is_forced { "forced-subtitle" } else { "subtitle" };
-    let _ = write!(
-        text,
-        ">\n      <Label>{}</Label>\n      \
-         <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>\n",
-        escape(&subtitle.name[..]),
-    );
+    let _ = writeln!(text, ">\n      <Label>{}</Label>", escape(&subtitle.name[..]));
+    for role in roles(subtitle.flags) {
+        let _ = writeln!(
+            text,
+            "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>"
+        );
+    }
     if let Some(track) = ttml {
         ttml_tracks::representation(text, (below, subtitle.id), track, number);
     } else {
@@ -162,6 +162,18 @@ fn text_set(text: &mut String, file: &Listed<'_>, subtitle: &ListedSubtitle, num
         );
     }
     text.push_str("    </AdaptationSet>\n");
+}
+
+/// Roles of subtitles: those of their uses, or `subtitle`.
+fn roles(flags: SubtitleFlags) -> impl Iterator<Item = &'static str> {
+    let is_plain = !flags.is_forced && !flags.is_sdh;
+    let roles = [
+        (is_plain, "subtitle"),
+        (flags.is_sdh, "caption"),
+        (flags.is_forced, "forced-subtitle"),
+        (flags.is_default, "main"),
+    ];
+    roles.into_iter().filter_map(|(is_so, role)| is_so.then_some(role))
 }
 
 /// `next_id` is the next number of a representation.

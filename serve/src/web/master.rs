@@ -75,6 +75,10 @@ pub(super) fn text(files: &[Listed<'_>]) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// Characteristics of subtitles for the deaf and hard of hearing (RFC 8216 §4.3.4.1).
+const SDH: &str = "public.accessibility.transcribes-spoken-dialog,\
+                   public.accessibility.describes-music-and-sound";
+
 /// Group of all subtitles.
 const SUBTITLES: &str = "subs";
 
@@ -111,8 +115,12 @@ fn list_subtitle(text: &mut String, below: &str, subtitle: &ListedSubtitle) {
     if let Some(language) = &subtitle.language {
         let _ = write!(text, ",LANGUAGE=\"{language}\"");
     }
-    let is_forced = if subtitle.is_forced { "YES" } else { "NO" };
-    let _ = write!(text, ",DEFAULT=NO,AUTOSELECT=YES,FORCED={is_forced}");
+    let yes = |is_so: bool| if is_so { "YES" } else { "NO" };
+    let (is_default, is_forced) = (yes(subtitle.flags.is_default), yes(subtitle.flags.is_forced));
+    let _ = write!(text, ",DEFAULT={is_default},AUTOSELECT=YES,FORCED={is_forced}");
+    if subtitle.flags.is_sdh {
+        let _ = write!(text, ",CHARACTERISTICS=\"{SDH}\"");
+    }
     let _ = writeln!(text, ",URI=\"{below}/{}.m3u8\"", subtitle.id);
 }
 

@@ -38,6 +38,8 @@ mod media_playlist;
 mod pictures;
 pub(crate) mod protection;
 mod segment_copies;
+#[cfg(test)]
+mod side_car_trials;
 mod side_cars;
 mod subtitles;
 mod text_segments;

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! side_cars: files of subtitles beside a film: `film.srt`, `film.en.srt`, `film.pt-BR.vtt` of
-//! `film.mp4`.
+//! side_cars: files of subtitles beside a film: `film.srt`, `film.en.srt`, `film.pt-BR.forced.vtt`
+//! of `film.mp4`.
 //!
 //! They are found among the names that the library has, by one look-up and a step for each name
 //! that begins like the film's, and opened as requests open files: no link leads out of the served
 //! folder. A side-car's identity is made of its name, size and time of change, so that one that was
-//! replaced has another address.
+//! replaced has another address. The words between the film's name and the extension are read as
+//! media servers read them, in any order: a language, `forced`, `default`, `sdh` or `cc` or `hi`, a
+//! number. A file that looks like subtitles of the film and is not read has a reason in place of a
+//! format.
 //!
 //! Sources: RFC 5646 §2.1 (language tags).
-//! Does not look into folders of links, which the library does not list. Does not read words other
-//! than a language between the film's name and the extension.
+//! Does not look into folders of links, which the library does not list.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest;
+use media::language_of;
 use media::text::{CueList, TEXT_BYTES_MAX, TextFormat, is_language, parse};
 
+use super::subtitles::SubtitleFlags;
 use crate::library::served_folder::{Denied, Folder};
 use crate::library::{Library, ListedFile, NoAsset};
 
@@ -30,34 +35,78 @@ const BYTES_MAX: u64 = 16 << 20;
 /// Names that are looked at for them.
 const NAMES_MAX: usize = 4096;
 
+/// Digits of the number of one of several side-cars: four are a year, or a part of a film's name.
+const NUMBER_DIGITS_MAX: usize = 3;
+
+/// Extensions of subtitles that are not read.
+const UNREAD: [&str; 6] = ["ass", "ssa", "sub", "sup", "smi", "ttml"];
+
 /// A side-car file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SideCar {
     pub(super) file: ListedFile,
-    pub(super) format: TextFormat,
-    pub(super) language: Option<String>,
+    /// Its form, or the reason why it is left out.
+    pub(super) form: Result<SideCarForm, String>,
     /// Identity of its content.
     pub(super) identity: u64,
 }
 
-/// Returns the side-car files of the film of this name.
+/// Form of a side-car, by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SideCarForm {
+    format: TextFormat,
+    pub(super) language: Option<String>,
+    pub(super) flags: SubtitleFlags,
+}
+
+/// Returns the side-car files of the film of this name: in each language the plain ones first, and
+/// behind all languages those that are left out.
 pub(super) fn side_cars(library: &Library, film: &str) -> Vec<SideCar> {
-    let stem = stem(film);
-    let beginning = format!("{stem}.");
-    let files = library.beginning_with(&beginning, NAMES_MAX).into_iter();
-    let found = files.filter_map(|file| {
-        let (format, language) = kind(file.name.strip_prefix(&beginning)?)?;
+    let beginning = format!("{}.", stem(film));
+    among(library.beginning_with(&beginning, NAMES_MAX), beginning.len())
+}
+
+/// Those among files whose names have this many bytes in common with the film's.
+fn among(files: Vec<ListedFile>, common: usize) -> Vec<SideCar> {
+    let is_other = |file: &&ListedFile| form(&file.name[common..]).is_none();
+    let stems: HashSet<String> =
+        files.iter().filter(is_other).map(|file| stem(&file.name).to_owned()).collect();
+    // `film.2.srt` is that of `film.2.mp4`, if there is one.
+    let is_of_other = |name: &str| {
+        name[common..].match_indices('.').any(|(dot, _)| stems.contains(&name[..common + dot]))
+    };
+    let found = files.into_iter().filter_map(|file| {
+        let form = form(&file.name[common..])?;
+        let has_language = form.as_ref().is_ok_and(|form| form.language.is_some());
+        if !has_language && is_of_other(&file.name) {
+            return None;
+        }
         let identity = identity(&file);
-        Some(SideCar { file, format, language, identity })
+        Some(SideCar { file, form, identity })
+    });
+    let mut found: Vec<SideCar> = found.collect();
+    found.sort_by_key(|one| match &one.form {
+        Ok(form) => (false, form.flags.is_forced, form.flags.is_sdh),
+        Err(_) => (true, false, false),
     });
     let mut bytes = 0;
-    let is_read = |side_car: &SideCar| {
+    let is_read = |side_car: &&SideCar| {
         // One that is too large is refused without a read.
         let own = Some(side_car.file.bytes).filter(|own| *own <= TEXT_BYTES_MAX as u64);
         bytes += own.unwrap_or(0);
         bytes <= BYTES_MAX
     };
-    found.take(SIDE_CARS_MAX).take_while(is_read).collect()
+    let kept = found.iter().take(SIDE_CARS_MAX).take_while(is_read).count();
+    let over = found.len() - kept;
+    found.truncate(kept + 1);
+    if let Some(first) = found.get_mut(kept) {
+        first.form = Err(format!(
+            "it and {} more: a film has {SIDE_CARS_MAX} side-car files, of {} MiB in all",
+            over - 1,
+            BYTES_MAX >> 20
+        ));
+    }
+    found
 }
 
 /// The name without its extension.
@@ -69,20 +118,59 @@ fn stem(film: &str) -> &str {
     }
 }
 
-/// Format and language by the end of a side-car's name.
-fn kind(end: &str) -> Option<(TextFormat, Option<String>)> {
-    let (language, extension) = match end.rsplit_once('.') {
-        Some((language, extension)) => (Some(language), extension),
-        None => (None, end),
-    };
-    let format = match extension {
-        _ if extension.eq_ignore_ascii_case("srt") => TextFormat::SubRip,
-        _ if extension.eq_ignore_ascii_case("vtt") => TextFormat::WebVtt,
+/// Form of a side-car by the end of its name, or the reason why it is not read; `None` of another
+/// file.
+fn form(end: &str) -> Option<Result<SideCarForm, String>> {
+    let (words, extension) = end.rsplit_once('.').unwrap_or(("", end));
+    let extension = extension.to_ascii_lowercase();
+    let format = match &extension[..] {
+        "srt" => TextFormat::SubRip,
+        "vtt" => TextFormat::WebVtt,
+        other if UNREAD.contains(&other) => {
+            let reason = "SubRip (.srt) and WebVTT (.vtt) are read beside a film";
+            return Some(Err(format!(".{other}: {reason}")));
+        }
         _ => return None,
     };
-    match language {
-        Some(language) if !is_language(language) => None,
-        language => Some((format, language.map(str::to_owned))),
+    let mut flags = SubtitleFlags::default();
+    let (mut language, mut is_hi) = (None, false);
+    for word in words.split('.').filter(|word| !word.is_empty()) {
+        match &word.to_ascii_lowercase()[..] {
+            "forced" => flags.is_forced = true,
+            "default" => flags.is_default = true,
+            "sdh" | "cc" => flags.is_sdh = true,
+            "hi" => is_hi = true,
+            number if is_number(number) => {}
+            lower => match language_tag(word, lower) {
+                Some(tag) if language.is_none() => language = Some(tag),
+                _ => {
+                    return Some(Err(format!(
+                        "{word:?} is no language, number, forced, default, sdh, cc or hi, or a \
+                         second language: the words of its name are one language and those"
+                    )));
+                }
+            },
+        }
+    }
+    // It is the code of Hindi, too.
+    match &language {
+        Some(_) => flags.is_sdh |= is_hi,
+        None if is_hi => language = Some("hi".to_owned()),
+        None => {}
+    }
+    Some(Ok(SideCarForm { format, language, flags }))
+}
+
+fn is_number(word: &str) -> bool {
+    word.len() <= NUMBER_DIGITS_MAX && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Language tag of a word and itself in small letters: a tag, a code of three letters, or the
+/// English name.
+fn language_tag(word: &str, lower: &str) -> Option<String> {
+    match language_of(lower) {
+        Some((tag, _)) => Some(tag.to_owned()),
+        None => Some(word.to_owned()).filter(|word| is_language(word)),
     }
 }
 
@@ -103,6 +191,10 @@ impl SideCar {
     /// The file changes or cannot be read; the inner error is the reason why it has no cues.
     pub(super) fn read(&self, folder: &Folder) -> Result<Result<CueList, String>, NoAsset> {
         let ListedFile { name, bytes, modified } = &self.file;
+        let format = match &self.form {
+            Ok(form) => form.format,
+            Err(reason) => return Ok(Err(reason.clone())),
+        };
         if *bytes > TEXT_BYTES_MAX as u64 {
             return Ok(Err(format!("{bytes} bytes, over {TEXT_BYTES_MAX}")));
         }
@@ -125,7 +217,7 @@ impl SideCar {
         if !is_listed(content.len() as u64, after.modified().ok()) {
             return Err(NoAsset::CHANGING);
         }
-        Ok(parse(&content, self.format).map_err(|fault| fault.to_string()))
+        Ok(parse(&content, format).map_err(|fault| fault.to_string()))
     }
 }
 
@@ -133,26 +225,102 @@ impl SideCar {
 mod tests {
     use super::*;
 
+    fn listed(name: &str, bytes: u64) -> ListedFile {
+        ListedFile { name: name.to_owned(), bytes, modified: SystemTime::UNIX_EPOCH }
+    }
+
     #[test]
-    fn names_tell_format_and_language() {
-        let language = |end: &str| kind(end).map(|(_, language)| language.unwrap_or_default());
+    fn names_tell_format_language_and_use() {
+        let told = |end: &str| {
+            form(end).map(|form| match form {
+                Ok(SideCarForm { language, flags, .. }) => {
+                    let uses = [
+                        (flags.is_forced, " forced"),
+                        (flags.is_default, " default"),
+                        (flags.is_sdh, " sdh"),
+                    ];
+                    let uses = uses.into_iter().filter(|(is_used, _)| *is_used);
+                    language.unwrap_or_default() + &uses.map(|(_, text)| text).collect::<String>()
+                }
+                Err(reason) => format!("left out: {reason}"),
+            })
+        };
         for (end, expected) in [
             ("srt", Some("")),
             ("SRT", Some("")),
             ("vtt", Some("")),
+            (".srt", Some("")),
             ("en.srt", Some("en")),
             ("pt-BR.Vtt", Some("pt-BR")),
+            ("eng.srt", Some("en")),
+            ("gsw.srt", Some("gsw")),
+            ("English.srt", Some("en")),
+            ("en.forced.srt", Some("en forced")),
+            ("Forced.EN.srt", Some("EN forced")),
+            ("en.default.srt", Some("en default")),
+            ("en.sdh.srt", Some("en sdh")),
+            ("en.cc.vtt", Some("en sdh")),
+            ("en.hi.srt", Some("en sdh")),
+            ("hi.en.srt", Some("en sdh")),
+            ("hi.srt", Some("hi")),
+            ("hi.forced.srt", Some("hi forced")),
+            ("en.forced.default.sdh.2.srt", Some("en forced default sdh")),
+            ("forced.srt", Some(" forced")),
+            ("2.srt", Some("")),
+            ("en.2.srt", Some("en")),
             ("mp4", None),
             ("en.mp4", None),
-            ("2.srt", None),
-            ("final.srt", None),
-            ("en.sdh.srt", None),
-            (".srt", None),
-            ("en\"x.srt", None),
             ("srt.bak", None),
         ] {
-            assert_eq!(language(end).as_deref(), expected, "{end}");
+            assert_eq!(told(end).as_deref(), expected, "{end}");
         }
+        for (end, reason) in [
+            ("final.srt", "left out: \"final\" is no language, number, forced, default, sdh"),
+            ("2021.srt", "left out: \"2021\" is no language"),
+            ("en.de.srt", "left out: \"de\" is no language"),
+            ("en\"x.srt", "left out: \"en\\\"x\" is no language"),
+            ("en.ass", "left out: .ass: SubRip (.srt) and WebVTT (.vtt) are read"),
+            ("SSA", "left out: .ssa"),
+            ("en.sub", "left out: .sub"),
+        ] {
+            let told = told(end).expect("a reason");
+            assert!(told.starts_with(reason), "{end}: {told}");
+        }
+    }
+
+    #[test]
+    fn names_of_another_film_are_its_own() {
+        let files = ["film.2.mp4", "film.2.srt", "film.3.srt", "film.en.mp4", "film.en.srt"];
+        let files = files.into_iter().chain(["film.final.cut.mp4", "film.final.cut.en.srt"]);
+        let found = among(files.map(|name| listed(name, 1)).collect(), "film.".len());
+        let names: Vec<&str> = found.iter().map(|one| &one.file.name[..]).collect();
+        assert_eq!(names, ["film.3.srt", "film.en.srt"]);
+    }
+
+    #[test]
+    fn plain_side_cars_come_first_and_those_over_the_limits_are_named() {
+        let mut files: Vec<ListedFile> =
+            (100..200).map(|number| listed(&format!("f.en.{number}.srt"), 1)).collect();
+        files.push(listed("f.de.forced.srt", 1));
+        files.push(listed("f.other.srt", 1));
+        let found = among(files, 2);
+        assert_eq!(found.iter().filter(|one| one.form.is_ok()).count(), SIDE_CARS_MAX);
+        let [.., last] = &found[..] else { panic!("there are some") };
+        assert_eq!(last.file.name, "f.en.164.srt");
+        let reason = last.form.as_ref().unwrap_err();
+        assert!(reason.starts_with("it and 37 more: a film has 64 side-car files"), "{reason}");
+
+        let large = ["f.en.1.srt", "f.en.2.srt", "f.en.3.srt", "f.en.4.srt", "f.en.5.srt"];
+        let mut files: Vec<ListedFile> = large.map(|name| listed(name, 4 << 20)).to_vec();
+        files.insert(0, listed("f.en.0.srt", 5 << 20));
+        let found = among(files, 2);
+        let left_out: Vec<&SideCar> = found.iter().filter(|one| one.form.is_err()).collect();
+        assert_eq!((found.len(), left_out.len()), (6, 1));
+        assert_eq!(left_out[0].file.name, "f.en.5.srt");
+        let few = ["f.en.forced.srt", "f.en.sdh.srt", "f.en.srt", "f.final.srt"];
+        let found = among(few.map(|name| listed(name, 1)).to_vec(), 2);
+        let names: Vec<&str> = found.iter().map(|one| &one.file.name[..]).collect();
+        assert_eq!(names, ["f.en.srt", "f.en.sdh.srt", "f.en.forced.srt", "f.final.srt"]);
     }
 
     #[test]

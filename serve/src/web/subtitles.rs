@@ -43,7 +43,19 @@ pub(super) struct ListedSubtitle {
     /// Name for viewers, different from those of the others; without quotes and line ends.
     pub(super) name: String,
     pub(super) language: Option<String>,
+    /// Of all that are listed one at most is the default.
+    pub(super) flags: SubtitleFlags,
+}
+
+/// Uses of subtitles beside their language.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct SubtitleFlags {
+    /// True where they are shown to a viewer who chose none, as for signs in a film.
     pub(super) is_forced: bool,
+    /// True where they are shown until a viewer chooses others.
+    pub(super) is_default: bool,
+    /// True where they tell of sounds, too, for viewers who do not hear them.
+    pub(super) is_sdh: bool,
 }
 
 /// Cues, or the reason why there are none.
@@ -83,7 +95,8 @@ impl Subtitles {
         let mut listed = Vec::new();
         for track in &asset.text_tracks {
             let (id, language) = (SubtitleId::Track(track.id), track.language.clone());
-            add(&mut listed, id, track.name.as_deref(), language, track.is_forced);
+            let flags = SubtitleFlags { is_forced: track.is_forced, ..SubtitleFlags::default() };
+            add(&mut listed, id, track.name.as_deref(), (language, flags));
         }
         for side_car in side_cars(library, film) {
             let read = self.of_side_car(&side_car, library).await;
@@ -94,9 +107,9 @@ impl Subtitles {
                     false
                 }
             };
-            if has_cues {
+            if let (true, Ok(form)) = (has_cues, side_car.form) {
                 let id = SubtitleId::SideCar(side_car.identity);
-                add(&mut listed, id, None, side_car.language, false);
+                add(&mut listed, id, None, (form.language, form.flags));
             }
         }
         listed
@@ -148,8 +161,9 @@ impl Subtitles {
         side_car: &SideCar,
         library: &Arc<Library>,
     ) -> Result<Cues, NoAsset> {
-        // Its identity is made of its name, too.
-        let name = format!("{:016x}", side_car.identity);
+        // Its identity is made of its name, too. It may be read once others are removed.
+        let reason = side_car.form.as_ref().err().map_or("", String::as_str);
+        let name = format!("{:016x}{reason}", side_car.identity);
         let (side_car, folder) = (side_car.clone(), library.folder.clone());
         self.get(name, move || Ok(told(&side_car.file.name, side_car.read(&folder)?))).await
     }
@@ -177,20 +191,24 @@ fn add(
     listed: &mut Vec<ListedSubtitle>,
     id: SubtitleId,
     name: Option<&str>,
-    language: Option<String>,
-    is_forced: bool,
+    (language, mut flags): (Option<String>, SubtitleFlags),
 ) {
     let plain = |name: &str| {
         let kept = name.chars().filter(|&character| !character.is_control());
         kept.map(|character| if character == '"' { '\'' } else { character }).collect::<String>()
     };
     let name = name.map(plain).filter(|name| !name.trim().is_empty());
-    let name = name.or_else(|| language.clone()).unwrap_or_else(|| UNNAMED.to_owned());
+    let name = name.unwrap_or_else(|| {
+        let uses = [(flags.is_sdh, " (SDH)"), (flags.is_forced, " (forced)")];
+        let uses = uses.into_iter().filter_map(|(is_used, text)| is_used.then_some(text));
+        language.as_deref().unwrap_or(UNNAMED).to_owned() + &uses.collect::<String>()
+    });
     let is_free = |name: &str| listed.iter().all(|other| other.name != name);
     let numbered = (2..).map(|number| format!("{name} {number}"));
     let mut names = std::iter::once(name.clone()).chain(numbered);
     let name = names.find(|name| is_free(name)).expect("numbers do not end");
-    listed.push(ListedSubtitle { id, name, language, is_forced });
+    flags.is_default &= listed.iter().all(|other| !other.flags.is_default);
+    listed.push(ListedSubtitle { id, name, language, flags });
 }
 
 /// Reason for a side-car that is gone.
@@ -237,17 +255,27 @@ mod tests {
     #[test]
     fn names_differ_and_have_no_quotes() {
         let mut listed = Vec::new();
-        for (name, language) in [
-            (None, Some("en")),
-            (Some("en"), None),
-            (None, None),
-            (None, None),
-            (Some("a\"\n"), None),
+        let plain = SubtitleFlags::default();
+        let sdh = SubtitleFlags { is_sdh: true, is_default: true, ..plain };
+        let forced = SubtitleFlags { is_forced: true, is_default: true, ..plain };
+        for (name, language, flags) in [
+            (None, Some("en"), plain),
+            (Some("en"), None, plain),
+            (None, None, plain),
+            (None, None, plain),
+            (Some("a\"\n"), None, forced),
+            (None, Some("en"), sdh),
+            (None, Some("en"), forced),
+            (None, Some("en"), forced),
         ] {
             let language: Option<&str> = language;
-            add(&mut listed, SubtitleId::Track(1), name, language.map(str::to_owned), false);
+            add(&mut listed, SubtitleId::Track(1), name, (language.map(str::to_owned), flags));
         }
         let names: Vec<&str> = listed.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["en", "en 2", "subtitles", "subtitles 2", "a'"]);
+        let of_flags = ["en (SDH)", "en (forced)", "en (forced) 2"];
+        assert_eq!(names[..5], ["en", "en 2", "subtitles", "subtitles 2", "a'"]);
+        assert_eq!(names[5..], of_flags);
+        let defaults = listed.iter().filter(|one| one.flags.is_default);
+        assert_eq!(defaults.count(), 1, "a group has one (RFC 8216 §4.3.4.1.1)");
     }
 }

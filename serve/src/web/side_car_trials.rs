@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! side_car_trials: playlists and MPDs of a running server with side-car files of many names.
+//!
+//! Sources: RFC 8216 §4.3.4.1 (FORCED, DEFAULT, CHARACTERISTICS, unique NAMEs); ISO/IEC 23009-1
+//! §5.8.5.5 (roles).
+
+use std::time::Duration;
+
+use crate::library::byte_name_trials::{CLIP, config, get, place, text};
+use crate::server::Server;
+
+const CUES: &[u8] = b"0:01 --> 0:02\nA\n";
+
+/// The text at this address as soon as it has this many of these.
+async fn with(server: &Server, target: &str, (pattern, count): (&str, usize)) -> String {
+    let found = async {
+        loop {
+            if let (200, text) = get(server, target).await
+                && let Ok(text) = String::from_utf8(text)
+                && text.matches(pattern).count() == count
+            {
+                return text;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), found).await.expect("all are listed")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_side_cars_are_attributes_and_roles() {
+    let names = ["en", "en.forced", "en.sdh", "English.2", "de.default", "hi", "other"];
+    let names = names.map(|words| format!("film.{words}.srt"));
+    let mut files: Vec<(&[u8], &[u8])> = names.iter().map(|name| (name.as_bytes(), CUES)).collect();
+    files.extend([(&b"film.ts"[..], CLIP), (b"film.en.ass", CUES)]);
+    let place = place(&files);
+    let server = Server::start(config(&place)).await.unwrap();
+    let master = with(&server, "/film.ts/master.m3u8", ("TYPE=SUBTITLES", 6)).await;
+    let lines = master.lines().filter_map(|line| line.split_once("GROUP-ID=\"subs\",")?.1.into());
+    let lines: Vec<&str> = lines.map(|line: &str| line.split_once(",URI").unwrap().0).collect();
+    let sdh = "CHARACTERISTICS=\"public.accessibility.transcribes-spoken-dialog,\
+               public.accessibility.describes-music-and-sound\"";
+    let named = |name: &str, language: &str, is_default: &str, forced: &str| {
+        format!(
+            "NAME=\"{name}\",LANGUAGE=\"{language}\",DEFAULT={is_default},AUTOSELECT=YES,\
+             FORCED={forced}"
+        )
+    };
+    let expected = [
+        named("en", "en", "NO", "NO"),
+        named("de", "de", "YES", "NO"),
+        named("en 2", "en", "NO", "NO"),
+        named("hi", "hi", "NO", "NO"),
+        format!("{},{sdh}", named("en (SDH)", "en", "NO", "NO")),
+        named("en (forced)", "en", "NO", "YES"),
+    ];
+    let (mut sorted, mut lines) = (expected.to_vec(), lines);
+    sorted.sort();
+    lines.sort();
+    assert_eq!(lines, sorted);
+    let manifest = text(&server, "/film.ts/manifest.mpd").await;
+    for (label, roles) in [
+        ("en", &["subtitle"][..]),
+        ("de", &["subtitle", "main"]),
+        ("en (SDH)", &["caption"]),
+        ("en (forced)", &["forced-subtitle"]),
+    ] {
+        let set = manifest.split_once(&format!("<Label>{label}</Label>")).expect("a set").1;
+        let set = set.split_once("<Representation").expect("one file").0;
+        let found = set.split("value=\"").skip(1).map(|text| text.split('"').next().unwrap());
+        assert_eq!(found.collect::<Vec<_>>(), roles, "{label}");
+    }
+    server.stop().await;
+}
