@@ -217,6 +217,23 @@ fn a_pid_that_a_map_lists_again_is_written_once() {
 }
 
 #[test]
+fn a_sound_without_packets_is_not_announced_and_is_named() {
+    let streams = [VIDEO, SOUND, (0x0f, 0x102), (0x0f, 0x103)];
+    let place = Place::with(&film(&[programme(&streams)], &[0x102]));
+    let outcome = place.sealed(&clear(), &HlsProgress::default()).expect("it can begin");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let master = fs::read_to_string(place.path("t/film/master.m3u8")).expect("made");
+    assert_eq!(master.matches("TYPE=AUDIO").count(), 2, "{master}");
+    assert!(master.contains("audio-258.m3u8") && !master.contains("259"), "{master}");
+    assert!(!place.path("t/film/audio-259.m3u8").exists());
+    let remarks: Vec<String> = outcome.remarks.iter().map(Error::to_string).collect();
+    let named = "sound (PID 259, stream type 0x0f) is left out: the map lists it, and the first \
+                 32 MiB have no packet of it";
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].contains(named), "{remarks:?}");
+}
+
+#[test]
 fn a_film_that_takes_more_than_its_size_is_told_before_it_is_written() {
     static TOLD: AtomicU64 = AtomicU64::new(0);
     fn tell(remark: &Error) {

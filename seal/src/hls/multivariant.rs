@@ -21,6 +21,7 @@ use media::{Coding, Programme, Track, codecs, language_of};
 
 use super::film_part::FilmPart;
 use super::playlist::{MASTER, playlist_name};
+use super::scan::SURVEY_BYTES_MAX;
 use super::size_limits::PARTS_MAX;
 
 /// A programme as a title.
@@ -34,6 +35,8 @@ pub(super) struct Title {
     sounds: Vec<Sound>,
     /// All codecs, or the reason why CODECS is left out.
     codecs: Result<String, String>,
+    /// Remarks on the tracks of the map that no playlist offers, since they have no packets.
+    absent: Vec<Remark>,
 }
 
 #[derive(Debug)]
@@ -84,7 +87,8 @@ pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<FilmPart>) {
         }
         let video = there().find(|track| track.coding.is_video()).cloned();
         let codecs = codecs(&programme.tracks).map_err(|fault| fault.to_string());
-        titles.push(Title { masters, media, video, sounds, codecs });
+        let absent = programme.tracks.iter().filter_map(absent).collect();
+        titles.push(Title { masters, media, video, sounds, codecs, absent });
     }
     if titles.is_empty() {
         titles.push(Title {
@@ -93,6 +97,7 @@ pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<FilmPart>) {
             video: None,
             sounds: Vec::new(),
             codecs: Err("no picture and no sound was found".to_owned()),
+            absent: Vec::new(),
         });
     }
     (titles, parts)
@@ -211,10 +216,11 @@ impl Title {
         let _ = write!(text, "\n{}\n", playlist_name(media));
     }
 
-    /// Returns remarks on tracks that browsers cannot play.
+    /// Returns remarks on tracks that browsers cannot play, and on those that are not there.
     pub(super) fn remarks(&self) -> Vec<Remark> {
         let sounds = self.sounds.iter().map(|sound| &sound.track);
         let mut remarks: Vec<_> = self.video.iter().chain(sounds).filter_map(unplayable).collect();
+        remarks.extend(self.absent.iter().cloned());
         if let Err(reason) = &self.codecs {
             remarks.push(format!("CODECS is left out of {}: {reason}", self.masters[0]));
         }
@@ -235,6 +241,23 @@ fn line(text: &mut String, line: &str) {
 
 fn is_count(letter: char) -> bool {
     letter == ' ' || letter.is_ascii_digit()
+}
+
+/// Returns a remark on pictures or sound without packets in the survey; `None` for other tracks.
+fn absent(track: &Track) -> Option<Remark> {
+    let (pid, stream_type) = (track.pid, track.stream_type);
+    let what = match track.coding {
+        coding if coding.is_video() => "video",
+        coding if coding.is_audio() => "sound",
+        _ => return None,
+    };
+    (!track.has_packets).then(|| {
+        format!(
+            "{what} (PID {pid}, stream type 0x{stream_type:02x}) is left out: the map lists it, \
+             and the first {} MiB have no packet of it",
+            SURVEY_BYTES_MAX >> 20
+        )
+    })
 }
 
 /// Returns the reason why browsers cannot play a track; `None` if they can.

@@ -131,4 +131,4 @@ const NAMED_MAX: usize = 8;
 const PIECE_BYTES: usize = (1 << 20) / media::TS_PACKET_BYTES * media::TS_PACKET_BYTES;
 /// Most bytes read to find programmes and formats: five seconds of a transponder. Most films need
 /// only the first piece.
-const SURVEY_BYTES_MAX: u64 = 32 << 20;
+pub(super) const SURVEY_BYTES_MAX: u64 = 32 << 20;
