@@ -14,11 +14,13 @@
 //! Sources: ISO/IEC 23009-1 §5.4 (updates of a description).
 //! Does not write descriptions ([`super::live_manifest`]).
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::cmaf::SegmentParts;
+use media::tracks::LeftOut;
 use media::{GrowingFragments, GrowingSegments, RecordedStreams, TS_PACKET_BYTES};
 use wire::http::{Entity, Request, Response, error};
 
@@ -43,6 +45,9 @@ const SILENT_SEGMENTS: usize = 2;
 /// that of the recording: some players do not go on at the address that it names.
 const FOLLOWED: Duration = Duration::from_secs(30);
 
+/// Streams of a recording that are named as left out: maps may name new ones for days.
+const NAMED_MAX: usize = 64;
+
 /// Longest fragment, which players hold in memory.
 const FRAGMENT_BYTES_MAX: u64 = 256 << 20;
 const TOO_LONG: &str = "the segment has more than 256 MiB";
@@ -59,6 +64,8 @@ pub(super) struct LiveDash {
 struct DashState {
     fragments: GrowingFragments,
     text: Option<DashText>,
+    /// Streams that were named in the log as left out.
+    named: HashSet<u32>,
     /// Time of the last dynamic description.
     followed: Instant,
 }
@@ -153,7 +160,7 @@ fn text(recording: &RecordingNow, now: SystemTime) -> Result<String, NoAsset> {
     let live = &*recording.live;
     let is_complete = live.dash.look(recording)?;
     let mut state = live.dash.lock();
-    let DashState { fragments, text, followed } = state.as_mut().expect("it was looked at");
+    let DashState { fragments, text, followed, .. } = state.as_mut().expect("it was looked at");
     if !is_complete {
         *followed = Instant::now();
     }
@@ -207,6 +214,19 @@ async fn fragment(
         Ok(vec![made.head, made.media])
     };
     web.copies.get((address, bytes), make).await.map(Some)
+}
+
+impl DashState {
+    /// Names streams of a recording of this name that are left out, each once; returns those that
+    /// were not named before.
+    fn name<'a>(&mut self, recording: &str, left_out: &'a [LeftOut]) -> Vec<&'a LeftOut> {
+        let new = |one: &&LeftOut| self.named.len() < NAMED_MAX && self.named.insert(one.id);
+        let new: Vec<&LeftOut> = left_out.iter().filter(new).collect();
+        for LeftOut { reason, .. } in &new {
+            tracing::warn!("{recording}: left out of manifest.mpd: {reason}");
+        }
+        new
+    }
 }
 
 impl LiveDash {
@@ -267,7 +287,10 @@ impl LiveDash {
                 let state = state.get_or_insert_with(|| {
                     let first = live.segments().saturating_sub(LISTED_MAX);
                     let fragments = GrowingFragments::new(streams.len(), first);
-                    DashState { fragments, text: None, followed: began }
+                    let named = HashSet::new();
+                    let mut state = DashState { fragments, text: None, named, followed: began };
+                    state.name(&asset.name, streams.left_out());
+                    state
                 });
                 (state.fragments.next(), state.fragments.pids(streams))
             };
@@ -289,6 +312,7 @@ impl LiveDash {
             let late = live.state().late_ticks(number, segment.is_break);
             let mut state = self.lock();
             let state = state.as_mut().expect("it was made above");
+            state.name(&asset.name, &part.left_out);
             state.fragments.push(streams, part, &segment, late);
         }
     }
@@ -297,3 +321,20 @@ impl LiveDash {
 /// Reason for recordings of other codecs.
 const NO_STREAMS: &str = "pictures and sound of the recording are none that DASH carries here \
     (H.264, H.265, AAC, MPEG audio, AC-3): play its master.m3u8";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_left_out_is_named_once() {
+        let (fragments, named) = (GrowingFragments::new(1, 0), HashSet::new());
+        let mut state = DashState { fragments, text: None, named, followed: Instant::now() };
+        let left_out = |id| LeftOut { id, reason: format!("PID {id}: scrambled") };
+        let ids = |new: Vec<&LeftOut>| new.iter().map(|one| one.id).collect::<Vec<_>>();
+        assert_eq!(ids(state.name("a.ts", &[left_out(5), left_out(6), left_out(5)])), [5, 6]);
+        assert_eq!(ids(state.name("a.ts", &[left_out(6), left_out(7)])), [7]);
+        let many: Vec<LeftOut> = (100..1000).map(left_out).collect();
+        assert_eq!(state.name("a.ts", &many).len(), NAMED_MAX - 3);
+    }
+}

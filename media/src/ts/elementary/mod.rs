@@ -224,8 +224,7 @@ impl ElementaryDemuxer {
     }
 
     fn leave_out(&mut self, pid: u16, name: &str, reason: &str) {
-        let reason = format!("PID {pid}, {name}: {reason}");
-        self.left_out.push(LeftOut { id: pid.into(), reason });
+        self.left_out.push(left_out(pid, name, reason));
     }
 
     fn feed(&mut self, offset: u64, packet: &TsPacket<'_>) {
@@ -272,9 +271,7 @@ impl ElementaryDemuxer {
                 self.targets[usize::from(stream.pid)] = index as u8 + 1;
             }
         }
-        if !self.is_part {
-            free.into_iter().for_each(|(pid, kind)| self.name_later(offset, pid, kind));
-        }
+        free.into_iter().for_each(|(pid, kind)| self.name_later(offset, pid, kind));
     }
 
     /// Names a stream that is in no map of the file's beginning, once.
@@ -301,11 +298,8 @@ impl ElementaryDemuxer {
                 EsUnits::Sound(sound) => sound.other_frames(),
                 _ => None,
             };
-            let left = |reason: String| {
-                let reason = format!("PID {id}, {}: {reason}", name(coding));
-                LeftOut { id: id.into(), reason }
-            };
-            left_out.extend(other.map(|frames| left(format!("{frames}; {ENCODE}"))));
+            let left = |reason: &str| self::left_out(id, name(coding), reason);
+            left_out.extend(other.map(|frames| left(&format!("{frames}; {ENCODE}"))));
             match stream.finish() {
                 Ok((codec, samples)) => tracks.push(Track {
                     id: id.into(),
@@ -315,7 +309,7 @@ impl ElementaryDemuxer {
                     shift: 0,
                     identity: identity(),
                 }),
-                Err(reason) => left_out.push(left(reason)),
+                Err(reason) => left_out.push(left(&reason)),
             }
         }
         let start = title_start(&tracks, SECOND as u32).unwrap_or(0);
@@ -406,6 +400,10 @@ impl EsTrack {
             EsUnits::LeftOut(reason) => Err(reason),
         }
     }
+}
+
+fn left_out(pid: u16, name: &str, reason: &str) -> LeftOut {
+    LeftOut { id: pid.into(), reason: format!("PID {pid}, {name}: {reason}") }
 }
 
 fn sample_reason(sample: usize, fault: &SampleFault) -> String {

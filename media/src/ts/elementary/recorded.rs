@@ -22,12 +22,12 @@ use std::io;
 use std::ops::Range;
 
 use super::time_bases::{ORIGIN, SECOND};
-use super::{ElementaryDemuxer, EsTrack, EsUnits, copy_elementary};
+use super::{ElementaryDemuxer, EsTrack, EsUnits, copy_elementary, left_out, name};
 use crate::growing_segments::GrowingSegment;
 use crate::mux::needs_first_unit;
 use crate::plan::{PacketPlan, RtpIdentity};
 use crate::tracks::{
-    Codec, Container, MediaSample, Presentation, SampleTableBuilder, Track, TrackMedia,
+    Codec, Container, LeftOut, MediaSample, Presentation, SampleTableBuilder, Track, TrackMedia,
 };
 use crate::ts::packet_reader::PacketReader;
 use crate::ts::{Coding, TsHeader, TsPacket};
@@ -41,6 +41,7 @@ const BEHIND_PACKETS_MIN: u64 = 1 << 15;
 #[derive(Debug)]
 pub struct RecordedStreams {
     streams: Vec<RecordedStream>,
+    left_out: Vec<LeftOut>,
 }
 
 /// A stream of the programme.
@@ -60,6 +61,8 @@ pub struct RecordedPart {
     /// By stream; none where it has no sample.
     pub(crate) tracks: Vec<Option<PartTrack>>,
     pub(crate) context: PartContext,
+    /// Streams that are left out in it, by their PID, but those that are from the beginning on.
+    pub left_out: Vec<LeftOut>,
     /// True when nothing that is written later changes it.
     pub is_settled: bool,
 }
@@ -103,8 +106,13 @@ impl RecordedStreams {
         let first = first.map(|stream| stream.pid);
         let codings = plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));
         let is_lost = first.is_none() && codings.into_iter().any(is_video);
-        let streams = demuxer.streams.into_iter();
-        let streams = streams.filter(|one| !is_video(one.coding) || Some(one.pid) == first);
+        let is_further = |one: &EsTrack| is_video(one.coding) && Some(one.pid) != first;
+        for (pid, coding) in
+            demuxer.streams.iter().filter(|one| is_further(one)).map(|one| (one.pid, one.coding))
+        {
+            demuxer.left_out.push(left_out(pid, name(coding), FURTHER));
+        }
+        let streams = demuxer.streams.into_iter().filter(|one| !is_further(one));
         let mut streams: Vec<RecordedStream> = streams
             .map(|one| RecordedStream {
                 pid: one.pid,
@@ -114,7 +122,13 @@ impl RecordedStreams {
             })
             .collect();
         streams.sort_by_key(|stream| !is_video(stream.coding));
-        Ok((!is_lost && !streams.is_empty()).then_some(RecordedStreams { streams }))
+        let left_out = demuxer.left_out;
+        Ok((!is_lost && !streams.is_empty()).then_some(RecordedStreams { streams, left_out }))
+    }
+
+    /// The streams of the beginning that are left out, with the reasons.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// Number of streams; pictures are the first.
@@ -153,7 +167,7 @@ impl RecordedStreams {
         let mut demuxer = self.demuxer(plan, pids);
         let (tables, _) = segment.tables.as_chunks::<TS_PACKET_BYTES>();
         for bytes in tables {
-            demuxer.feed(0, &TsPacket { header: TsHeader::read(bytes), bytes });
+            demuxer.feed(segment.file.start, &TsPacket { header: TsHeader::read(bytes), bytes });
         }
         let [first, end] =
             [segment.file.start, segment.file.end].map(|byte| plan.ts_packets_before_byte(byte));
@@ -200,10 +214,15 @@ impl RecordedStreams {
         let first_time = demuxer.bases.first();
         let streams = demuxer.streams.into_iter().zip(ends).zip(are_whole);
         let mut tracks = Vec::with_capacity(self.streams.len());
+        let mut others = demuxer.left_out;
+        others.retain(|one| self.left_out.iter().all(|known| known.id != one.id));
         for ((stream, end), is_whole) in streams {
+            if let EsUnits::LeftOut(reason) = &stream.units {
+                others.push(left_out(stream.pid, name(stream.coding), reason));
+            }
             tracks.push(stream.finish_part((end, is_whole), plan, file)?);
         }
-        Ok(RecordedPart { first_time, tracks, context, is_settled })
+        Ok(RecordedPart { first_time, tracks, context, left_out: others, is_settled })
     }
 
     /// A demuxer of the streams with these PIDs.
@@ -215,6 +234,9 @@ impl RecordedStreams {
         demuxer
     }
 }
+
+/// Reason for pictures beside others.
+const FURTHER: &str = "pictures beside the first of the programme; the transport stream has them";
 
 impl ElementaryDemuxer {
     /// Parameters that follow are those of the next part.

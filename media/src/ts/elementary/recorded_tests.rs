@@ -5,6 +5,7 @@
 use super::tests::{IDENTITY, Muxer, PICTURE, PICTURES, SEQUENCE, SOUND, demux, plan};
 use super::*;
 use crate::plan::PacketPlan;
+use crate::tracks::LeftOut;
 use crate::ts::RecordedStarts;
 use crate::{
     FragmentPeriod, GrowingFragment, GrowingFragments, GrowingSegment, GrowingSegments,
@@ -21,6 +22,7 @@ struct Recorded {
     segments: GrowingSegments,
     streams: RecordedStreams,
     fragments: GrowingFragments,
+    left_out: Vec<LeftOut>,
 }
 
 impl Recorded {
@@ -32,7 +34,8 @@ impl Recorded {
         let segments = GrowingSegments::of(&plan, true).expect("a place to start");
         let streams = RecordedStreams::find(&plan, file).expect("read").expect("streams");
         let fragments = GrowingFragments::new(streams.len(), 0);
-        let mut recorded = Recorded { plan, segments, streams, fragments };
+        let left_out = streams.left_out().to_vec();
+        let mut recorded = Recorded { plan, segments, streams, fragments, left_out };
         recorded.extend(file, &starts, (true, &late));
         recorded
     }
@@ -53,6 +56,7 @@ impl Recorded {
             if !part.is_settled && !is_complete {
                 break;
             }
+            self.left_out.extend(part.left_out.iter().cloned());
             let number = self.fragments.next();
             self.fragments.push(&self.streams, part, segment, late(number));
         }
@@ -145,7 +149,13 @@ fn fragments_do_not_depend_on_when_they_were_looked_for() {
                 let segments = GrowingSegments::of(&plan, false)?;
                 let streams = RecordedStreams::find(&plan, read).expect("read")?;
                 let fragments = GrowingFragments::new(streams.len(), 0);
-                Some(Recorded { plan: plan.clone(), segments, streams, fragments })
+                Some(Recorded {
+                    plan: plan.clone(),
+                    segments,
+                    streams,
+                    fragments,
+                    left_out: Vec::new(),
+                })
             };
             growing = growing.or_else(begin);
             let Some(growing) = &mut growing else { continue };
@@ -290,4 +300,36 @@ fn a_stream_that_stops_for_good_is_not_waited_for_to_the_end() {
     assert!(furthest >= 1 << 15, "{furthest} packets: the sound stopped");
     assert!(limit > 3 << 15 && furthest < 2 << 15, "{furthest} of {limit} packets");
     assert!(recorded.media(0, &file) == copied(&file, 0, 0), "pictures are all there");
+}
+
+#[test]
+fn streams_that_fragments_leave_out_are_named() {
+    let mut muxer = Muxer::default();
+    let [further, mpeg2] = [(0x120, PICTURES.1), (0x110, 0x02)];
+    let beginning = [PICTURES, SOUND, further, mpeg2];
+    muxer.tables(&beginning);
+    muxer.unit(further.0, (900_000, 900_000), &[0, 0, 1, 9]);
+    muxer.title(900_000, TITLE, [PICTURES.0, SOUND.0]);
+    let later = muxer.bytes.len();
+    muxer.tables(&[&beginning[..], &[(0x130, SOUND.1)]].concat());
+    muxer.title(900_000 + TITLE * PICTURE, TITLE, [PICTURES.0, SOUND.0]);
+    muxer.is_scrambled = true;
+    let scrambled = muxer.bytes.len();
+    let time = 900_000 + 2 * TITLE * PICTURE;
+    muxer.unit(SOUND.0, (time, time), &[0; 100]);
+    let recorded = Recorded::of(&muxer.bytes, |_| 0);
+    let of = |pid: u16| -> Vec<&str> {
+        let all = recorded.left_out.iter().filter(|one| one.id == u32::from(pid));
+        all.map(|one| &one.reason[..]).collect()
+    };
+    assert_eq!(of(further.0).len(), 1, "{:?}", recorded.left_out);
+    assert!(of(further.0)[0].starts_with("PID 288, H.264: pictures beside the first"));
+    assert_eq!(of(mpeg2.0).len(), 1, "{:?}", recorded.left_out);
+    assert!(of(mpeg2.0)[0].starts_with("PID 272, MPEG-2 video: a codec that is not sent"));
+    let named = of(0x130)[0];
+    assert!(named.starts_with("PID 304, AAC: named by a map at byte "), "{named}");
+    let byte = named.split_once("byte ").unwrap().1.split_once(',').unwrap().0;
+    assert!(byte.parse::<usize>().unwrap() >= later, "{named}, not from {later} on");
+    let reason = format!("PID 257, AAC: scrambled at byte {scrambled}; descramble the file first");
+    assert_eq!(of(SOUND.0), [reason]);
 }

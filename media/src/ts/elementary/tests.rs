@@ -27,7 +27,7 @@ const FRAME: u64 = 1920;
 pub(super) struct Muxer {
     pub(super) bytes: Vec<u8>,
     counters: HashMap<u16, u8>,
-    is_scrambled: bool,
+    pub(super) is_scrambled: bool,
 }
 
 impl Muxer {
@@ -47,7 +47,7 @@ impl Muxer {
         self.bytes.extend(clock_packet(CLOCK_PID, 0, ticks));
     }
 
-    fn unit(&mut self, pid: u16, (presented, decoded): (u64, u64), payload: &[u8]) {
+    pub(super) fn unit(&mut self, pid: u16, (presented, decoded): (u64, u64), payload: &[u8]) {
         let mut pes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0xc0, 10];
         for (prefix, time) in [(0x30, presented), (0x10, decoded)] {
             let time = time % (1 << 33);
