@@ -97,6 +97,8 @@ addEventListener("keydown", (event) => {
 
 // Relative addresses of the document would change with those of the views.
 for (const link of document.querySelectorAll(".brand, .foot a")) link.href = carried(link.href);
+const favicon = document.querySelector("link[rel=icon]");
+favicon.href = new URL(favicon.href).href;
 document.querySelector(".log-in")?.setAttribute("href", LOGIN);
 startThemeSwitch(document.querySelector(".theme"));
 show({ keepsFocus: true });

@@ -33,6 +33,7 @@ note("search", new URL(page.url()).search);
 await click(page, "a.card");
 await until(() => document.querySelector("video")?.currentTime > 1, "play");
 note("path", new URL(page.url()).pathname);
+note("icon", await page.$eval("link[rel=icon]", (one) => new URL(one.href).pathname));
 note("heading", await page.$eval("h1", (one) => one.textContent));
 note("duration", await video((one) => one.duration));
 note("player", await video((one) => one.src.startsWith("blob:")));

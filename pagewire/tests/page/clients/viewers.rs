@@ -30,6 +30,7 @@ fn new_user_finds_a_film_plays_it_seeks_and_changes_subtitles() {
     assert_eq!(steps["found"], &json!(["Big Buck Bunny"]));
     assert_eq!(steps["search"], "?q=bunny");
     assert_eq!(steps["path"], &json!(format!("/{BUNNY}/player.html")));
+    assert_eq!(steps["icon"], "/favicon.ico", "its address is that of the first view");
     assert_eq!(steps["heading"], "Big Buck Bunny");
     assert!((number("duration") - BUNNY_S).abs() < 1.0, "{steps:#?}");
     assert_eq!(steps["player"], true, "hls.js plays by Media Source Extensions");
