@@ -133,8 +133,8 @@ impl LiveAsset {
     }
 }
 
-/// Looks at the beginning of a recording.
-fn shown(asset: &Asset, file: &OpenFile) -> io::Result<ShownTracks> {
+/// Looks at the beginning of a transport stream.
+pub(super) fn shown(asset: &Asset, file: &OpenFile) -> io::Result<ShownTracks> {
     let bytes = CODECS_BYTES.min(asset.plan.file_bytes()).min(file.entity().bytes);
     let mut beginning = vec![0; bytes as usize];
     OpenBytes(file).read_exact_at(&mut beginning, 0)?;

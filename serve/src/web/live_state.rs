@@ -68,6 +68,22 @@ impl ShownTracks {
             rate_millihertz: format.and_then(|format| format.rate_millihertz),
         }
     }
+
+    /// Returns the attributes of their variant, each behind a comma; `codecs` are those that are
+    /// known otherwise.
+    pub(super) fn attributes(&self, codecs: Option<&str>) -> String {
+        let mut text = String::new();
+        if let Some(codecs) = codecs.or(self.codecs.as_deref()) {
+            text.push_str(&format!(",CODECS=\"{codecs}\""));
+        }
+        if let Some((width, height)) = self.size {
+            text.push_str(&format!(",RESOLUTION={width}x{height}"));
+        }
+        if let Some(rate) = self.rate_millihertz {
+            text.push_str(&format!(",FRAME-RATE={:.3}", f64::from(rate) / 1000.0));
+        }
+        text
+    }
 }
 
 impl LiveState {
@@ -236,15 +252,7 @@ fn master(identity: &str, segments: &[GrowingSegment], shown: &ShownTracks) -> O
     };
     let peak = segments.iter().map(rate).max()?.max(1);
     let mut text = format!("#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-STREAM-INF:BANDWIDTH={peak}");
-    if let Some(codecs) = &shown.codecs {
-        text.push_str(&format!(",CODECS=\"{codecs}\""));
-    }
-    if let Some((width, height)) = shown.size {
-        text.push_str(&format!(",RESOLUTION={width}x{height}"));
-    }
-    if let Some(rate) = shown.rate_millihertz {
-        text.push_str(&format!(",FRAME-RATE={:.3}", f64::from(rate) / 1000.0));
-    }
+    text.push_str(&shown.attributes(None));
     text.push_str(&format!("\n~{identity}/live.m3u8\n"));
     Some(text)
 }

@@ -137,11 +137,11 @@ fn with_group(text: &mut String, lines: &str) {
 
 fn of_stream(lists: &mut Lists, below: &str, media: &StreamMedia) {
     let (peak, mean) = stream_rates(media);
-    let mut text = format!("#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={mean}");
-    if let Some(codecs) = media.asset.plan.codecs() {
-        let _ = write!(text, ",CODECS=\"{codecs}\"");
-    }
-    let _ = write!(text, "\n{below}/ts.m3u8\n");
+    let attributes = media.shown.attributes(media.asset.plan.codecs());
+    let text = format!(
+        "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={mean}{attributes}\n\
+         {below}/ts.m3u8\n"
+    );
     lists.variants.push((peak, text));
 }
 

@@ -36,10 +36,10 @@ mod manifest;
 mod master;
 mod media_playlist;
 mod pictures;
+#[cfg(test)]
+mod playlist_trials;
 pub(crate) mod protection;
 mod segment_copies;
-#[cfg(test)]
-mod side_car_trials;
 mod side_cars;
 mod subtitles;
 mod text_segments;

@@ -24,6 +24,8 @@ use media::tracks::MediaSample;
 use media::{Coding, ReadAt, SegmentPlan, copy_elementary, entry_points};
 
 use super::address::{TrackList, VERSION, WebItem};
+use super::live::shown;
+use super::live_state::ShownTracks;
 use super::master::Listed;
 use super::media_playlist::{self, TextForm};
 use super::protection::{AssetKeys, SAMPLE_KEY, SegmentCipher};
@@ -83,6 +85,7 @@ impl TrackMedia {
 /// A transport stream.
 pub(super) struct StreamMedia {
     pub(super) asset: Arc<Asset>,
+    pub(super) shown: ShownTracks,
     /// Its segments; or the reason why its packets cannot be sent as they lie in the file.
     plan: Result<SegmentPlan, String>,
     /// True when every segment is a range of the file, without tables to be put in front.
@@ -526,7 +529,9 @@ impl StreamMedia {
             Some(SegmentCipher::Cbcs) => Err("cbcs enciphers fragments of MP4".to_owned()),
             _ => plan.map_err(|refusal| refusal.to_string()),
         };
-        Ok(StreamMedia { asset: asset.clone(), plan, is_ranges })
+        let shown = shown(asset, file)
+            .map_err(|error| format!("reading the beginning of the stream: {error}"))?;
+        Ok(StreamMedia { asset: asset.clone(), shown, plan, is_ranges })
     }
 
     /// Returns its segments, if it can be sent as it is.

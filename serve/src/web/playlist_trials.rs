@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! side_car_trials: playlists and MPDs of a running server with side-car files of many names.
+//! playlist_trials: multivariant playlists and MPDs of a running server, with side-car files.
 //!
-//! Sources: RFC 8216 §4.3.4.1 (FORCED, DEFAULT, CHARACTERISTICS, unique NAMEs); ISO/IEC 23009-1
-//! §5.8.5.5 (roles).
+//! Sources: RFC 8216 §4.3.4.1 (FORCED, DEFAULT, CHARACTERISTICS, unique NAMEs), §4.3.4.2
+//! (RESOLUTION, FRAME-RATE); ISO/IEC 23009-1 §5.8.5.5 (roles).
 
 use std::time::Duration;
 
@@ -25,6 +25,17 @@ async fn with(server: &Server, target: &str, (pattern, count): (&str, usize)) ->
         }
     };
     tokio::time::timeout(Duration::from_secs(60), found).await.expect("all are listed")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_variant_of_a_transport_stream_has_the_size_and_rate_of_its_pictures() {
+    let place = place(&[(b"film.ts", CLIP)]);
+    let server = Server::start(config(&place)).await.unwrap();
+    let master = with(&server, "/film.ts/master.m3u8", ("/ts.m3u8", 1)).await;
+    let line = master.lines().find(|line| line.starts_with("#EXT-X-STREAM-INF:")).unwrap();
+    let line = line.split_once("CODECS=").unwrap().1;
+    assert_eq!(line, "\"avc1.64001e,mp4a.40.2\",RESOLUTION=640x360,FRAME-RATE=25.000");
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
