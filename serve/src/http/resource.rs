@@ -468,6 +468,7 @@ async fn of_title(
             Err(reason) => return web::refused(request, &reason.of(short), now),
         }
     }
+    title.list_subtitles(address.file, &server.web, &server.library).await;
     let origin = origin(request, client);
     web::title_answer(request, &address.item, (title, origin.as_deref()), now).await
 }

@@ -23,6 +23,7 @@ use super::live::LiveAsset;
 use super::live_dash::{self, RecordingNow};
 use super::live_reload::ReloadQuery;
 use super::protection::SegmentCipher;
+use super::side_cars::side_cars;
 use super::title::Title;
 use super::web_assets::{WebAssets, WebSource};
 use crate::http::open_files::{FileContent, OpenFile};
@@ -79,7 +80,7 @@ pub(crate) async fn answer(
     };
     let mut shown = None;
     let (parts, source) = if let WebItem::Master | WebItem::Manifest = item {
-        let subtitles = web.subtitles.listed(name, &asset, library).await;
+        let subtitles = web.subtitles.listed(&asset, side_cars(library, name), library).await;
         let made = asset.first_text(item, &subtitles);
         shown = made.as_ref().map(|text| crc32fast::hash(text));
         (made.map(|text| of_text(text.to_vec())), file.clone())

@@ -83,3 +83,41 @@ async fn words_of_side_cars_are_attributes_and_roles() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_of_renditions_has_the_side_cars_of_its_name_and_those_in_it() {
+    let files: [(&[u8], &[u8]); 9] = [
+        (b"a/film.2020/1080.ts", CLIP),
+        (b"a/film.2020/720.ts", CLIP),
+        (b"a/film.2020.en.srt", CUES),
+        (b"a/film.2020/film.2020.de.forced.srt", CUES),
+        (b"a/film.2020/fr.srt", CUES),
+        (b"a/film.2020/1080.it.srt", CUES),
+        (b"a/film.2020/notes.srt", CUES),
+        (b"a/film.2020/extras/es.srt", CUES),
+        (b"a/film.2021.sv.srt", CUES),
+    ];
+    let place = place(&files);
+    let server = Server::start(config(&place)).await.unwrap();
+    let top = "/a/film.2020";
+    let master = with(&server, &format!("{top}/master.m3u8"), ("TYPE=SUBTITLES", 4)).await;
+    let lines: Vec<&str> = master.lines().filter(|line| line.contains("TYPE=SUBTITLES")).collect();
+    for (name, is_forced) in [("it", "NO"), ("en", "NO"), ("fr", "NO"), ("de (forced)", "YES")] {
+        let line = lines.iter().find(|line| line.contains(&format!("NAME=\"{name}\"")));
+        let line = line.unwrap_or_else(|| panic!("{name}: {master}"));
+        assert!(line.contains(&format!("FORCED={is_forced}")), "{line}");
+        let uri = line.split_once("URI=\"").unwrap().1.trim_end_matches('"');
+        let playlist = text(&server, &format!("{top}/{uri}")).await;
+        let segment = playlist.lines().find(|line| line.ends_with(".vtt")).unwrap();
+        let folder = uri.rsplit_once('/').unwrap().0;
+        let cues = text(&server, &format!("{top}/{folder}/{segment}")).await;
+        assert!(cues.ends_with("\nA\n\n"), "{name}: {cues}");
+    }
+    let variants = master.lines().filter(|line| line.starts_with("#EXT-X-STREAM-INF:"));
+    assert!(
+        variants.clone().count() == 2 && variants.clone().all(|one| one.contains("SUBTITLES="))
+    );
+    let manifest = text(&server, &format!("{top}/manifest.mpd")).await;
+    assert_eq!(manifest.matches("mimeType=\"text/vtt\"").count(), 4, "{manifest}");
+    server.stop().await;
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! side_cars: files of subtitles beside a film: `film.srt`, `film.en.srt`, `film.pt-BR.forced.vtt`
-//! of `film.mp4`.
+//! of `film.mp4`; and of a folder of renditions, beside it and in it.
 //!
 //! They are found among the names that the library has, by one look-up and a step for each name
 //! that begins like the film's, and opened as requests open files: no link leads out of the served
@@ -62,29 +62,66 @@ pub(super) struct SideCarForm {
 /// Returns the side-car files of the film of this name: in each language the plain ones first, and
 /// behind all languages those that are left out.
 pub(super) fn side_cars(library: &Library, film: &str) -> Vec<SideCar> {
-    let beginning = format!("{}.", stem(film));
-    among(library.beginning_with(&beginning, NAMES_MAX), beginning.len())
+    limited(named(library, stem(film)))
 }
 
-/// Those among files whose names have this many bytes in common with the film's.
-fn among(files: Vec<ListedFile>, common: usize) -> Vec<SideCar> {
+/// Returns the side-car files of a folder of renditions likewise, with those of one of them (empty
+/// for none): by the folder's name, beside it and in it, and in it by their language
+/// (`film/en.srt`).
+pub(super) fn side_cars_of_title(library: &Library, folder: &str, film: &str) -> Vec<SideCar> {
+    if folder.is_empty() {
+        return Vec::new();
+    }
+    let name = folder.rsplit_once('/').map_or(folder, |(_, name)| name);
+    let mut found = match film {
+        "" => Vec::new(),
+        film => named(library, stem(film)),
+    };
+    found.extend(named(library, folder));
+    found.extend(named(library, &format!("{folder}/{name}")));
+    let beginning = format!("{folder}/");
+    let mut files = library.beginning_with(&beginning, NAMES_MAX);
+    files.retain(|file| !file.name[beginning.len()..].contains('/'));
+    found.extend(among(files, beginning.len(), |form, is_of_other| {
+        !is_of_other && form.as_ref().is_ok_and(|form| form.language.is_some())
+    }));
+    limited(found)
+}
+
+/// Those whose names are this one, a point and words.
+fn named(library: &Library, stem: &str) -> Vec<SideCar> {
+    let beginning = format!("{stem}.");
+    among(library.beginning_with(&beginning, NAMES_MAX), beginning.len(), is_named)
+}
+
+/// True of a side-car by its form, and by whether its name is that of another film with words:
+/// `film.2.srt` is that of `film.2.mp4`, if there is one.
+fn is_named(form: &Result<SideCarForm, String>, is_of_other: bool) -> bool {
+    !is_of_other || form.as_ref().is_ok_and(|form| form.language.is_some())
+}
+
+/// Those among files whose names have this many bytes in front of the words.
+fn among(
+    files: Vec<ListedFile>,
+    common: usize,
+    is_own: impl Fn(&Result<SideCarForm, String>, bool) -> bool,
+) -> Vec<SideCar> {
     let is_other = |file: &&ListedFile| form(&file.name[common..]).is_none();
     let stems: HashSet<String> =
         files.iter().filter(is_other).map(|file| stem(&file.name).to_owned()).collect();
-    // `film.2.srt` is that of `film.2.mp4`, if there is one.
     let is_of_other = |name: &str| {
         name[common..].match_indices('.').any(|(dot, _)| stems.contains(&name[..common + dot]))
     };
     let found = files.into_iter().filter_map(|file| {
         let form = form(&file.name[common..])?;
-        let has_language = form.as_ref().is_ok_and(|form| form.language.is_some());
-        if !has_language && is_of_other(&file.name) {
-            return None;
-        }
         let identity = identity(&file);
-        Some(SideCar { file, form, identity })
+        is_own(&form, is_of_other(&file.name)).then_some(SideCar { file, form, identity })
     });
-    let mut found: Vec<SideCar> = found.collect();
+    found.collect()
+}
+
+/// Sorts them, and leaves out those over the limits.
+fn limited(mut found: Vec<SideCar>) -> Vec<SideCar> {
     found.sort_by_key(|one| match &one.form {
         Ok(form) => (false, form.flags.is_forced, form.flags.is_sdh),
         Err(_) => (true, false, false),
@@ -229,6 +266,10 @@ mod tests {
         ListedFile { name: name.to_owned(), bytes, modified: SystemTime::UNIX_EPOCH }
     }
 
+    fn among_named(files: Vec<ListedFile>, common: usize) -> Vec<SideCar> {
+        limited(among(files, common, is_named))
+    }
+
     #[test]
     fn names_tell_format_language_and_use() {
         let told = |end: &str| {
@@ -292,7 +333,7 @@ mod tests {
     fn names_of_another_film_are_its_own() {
         let files = ["film.2.mp4", "film.2.srt", "film.3.srt", "film.en.mp4", "film.en.srt"];
         let files = files.into_iter().chain(["film.final.cut.mp4", "film.final.cut.en.srt"]);
-        let found = among(files.map(|name| listed(name, 1)).collect(), "film.".len());
+        let found = among_named(files.map(|name| listed(name, 1)).collect(), "film.".len());
         let names: Vec<&str> = found.iter().map(|one| &one.file.name[..]).collect();
         assert_eq!(names, ["film.3.srt", "film.en.srt"]);
     }
@@ -303,7 +344,7 @@ mod tests {
             (100..200).map(|number| listed(&format!("f.en.{number}.srt"), 1)).collect();
         files.push(listed("f.de.forced.srt", 1));
         files.push(listed("f.other.srt", 1));
-        let found = among(files, 2);
+        let found = among_named(files, 2);
         assert_eq!(found.iter().filter(|one| one.form.is_ok()).count(), SIDE_CARS_MAX);
         let [.., last] = &found[..] else { panic!("there are some") };
         assert_eq!(last.file.name, "f.en.164.srt");
@@ -313,12 +354,12 @@ mod tests {
         let large = ["f.en.1.srt", "f.en.2.srt", "f.en.3.srt", "f.en.4.srt", "f.en.5.srt"];
         let mut files: Vec<ListedFile> = large.map(|name| listed(name, 4 << 20)).to_vec();
         files.insert(0, listed("f.en.0.srt", 5 << 20));
-        let found = among(files, 2);
+        let found = among_named(files, 2);
         let left_out: Vec<&SideCar> = found.iter().filter(|one| one.form.is_err()).collect();
         assert_eq!((found.len(), left_out.len()), (6, 1));
         assert_eq!(left_out[0].file.name, "f.en.5.srt");
         let few = ["f.en.forced.srt", "f.en.sdh.srt", "f.en.srt", "f.final.srt"];
-        let found = among(few.map(|name| listed(name, 1)).to_vec(), 2);
+        let found = among_named(few.map(|name| listed(name, 1)).to_vec(), 2);
         let names: Vec<&str> = found.iter().map(|one| &one.file.name[..]).collect();
         assert_eq!(names, ["f.en.srt", "f.en.sdh.srt", "f.en.forced.srt", "f.final.srt"]);
     }

@@ -20,7 +20,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::address::SubtitleId;
-use super::side_cars::{SideCar, side_cars};
+use super::side_cars::{SideCar, side_cars, side_cars_of_title};
 use super::web_asset::{OpenBytes, WebAsset};
 use super::web_assets::cache;
 use crate::http::open_files::OpenFile;
@@ -85,11 +85,11 @@ impl Subtitles {
         }
     }
 
-    /// Returns the subtitles of a film: those of its tracks, then those beside it that have cues.
+    /// Returns the subtitles of a film: those of its tracks, then the side-cars that have cues.
     pub(super) async fn listed(
         &self,
-        film: &str,
         asset: &WebAsset,
+        side_cars: Vec<SideCar>,
         library: &Arc<Library>,
     ) -> Vec<ListedSubtitle> {
         let mut listed = Vec::new();
@@ -98,7 +98,7 @@ impl Subtitles {
             let flags = SubtitleFlags { is_forced: track.is_forced, ..SubtitleFlags::default() };
             add(&mut listed, id, track.name.as_deref(), (language, flags));
         }
-        for side_car in side_cars(library, film) {
+        for side_car in side_cars {
             let read = self.of_side_car(&side_car, library).await;
             let has_cues = match &read {
                 Ok(cues) => cues.is_ok(),
@@ -141,9 +141,13 @@ impl Subtitles {
                 self.get(name, make).await
             }
             SubtitleId::SideCar(identity) => {
-                let found = side_cars(library, film).into_iter();
-                let found = found.into_iter().find(|found| found.identity == identity);
-                match found {
+                let folder = film.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let is_asked = |found: &SideCar| found.identity == identity;
+                let found = side_cars(library, film).into_iter().find(is_asked);
+                // As a rendition it has those of the title.
+                let of_folder =
+                    || side_cars_of_title(library, folder, "").into_iter().find(is_asked);
+                match found.or_else(of_folder) {
                     Some(found) => self.of_side_car(&found, library).await,
                     None => Err(NoAsset::Refused(REPLACED.to_owned())),
                 }

@@ -5,7 +5,8 @@
 //! are the media files directly in it: two to [`FILES_MAX`]. They are renditions of one title when
 //! all have pictures, and their segments begin at the same times, within [`APART_MAX`]: encoders
 //! put key frames at the same pictures where they are told so. Else the answer says which file
-//! differs, and where. Nothing is kept: the plans of the files are ([`super::web_assets`]).
+//! differs, and where. Subtitles are those of one of the files, with the side-cars of the folder:
+//! `film.en.srt` beside it, `film/film.en.srt` or `film/en.srt`. Nothing is kept: the plans of the files are ([`super::web_assets`]).
 //!
 //! Costs a comparison of all segments' starts and the writing of the text, for each request.
 //!
@@ -22,8 +23,12 @@ use super::address::WebItem;
 use super::answers::NO_CIPHER_OF_DASH;
 use super::master::Listed;
 use super::protection::SegmentCipher;
+use super::side_cars::side_cars_of_title;
+use super::subtitles::ListedSubtitle;
 use super::web_asset::WebAsset;
+use super::web_assets::WebAssets;
 use super::{manifest, master};
+use crate::library::Library;
 
 /// Files of a title.
 pub(crate) const FILES_MAX: usize = 16;
@@ -36,16 +41,34 @@ const APART_MAX: u64 = TICKS_PER_SECOND / 50;
 pub(crate) struct Title {
     /// Name of each in the folder, with its plan.
     files: Vec<(String, Arc<WebAsset>)>,
+    /// Those of one of the files, by its index.
+    subtitles: (usize, Vec<ListedSubtitle>),
 }
 
 impl Title {
     pub(crate) fn new() -> Title {
-        Title { files: Vec::new() }
+        Title { files: Vec::new(), subtitles: (0, Vec::new()) }
     }
 
     /// Adds a file of this name in the folder.
     pub(crate) fn push(&mut self, name: &str, asset: Arc<WebAsset>) {
         self.files.push((name.to_owned(), asset));
+    }
+
+    /// Lists the subtitles of the title, whose files are in `folder`: those of the first file that
+    /// has tracks of text, or of the first, and the side-cars of the folder. They are sent as that
+    /// file's, with its segments.
+    pub(crate) async fn list_subtitles(
+        &mut self,
+        folder: &str,
+        web: &WebAssets,
+        library: &Arc<Library>,
+    ) {
+        let has_text = |(_, asset): &(String, Arc<WebAsset>)| !asset.text_tracks.is_empty();
+        let index = self.files.iter().position(has_text).unwrap_or(0);
+        let Some((name, asset)) = self.files.get(index) else { return };
+        let found = side_cars_of_title(library, folder, &format!("{folder}/{name}"));
+        self.subtitles = (index, web.subtitles.listed(asset, found, library).await);
     }
 
     /// True where segments of its files are enciphered so.
@@ -67,9 +90,14 @@ impl Title {
         let listed: Vec<Listed<'_>> = self
             .files
             .iter()
-            .zip(1..)
-            .map(|((name, asset), number)| {
-                asset.listed(format!("{}/", escape_path(name)), &format!("-{number}"), &[])
+            .enumerate()
+            .map(|(index, (name, asset))| {
+                let subtitles = match index == self.subtitles.0 {
+                    true => &self.subtitles.1[..],
+                    false => &[],
+                };
+                let suffix = format!("-{}", index + 1);
+                asset.listed(format!("{}/", escape_path(name)), &suffix, subtitles)
             })
             .collect();
         match item {
