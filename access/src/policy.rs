@@ -15,6 +15,7 @@ use crate::groups::Groups;
 use crate::hook::Hook;
 use crate::key_set::KeySet;
 use crate::passwords::Passwords;
+use crate::paths::is_below;
 use crate::rules::{Rule, RuleDraft, Rules};
 use crate::signed_url::UrlKeys;
 use crate::tokens::{TokenAlgorithm, Tokens};
@@ -86,6 +87,13 @@ impl AccessConfig {
     /// The first fault, with its option and what to write.
     pub fn check(&self) -> Result<(), Error> {
         Policy::load(self).map(drop)
+    }
+
+    /// Returns the path of the rules that decide about a path without rules of its own, in its
+    /// shortest spelling; `None` where no rule names it.
+    pub fn rule_of(&self, path: &str) -> Option<&str> {
+        let paths = self.rules.iter().map(|rule| &rule.path[..]);
+        paths.filter(|rule| is_below(path, rule)).max_by_key(|rule| rule.len())
     }
 
     /// Realm by default.

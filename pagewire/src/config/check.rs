@@ -17,6 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
+use serve::access::AccessConfig;
 
 use super::keys::{self, FOLDER, Key};
 use super::sources::{Given, Loaded, Origin, Sources};
@@ -75,6 +76,10 @@ pub(super) fn check(path: &Path) -> CheckReport {
             if let Err(error) = config.access.check() {
                 report.missing.push(placed(&given, path, &error.to_string()));
             }
+            if has_folder && !config.access.rules.is_empty() {
+                let notes = unnamed_folders(&config.folder, &config.access);
+                report.notes.extend(notes.map(|note| format!("{}: {note}", path.display())));
+            }
             if let Some(Err(error)) = config.tls.as_ref().map(serve::TlsSource::check) {
                 report.missing.push(placed(&given, path, &crate::serve::with_flag(&error)));
             }
@@ -85,6 +90,55 @@ pub(super) fn check(path: &Path) -> CheckReport {
     }
     report
 }
+
+/// Returns a note on each folder that no rule can name, since its name is no UTF-8: a file of TOML
+/// is text. Those in it are not looked at.
+fn unnamed_folders(top: &Path, access: &AccessConfig) -> impl Iterator<Item = String> {
+    let (mut looked_at, mut found) = (0, Vec::new());
+    let mut folders = vec![String::new()];
+    while let Some(above) = folders.pop() {
+        // One that cannot be read is served to nobody.
+        let entries = fs::read_dir(top.join(&above)).into_iter().flatten().flatten();
+        for entry in entries.take(ENTRIES_MAX - looked_at) {
+            looked_at += 1;
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let name = entry.file_name();
+            match name.to_str() {
+                Some(name) if name.starts_with('.') => {}
+                Some(name) if above.is_empty() => folders.push(name.to_owned()),
+                Some(name) => folders.push(format!("{above}/{name}")),
+                None => found.push((above.clone(), name)),
+            }
+        }
+    }
+    let more = found.len().saturating_sub(UNNAMED_MAX);
+    found.truncate(UNNAMED_MAX);
+    let notes: Vec<String> = found
+        .iter()
+        .map(|(above, name)| {
+            let decides = match access.rule_of(above) {
+                Some(rule) => format!("the rules of path = {rule:?} decide about it"),
+                None => "no rule opens it".to_owned(),
+            };
+            format!(
+                "access: the name of the folder {:?} is no UTF-8, so no rule can name it: \
+                 {decides}; for a rule of its own rename it (convmv -f latin1 -t utf8 --notest), \
+                 or put it into a folder that has the rule",
+                Path::new(above).join(name)
+            )
+        })
+        .collect();
+    let more = (more > 0).then(|| format!("access: {more} more such folders"));
+    notes.into_iter().chain(more)
+}
+
+/// Files and folders in which names are looked for that no rule can name.
+const ENTRIES_MAX: usize = 100_000;
+
+/// Such folders that are named one by one.
+const UNNAMED_MAX: usize = 8;
 
 fn is_of_file(given: &Given) -> bool {
     matches!(given.origin, Origin::File { .. })
@@ -162,5 +216,41 @@ fn placed(given: &[Given], file: &Path, message: &str) -> String {
         (Some(key), Some(given)) => format!("{}: {}: {rest}", given.origin, key.name),
         (Some(key), None) => format!("{}: {}: {rest}", file.display(), key.name),
         (None, _) => format!("{}: {message}", file.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use serve::access::rules::RuleDraft;
+
+    use super::*;
+
+    #[test]
+    fn folders_that_no_rule_can_name_are_named_with_the_rule_that_decides() {
+        let place = tempfile::tempdir().unwrap();
+        for name in [&b"caf\xe9/b\xe9"[..], b"films/private/b\xe8b\xe9", b"films/caf\xc3\xa9"] {
+            fs::create_dir_all(place.path().join(OsStr::from_bytes(name))).unwrap();
+        }
+        fs::write(place.path().join(OsStr::from_bytes(b"films/a\xe9.ts")), b"").unwrap();
+        let mut access = AccessConfig::default();
+        access.rules = ["films", "films/private", "films/private/b"]
+            .map(|path| {
+                let (path, verbs) = (Some(path.to_owned()), vec!["play".to_owned()]);
+                let allow = vec!["anyone".to_owned()];
+                RuleDraft { path, verbs, allow, channel: None }.check().unwrap()
+            })
+            .to_vec();
+        let mut notes: Vec<String> = unnamed_folders(place.path(), &access).collect();
+        notes.sort();
+        let [first, second] = &notes[..] else { panic!("{notes:#?}") };
+        assert!(
+            first.contains("\"caf\\xE9\" is no UTF-8, so no rule can name it: no rule opens it")
+        );
+        let decides = "\"films/private/b\\xE8b\\xE9\" is no UTF-8, so no rule can name it: the \
+                       rules of path = \"films/private\" decide about it; for a rule of its own";
+        assert!(second.contains(decides), "{second}");
     }
 }
