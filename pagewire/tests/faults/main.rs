@@ -9,9 +9,8 @@
 //! (readers over TCP), [`tunnels`] (RTSP through HTTP), [`channel_viewers`] (pauses, seeks, readers
 //! that do not read), [`channel_answers`] (titles, channels that are not there), [`library`] (what
 //! is new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
-//! bytes), [`open_files`] (changed while kept), [`seeks`] (into films that have their parameter sets
-//! once), [`surroundings`] (the link goes down, the clock is
-//! set, reports are lost).
+//! bytes), [`open_files`] (changed while kept), [`seeks`] (into films whose parameter sets come
+//! once), [`surroundings`] (the link goes down, the clock is set, reports are lost).
 //!
 //! The modules `timed` have the tests whose verdict is on a rate or a lateness, or that wait for
 //! the end of a time limit. No other test asserts that something is fast.
