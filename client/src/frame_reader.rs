@@ -32,6 +32,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use wire::rtcp;
 use wire::rtp::{HEADER_BYTES, PLAIN_FIRST_BYTE, VERSION_MASK};
 use wire::rtsp::client::Reply;
 use wire::rtsp::{ChannelPair, Malformed};
@@ -75,22 +76,21 @@ pub(crate) struct FrameRoute<S> {
     pub(crate) channels: ChannelPair,
     pub(crate) sink: S,
     pub(crate) rtcp: mpsc::Sender<Vec<u8>>,
-    /// True once a packet of RTP came.
+    /// True once a packet of RTP came on the channel that is named for it.
     pub(crate) is_heard: bool,
 }
 
 impl<S> FrameRoute<S> {
-    /// True for a frame of RTP. Where the first of all is one, and comes on the other channel, the
-    /// server has named the two the wrong way round.
+    /// True for a frame of RTP. Until there is one on the channel that is named for it, content
+    /// tells: some servers name the two the wrong way round.
     fn is_media(&mut self, channel: u8, data: &[u8]) -> bool {
-        let ChannelPair { rtp, rtcp } = &mut self.channels;
-        if !self.is_heard && is_rtp(data) {
-            self.is_heard = true;
-            if channel == *rtcp {
-                std::mem::swap(rtp, rtcp);
-            }
+        let is_named = channel == self.channels.rtp;
+        if self.is_heard {
+            return is_named;
         }
-        channel == *rtp
+        let is_rtp = is_rtp(data);
+        self.is_heard = is_named && is_rtp;
+        is_rtp || is_named && rtcp::parse(data).is_err()
     }
 }
 
@@ -378,20 +378,21 @@ mod tests {
     }
 
     #[test]
-    fn channels_named_the_wrong_way_round_are_told_by_their_first_packet() {
+    fn channels_named_the_wrong_way_round_are_told_by_their_packets() {
         let rtp = [&[0x80, 33][..], &[7; 40]].concat();
-        let report = wire::rtcp::sender_report(&wire::rtcp::SenderInfo::default(), "server");
+        let report = rtcp::sender_report(&rtcp::SenderInfo::default(), "server");
         let media = |frames: &[(u8, &[u8])]| -> Vec<bool> {
             let (channels, (rtcp, _)) = (ChannelPair { rtp: 1, rtcp: 0 }, mpsc::channel(1));
             let mut route = FrameRoute { channels, sink: (), rtcp, is_heard: false };
             frames.iter().map(|&(channel, data)| route.is_media(channel, data)).collect()
         };
         let swapped = media(&[(1, &report), (0, &rtp), (1, &report), (0, &rtp)]);
-        assert_eq!(swapped, [true, true, false, true], "the report is nothing to RTP");
-        let swapped = media(&[(0, &rtp), (1, &report), (0, &rtp)]);
-        assert_eq!(swapped, [true, false, true]);
+        assert_eq!(swapped, [false, true, false, true]);
         let right = media(&[(0, &report), (0, &rtp[..12]), (0, &[0x80]), (1, &rtp), (0, &rtp)]);
         assert_eq!(right, [false, false, false, true, false]);
+        // One stray packet on the other channel does not cost the stream.
+        let stray = media(&[(1, &rtp[..12]), (0, &rtp), (1, &rtp), (0, &rtp), (1, &rtp)]);
+        assert_eq!(stray, [true, true, true, false, true]);
     }
 
     /// A server that always has more must not keep other sessions from their turns.

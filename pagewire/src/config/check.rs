@@ -11,6 +11,7 @@
 //! Sources: stat(2), access(2).
 //! Does not open sockets: an address may be in use by the very server that the file is for.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -113,6 +114,11 @@ fn unnamed_folders(top: &Path, access: &AccessConfig) -> impl Iterator<Item = St
             }
         }
     }
+    // Where the most is at stake first.
+    let rule_bytes = |above: &String| access.rule_of(above).map_or(0, str::len);
+    found.sort_by_cached_key(|(above, name)| {
+        (Reverse(rule_bytes(above)), above.clone(), name.clone())
+    });
     let more = found.len().saturating_sub(UNNAMED_MAX);
     found.truncate(UNNAMED_MAX);
     let notes: Vec<String> = found
@@ -131,7 +137,10 @@ fn unnamed_folders(top: &Path, access: &AccessConfig) -> impl Iterator<Item = St
         })
         .collect();
     let more = (more > 0).then(|| format!("access: {more} more such folders"));
-    notes.into_iter().chain(more)
+    let rest = (looked_at == ENTRIES_MAX).then(|| {
+        format!("access: of names that are no UTF-8 only the first {ENTRIES_MAX} were looked at")
+    });
+    notes.into_iter().chain(more).chain(rest)
 }
 
 /// Files and folders in which names are looked for that no rule can name.

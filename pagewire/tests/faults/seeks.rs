@@ -62,6 +62,46 @@ fn a_seek_over_tcp_and_a_queued_play_begin_with_the_parameter_sets() {
     assert_led(&packets, &firsts);
 }
 
+/// Seeks that come so soon that nothing of the play before was sent, also with a PAUSE between, and
+/// pictures at another rate in their place.
+#[test]
+fn seeks_that_replace_each_other_leave_no_gap() {
+    let server = serve(&[("a.ts", &with_sets_once())], &[]);
+    let mut reader = Reader::to(&server);
+    let session = reader.set_up("a.ts", "0-1");
+    let ask = |reader: &mut Reader, method: &str, headers: &[&str]| {
+        reader.request(method, "a.ts", &[&[&session[..]], headers].concat())
+    };
+    let mut requests = ask(&mut reader, "PLAY", &["Range: npt=3-"]);
+    for at in 0..20 {
+        requests += &ask(&mut reader, "PLAY", &[&format!("Range: npt={}-", 2 + at % 9)]);
+        if at % 3 == 0 {
+            requests += &ask(&mut reader, "PAUSE", &[]);
+            requests += &ask(&mut reader, "PLAY", &[]);
+        }
+        if at % 7 == 6 {
+            requests += &ask(&mut reader, "PLAY", &["Scale: 4"]);
+        }
+    }
+    requests += &ask(&mut reader, "PLAY", &["Range: npt=13-", "Speed: 4"]);
+    reader.stream.write_all(requests.as_bytes()).unwrap();
+    let replies = requests.matches("CSeq").count();
+    let mut last = 0;
+    for _ in 0..replies {
+        let reply = reader.reply();
+        assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
+        last =
+            reply.lines().find_map(|line| line.strip_prefix("RTP-Info: ")).map_or(0, sequence_of);
+    }
+    let packets = reader.packets_to_bye(0);
+    let sequence = |packet: &Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
+    for pair in packets.windows(2) {
+        assert_eq!(sequence(&pair[1]), sequence(&pair[0]).wrapping_add(1), "of {}", packets.len());
+    }
+    let at = packets.iter().position(|packet| sequence(packet) == last).expect("it came");
+    assert_led(&packets[at..], &[last]);
+}
+
 #[test]
 fn a_seek_over_udp_begins_with_the_parameter_sets() {
     let server = serve(&[("a.ts", &with_sets_once())], &[]);

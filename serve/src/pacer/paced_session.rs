@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use super::media_target::MediaTarget;
 use super::paced_stream::Step;
 use super::wheel::Tick;
-use super::{PacedStream, PacedTrack, PacedTracks, PacingChoice, PlayStart, Tools, TrackStart};
+use super::{
+    PacedStream, PacedTrack, PacedTracks, PacingChoice, PlayStart, StreamLead, Tools, TrackStart,
+};
 use crate::library::asset::Source;
 use crate::rtsp::stream_session::Shift;
 use crate::watch::PacketTrace;
@@ -53,7 +55,8 @@ impl PacedSession {
             ) => {
                 stream.play = play;
                 stream.play_from(source, packets, (shift, speed), lead);
-                stream.link.start_at(stream.position());
+                let ahead = stream.lead.as_ref().map_or(0, StreamLead::ahead);
+                stream.link.start_at(stream.position(), ahead);
                 stream.link.note_play(play, shift);
             }
             (PacedSession::Tracks(tracks), PlayStart::Tracks(start)) => {

@@ -67,7 +67,7 @@ impl PacedTrack {
         link: Arc<Link>,
     ) -> PacedTrack {
         let identity = source.asset.presentation.tracks()[index].identity;
-        link.start_at(identity.first_sequence.into());
+        link.start_at(identity.first_sequence.into(), 0);
         PacedTrack {
             own: index,
             index,
@@ -99,7 +99,7 @@ impl PacedTrack {
         departures: Option<Departures>,
     ) -> PacedTrack {
         let track = PacedTrack::new(source, (0, mp2t::PAYLOAD_TYPE), to, link);
-        track.link.start_at(sequence.into());
+        track.link.start_at(sequence.into(), 0);
         PacedTrack { departures, sequence, ..track }
     }
 

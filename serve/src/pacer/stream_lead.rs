@@ -82,6 +82,11 @@ impl StreamLead {
     pub(crate) fn room(&self) -> u16 {
         self.packets().wrapping_sub(self.next.wrapping_sub(self.from) as u16)
     }
+
+    /// Returns how far the numbers behind it are ahead of the next that is sent, by its position.
+    pub(super) fn ahead(&self) -> u16 {
+        self.room().wrapping_sub(self.sent)
+    }
 }
 
 impl Shift {
@@ -89,6 +94,11 @@ impl Shift {
     pub(crate) fn behind(self, lead: Option<&StreamLead>) -> Shift {
         let room = lead.map_or(0, StreamLead::room);
         Shift { sequence: self.sequence.wrapping_add(room), ..self }
+    }
+
+    /// Returns the shift of the next packet where that of the packets behind it is so far ahead.
+    pub(crate) fn before(self, ahead: u16) -> Shift {
+        Shift { sequence: self.sequence.wrapping_sub(ahead), ..self }
     }
 }
 
@@ -111,11 +121,12 @@ impl PacedStream {
             }
             tools.counters().record(&tally, Duration::ZERO, 1);
             lead.sent += 1;
-            self.lead_lasts += Duration::from_secs(1) / self.packets_per_s.clamp(1, 1 << 20) as u32;
+            self.lead_lasts += self.speed.time(1.0 / self.packets_per_s.max(1) as f64);
             sent.add(1, payload.len() as u64, Duration::ZERO);
         }
         let is_sent = lead.sent == lead.packets();
         if !is_sent {
+            sent.ahead = lead.ahead();
             self.lead = Some(lead);
         }
         self.link.count(self.position(), sent);

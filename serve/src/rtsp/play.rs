@@ -137,13 +137,16 @@ impl RtspConnection {
             let lead = lead.filter(|lead| lead.is_of(&(from..end)));
             if was_trick {
                 control.shift = Shift::landing(&source, pictures.next, from);
-            } else if sent.packets > 0 {
-                control.shift = control.shift.jump(&source, sent.next, from);
+            } else {
+                control.shift = control.shift.before(sent.ahead);
+                if sent.packets > 0 {
+                    control.shift = control.shift.jump(&source, sent.next, from);
+                }
             }
             let answered = AnsweredPackets::of(&source, control.shift, from..end);
             control.shift = control.shift.behind(lead.as_ref());
             // The next jump is counted from here, even if nothing is sent before it.
-            stream.link.start_at(from);
+            stream.link.start_at(from, lead.as_ref().map_or(0, StreamLead::room));
             control.bye_sent = false;
             control.under_way = control.next_number();
             control.report_at = self.server.now() + FIRST_REPORT;
@@ -192,8 +195,9 @@ impl RtspConnection {
             (PlayPlace::Repeats, from) => {
                 // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
                 let last = control.queue.back().filter(|_| from.is_some());
-                let packets = session.first_stream().link.progress().next..control.end;
-                let under_way = || AnsweredPackets::of(source, control.shift, packets);
+                let sent = session.first_stream().link.progress();
+                let (shift, packets) = (control.shift.before(sent.ahead), sent.next..control.end);
+                let under_way = || AnsweredPackets::of(source, shift, packets);
                 Some(last.map_or_else(under_way, |last| AnsweredPackets::queued(source, last)))
             }
             _ => None,

@@ -136,7 +136,7 @@ impl RtspConnection {
         let sequence = standing.next.0;
         if matches!(control.played(&session.content), Played::Stream(_)) {
             // From here on its place is the sequence number.
-            session.first_stream().link.start_at(sequence.into());
+            session.first_stream().link.start_at(sequence.into(), 0);
         }
         control.trick = asset.is_trick().then(|| source.clone());
         control.speed = speed;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use media::TICKS_PER_TIMESTAMP;
 
-use super::stream_session::{Played, SessionControl, Shift, StreamSession};
+use super::stream_session::{Played, Progress, SessionControl, Shift, StreamSession};
 use crate::library::asset::Source;
 
 /// Where a session stands that does not send.
@@ -30,10 +30,10 @@ impl Standing {
     pub(super) fn of(session: &StreamSession, control: &SessionControl) -> Standing {
         let streams = session.streams();
         let has_sent = streams.iter().any(|stream| stream.link.progress().packets > 0);
-        let next = streams[0].link.progress().next;
+        let Progress { next, ahead, .. } = streams[0].link.progress();
         match control.played(&session.content) {
             Played::Stream(source) => {
-                let next = coordinates(source, control.shift, next);
+                let next = coordinates(source, control.shift.before(ahead), next);
                 let first = source.asset.plan.identity().first_timestamp;
                 let units = i64::from(next.1.wrapping_sub(first));
                 let place = control.is_paused.then(|| {

@@ -51,6 +51,11 @@ impl Speed {
         f64::from(self.thousandths) / 1000.0
     }
 
+    /// Returns the time in which so many seconds of media are sent.
+    pub(crate) fn time(self, media_s: f64) -> Duration {
+        Duration::from_secs_f64(media_s / self.value())
+    }
+
     /// Returns the media, in ticks, that is sent in this time.
     pub(crate) fn ticks(self, time: Duration) -> u64 {
         let ticks = crate::pacer::ticks(time);
@@ -156,6 +161,9 @@ pub(crate) struct Progress {
     pub(crate) play: u64,
     /// Shift of that play, where it is one of a transport stream.
     pub(crate) shift: Shift,
+    /// Numbers by which that shift is ahead of the next packet: those of a lead that is to be sent
+    /// before it.
+    pub(crate) ahead: u16,
     /// Clock of that play, in ticks of the file or channel; unset until it has started.
     pub(crate) clock: Option<MediaClock>,
     /// Path fault claimed by verified ICMP reports.
@@ -174,6 +182,8 @@ pub(crate) struct Sent {
     pub(crate) refused: u64,
     /// Name of the path.
     pub(crate) path: &'static str,
+    /// See [`Progress::ahead`].
+    pub(crate) ahead: u16,
 }
 
 impl Sent {
@@ -213,18 +223,21 @@ impl Link {
         progress.late.merge(&sent.late);
         progress.refused += sent.refused;
         progress.path = sent.path;
+        progress.ahead = sent.ahead;
     }
 
     /// Counts packets that a slow reader has missed; `next` follows them.
     pub(crate) fn skip(&self, next: u64, packets: u64) {
         let mut progress = self.progress.lock().unwrap();
-        progress.next = next;
+        (progress.next, progress.ahead) = (next, 0);
         progress.skipped += packets;
     }
 
-    /// Sets the position of a play about to begin. Called while the pacer does not send.
-    pub(crate) fn start_at(&self, next: u64) {
-        self.progress.lock().unwrap().next = next;
+    /// Sets the position of a play about to begin, and the numbers that its lead adds. Called while
+    /// the pacer does not send.
+    pub(crate) fn start_at(&self, next: u64, ahead: u16) {
+        let mut progress = self.progress.lock().unwrap();
+        (progress.next, progress.ahead) = (next, ahead);
     }
 
     /// Notes the play that begins.

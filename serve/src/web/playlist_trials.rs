@@ -85,7 +85,7 @@ async fn words_of_side_cars_are_attributes_and_roles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_of_renditions_has_the_side_cars_of_its_name_and_those_in_it() {
+async fn a_folder_of_renditions_has_the_side_cars_in_it_and_none_beside_it() {
     let files: [(&[u8], &[u8]); 9] = [
         (b"a/film.2020/1080.ts", CLIP),
         (b"a/film.2020/720.ts", CLIP),
@@ -100,9 +100,10 @@ async fn a_folder_of_renditions_has_the_side_cars_of_its_name_and_those_in_it() 
     let place = place(&files);
     let server = Server::start(config(&place)).await.unwrap();
     let top = "/a/film.2020";
-    let master = with(&server, &format!("{top}/master.m3u8"), ("TYPE=SUBTITLES", 4)).await;
+    let master = with(&server, &format!("{top}/master.m3u8"), ("TYPE=SUBTITLES", 3)).await;
+    assert!(!master.contains("\"en\""), "another folder's rules: {master}");
     let lines: Vec<&str> = master.lines().filter(|line| line.contains("TYPE=SUBTITLES")).collect();
-    for (name, is_forced) in [("it", "NO"), ("en", "NO"), ("fr", "NO"), ("de (forced)", "YES")] {
+    for (name, is_forced) in [("it", "NO"), ("fr", "NO"), ("de (forced)", "YES")] {
         let line = lines.iter().find(|line| line.contains(&format!("NAME=\"{name}\"")));
         let line = line.unwrap_or_else(|| panic!("{name}: {master}"));
         assert!(line.contains(&format!("FORCED={is_forced}")), "{line}");
@@ -118,6 +119,6 @@ async fn a_folder_of_renditions_has_the_side_cars_of_its_name_and_those_in_it() 
         variants.clone().count() == 2 && variants.clone().all(|one| one.contains("SUBTITLES="))
     );
     let manifest = text(&server, &format!("{top}/manifest.mpd")).await;
-    assert_eq!(manifest.matches("mimeType=\"text/vtt\"").count(), 4, "{manifest}");
+    assert_eq!(manifest.matches("mimeType=\"text/vtt\"").count(), 3, "{manifest}");
     server.stop().await;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! side_cars: files of subtitles beside a film: `film.srt`, `film.en.srt`, `film.pt-BR.forced.vtt`
-//! of `film.mp4`; and of a folder of renditions, beside it and in it.
+//! of `film.mp4`; and of a folder of renditions, in it alone: beside it other rules may hold.
 //!
 //! They are found among the names that the library has, by one look-up and a step for each name
 //! that begins like the film's, and opened as requests open files: no link leads out of the served
@@ -65,9 +65,8 @@ pub(super) fn side_cars(library: &Library, film: &str) -> Vec<SideCar> {
     limited(named(library, stem(film)))
 }
 
-/// Returns the side-car files of a folder of renditions likewise, with those of one of them (empty
-/// for none): by the folder's name, beside it and in it, and in it by their language
-/// (`film/en.srt`).
+/// Returns the side-car files in a folder of renditions likewise, with those of one of them (empty
+/// for none): by the folder's name (`film/film.en.srt`) and by their language (`film/en.srt`).
 pub(super) fn side_cars_of_title(library: &Library, folder: &str, film: &str) -> Vec<SideCar> {
     if folder.is_empty() {
         return Vec::new();
@@ -77,7 +76,6 @@ pub(super) fn side_cars_of_title(library: &Library, folder: &str, film: &str) ->
         "" => Vec::new(),
         film => named(library, stem(film)),
     };
-    found.extend(named(library, folder));
     found.extend(named(library, &format!("{folder}/{name}")));
     let beginning = format!("{folder}/");
     let mut files = library.beginning_with(&beginning, NAMES_MAX);
@@ -91,7 +89,14 @@ pub(super) fn side_cars_of_title(library: &Library, folder: &str, film: &str) ->
 /// Those whose names are this one, a point and words.
 fn named(library: &Library, stem: &str) -> Vec<SideCar> {
     let beginning = format!("{stem}.");
-    among(library.beginning_with(&beginning, NAMES_MAX), beginning.len(), is_named)
+    let files = library.beginning_with(&beginning, NAMES_MAX);
+    let last = files.last().filter(|_| files.len() == NAMES_MAX).cloned();
+    let mut found = among(files, beginning.len(), is_named);
+    found.extend(last.map(|file| {
+        let reason = format!("{NAMES_MAX} names begin like the film's, and no more are looked at");
+        SideCar { identity: identity(&file), file, form: Err(reason) }
+    }));
+    found
 }
 
 /// True of a side-car by its form, and by whether its name is that of another film with words:

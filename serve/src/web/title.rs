@@ -6,7 +6,7 @@
 //! all have pictures, and their segments begin at the same times, within [`APART_MAX`]: encoders
 //! put key frames at the same pictures where they are told so. Else the answer says which file
 //! differs, and where. Subtitles are those of one of the files, with the side-cars of the folder:
-//! `film.en.srt` beside it, `film/film.en.srt` or `film/en.srt`. Nothing is kept: the plans of the
+//! `film/film.en.srt` or `film/en.srt`. Nothing is kept: the plans of the
 //! files are ([`super::web_assets`]).
 //!
 //! Costs a comparison of all segments' starts and the writing of the text, for each request.
