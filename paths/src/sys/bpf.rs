@@ -229,10 +229,21 @@ fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> 
         attach: ATTACH_XDP,
         ..PacketsPerCall::default()
     };
-    // SAFETY: the instructions, the license that a zero ends, and the room for the log are alive
-    // during the call and as long as said; the kernel writes the log alone.
-    unsafe { created(command::PROG_LOAD, &mut attribute) }
+    let mut tries = 1;
+    loop {
+        // SAFETY: the instructions, the license that a zero ends, and the room for the log are
+        // alive during the call and as long as said; the kernel writes the log alone.
+        let loaded = unsafe { created(command::PROG_LOAD, &mut attribute) };
+        match loaded {
+            // A signal interrupted the verifier, which does not begin again by itself.
+            Err(errno) if errno == Errno::new(libc::EAGAIN) && tries < TRIES_MAX => tries += 1,
+            loaded => return loaded,
+        }
+    }
 }
+
+/// Most times that a program is loaded while signals come.
+const TRIES_MAX: u32 = 100;
 
 /// Checks that this process may load XDP programs; the refusal, if not.
 pub(crate) fn may_load_xdp() -> Result<(), Errno> {
@@ -298,6 +309,31 @@ mod tests {
         let (errno, log) = XdpProgram::load(&[Instruction::new(0x95, 0, 0, 0, 0)]).unwrap_err();
         assert_eq!(errno, Errno::new(libc::EACCES));
         assert!(log.contains("R0"), "{log}");
+    }
+
+    #[test]
+    fn a_program_is_loaded_though_signals_come() {
+        if let Err(errno) = may_load_xdp() {
+            return eprintln!("skip: bpf: {errno}");
+        }
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: the handler does nothing, and no other code has one for this signal.
+        let before = unsafe { libc::signal(libc::SIGUSR2, nothing as *const () as usize) };
+        assert_ne!(before, libc::SIG_ERR);
+        // SAFETY: no precondition.
+        let loader = unsafe { libc::pthread_self() };
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: the thread loads until this one has ended.
+                    unsafe { libc::pthread_kill(loader, libc::SIGUSR2) };
+                }
+            });
+            let loaded: Vec<_> = (0..1000).map(|_| may_load_xdp()).collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(loaded.iter().all(Result::is_ok), "{loaded:?}");
+        });
     }
 
     #[test]
