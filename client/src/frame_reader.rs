@@ -198,21 +198,20 @@ impl<S: PacketSink> FrameReader<S> {
                         channel == rtp || channel == rtcp
                     };
                     match routes.iter_mut().find(is_its) {
-                        Some(route) => match route.is_media(channel, data) {
-                            true => {
+                        Some(route) => {
+                            if route.is_media(channel, data) {
                                 route.sink.take(data, at);
                                 if data.len() > HEADER_BYTES {
                                     unasked.note_packet();
                                     return Ok(());
                                 }
-                                unasked.note_bare(data.len())
-                            }
-                            // A reporter that is behind misses a report; the next makes up for it.
-                            false => {
+                            } else {
+                                // A reporter that is behind misses a report; the next makes up
+                                // for it.
                                 let _ = route.rtcp.try_send(data.to_vec());
-                                unasked.note_bare(data.len())
                             }
-                        },
+                            unasked.note_bare(data.len())
+                        }
                         None => unasked.note_frame(channel, data.len()),
                     }
                 }

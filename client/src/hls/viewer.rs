@@ -6,7 +6,7 @@
 //! Sources: RFC 8216 §4.3.4 (master playlists), §6.3 (clients).
 //! Does not choose among languages: the default audio of the group is fetched.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::error::Error;
 use crate::http_url::UrlParts;
 use crate::one_line;
 
-/// What a viewer does, shared by all viewers of a load.
+/// Plan of a viewer, shared by all viewers of a load.
 pub(super) struct WatchPlan {
     pub(super) address: UrlParts,
     pub(super) settings: ViewerSettings,
@@ -384,18 +384,12 @@ impl FetchedMaster {
             self.audio.iter().filter(is_played).map(|audio| &audio.label).collect();
         let others = self.audio.iter().map(|audio| &audio.label);
         let others = others.filter(|label| !played.contains(label));
-        let mut left_out = Vec::new();
-        for (labels, why) in [
-            (others.collect::<Vec<_>>(), "another audio rendition is played"),
-            (self.beside.iter().collect(), "only a variant and its audio are fetched"),
-        ] {
-            for line in labels.into_iter().map(|label| format!("{label}: {why}")) {
-                if !left_out.contains(&line) {
-                    left_out.push(line);
-                }
-            }
-        }
-        left_out
+        let others = others.map(|label| (label, "another audio rendition is played"));
+        let beside = self.beside.iter();
+        let beside = beside.map(|label| (label, "only a variant and its audio are fetched"));
+        let mut named = HashSet::new();
+        let left_out = others.chain(beside).filter(|one| named.insert(*one));
+        left_out.map(|(label, why)| format!("{label}: {why}")).collect()
     }
 }
 

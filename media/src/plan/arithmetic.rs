@@ -111,13 +111,11 @@ impl PacketPlan {
     /// that of the access unit, where a place to start begins there, else the time since the one
     /// before by the clock.
     pub fn presented_ticks(&self, packet: u64) -> u64 {
-        let packet_of = |entry: &EntryPoint| self.packet_of(entry.ts_packet);
-        let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
-        if let Some(entry) = self.entries.get(at).filter(|entry| packet_of(entry) == packet) {
+        if let Some(entry) = self.entry_in(packet) {
             return entry.presented_ticks;
         }
         // The first is packet 0, so there is one before.
-        let entry = &self.entries[at - 1];
+        let entry = &self.entries[self.entries_before(packet) - 1];
         let begun = self.ticks_of(entry.access_unit);
         (entry.presented_ticks + self.ticks(packet)).saturating_sub(begun)
     }
@@ -132,17 +130,23 @@ impl PacketPlan {
 
     /// The first packet from `packet` on where play can start; none before the end.
     pub fn entry_from(&self, packet: u64) -> Option<u64> {
-        let packet_of = |entry: &EntryPoint| self.packet_of(entry.ts_packet);
-        let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
-        self.entries.get(at).map(packet_of)
+        self.entries.get(self.entries_before(packet)).map(|entry| self.packet_of(entry.ts_packet))
+    }
+
+    /// Number of places to start before `packet`.
+    fn entries_before(&self, packet: u64) -> usize {
+        self.entries.partition_point(|entry| self.packet_of(entry.ts_packet) < packet)
+    }
+
+    /// The first place to start in `packet`.
+    fn entry_in(&self, packet: u64) -> Option<&EntryPoint> {
+        let entry = self.entries.get(self.entries_before(packet))?;
+        Some(entry).filter(|entry| self.packet_of(entry.ts_packet) == packet)
     }
 
     /// The first place to start in `packet` whose access unit lacks parameter sets.
     pub(crate) fn lacking_entry(&self, packet: u64) -> Option<&EntryPoint> {
-        let packet_of = |entry: &EntryPoint| self.packet_of(entry.ts_packet);
-        let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
-        let entry = self.entries.get(at).filter(|entry| packet_of(entry) == packet);
-        entry.filter(|entry| self.lacking(entry.access_unit).is_some())
+        self.entry_in(packet).filter(|entry| self.lacking(entry.access_unit).is_some())
     }
 
     /// True where play that starts with `packet` lacks parameter sets: see

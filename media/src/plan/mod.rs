@@ -283,9 +283,9 @@ impl PacketPlan {
         self.codecs.as_deref()
     }
 
-    /// What is not sent where the streams are tracks ([`crate::ElementaryDemuxer`]), by the file's
-    /// beginning, each with the reason, if [`PacketPlan::name_codecs`] has looked; the last counts
-    /// those beyond eight.
+    /// Parts that are not sent where the streams are tracks ([`crate::ElementaryDemuxer`]), by the
+    /// file's beginning, each with the reason, if [`PacketPlan::name_codecs`] has looked; the last
+    /// counts those beyond eight.
     pub fn unsent(&self) -> &[String] {
         &self.unsent
     }

@@ -219,6 +219,11 @@ impl EntryContext {
     }
 }
 
+/// Adds a packet to a row, or begins another with it.
+fn extend(row: &mut std::ops::Range<u64>, index: u64) {
+    *row = if row.end == index { row.start } else { index }..index + 1;
+}
+
 /// Packets with tables, as they come.
 #[derive(Clone, Default)]
 pub(super) struct TablePackets {
@@ -246,8 +251,7 @@ impl TablePackets {
 
     /// Takes a packet with a table that is about all programmes.
     pub(super) fn feed_service(&mut self, index: u64) {
-        let row = &self.whole_row;
-        self.whole_row = if row.end == index { row.start } else { index }..index + 1;
+        extend(&mut self.whole_row, index);
     }
 
     /// Takes a packet with tables that `tables` has been fed.
@@ -256,8 +260,7 @@ impl TablePackets {
             return;
         }
         self.feed_service(index);
-        let row = if self.row.end == index { self.row.start } else { index };
-        self.row = row..index + 1;
+        extend(&mut self.row, index);
         let pid = packet.header.pid();
         let counter = packet.header.continuity();
         self.keep(index, pid, counter, packet.bytes);

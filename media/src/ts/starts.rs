@@ -43,8 +43,8 @@ pub fn entry_points(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Res
     Ok(starts)
 }
 
-/// What a stream begins with that is played from a place to start on whose access unit lacks
-/// parameter sets.
+/// Beginning of a stream that is played from a place to start on whose access unit lacks parameter
+/// sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryLead {
     /// Whole packets of transport stream: the tables, the parameter sets, and the beginning of the
@@ -55,8 +55,8 @@ pub struct EntryLead {
     pub next: u64,
 }
 
-/// What to send where play starts with `packet` of the plan, before and in place of the packets
-/// up to the lead's `next`; `None` where nothing is lacking. Where something is, it reads 64 KiB,
+/// The lead to send where play starts with `packet` of the plan, before and in place of the packets
+/// up to its `next`; `None` where nothing is lacking. Where something is, it reads 64 KiB,
 /// and 750 KiB where the tables come earlier; elsewhere nothing.
 ///
 /// # Errors

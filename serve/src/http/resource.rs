@@ -54,7 +54,7 @@ pub(crate) struct Client {
     pub(super) is_tls: bool,
     /// Pace of the connection's downloads.
     pub(super) pace: Arc<ConnectionPace>,
-    /// What is known of the connection by those who watch it.
+    /// Figures of the connection for those who watch it.
     pub(super) viewer: Arc<HttpViewer>,
     /// Results about the credentials of the request that is answered now.
     pub(super) known: Option<Arc<RequestCredentials>>,

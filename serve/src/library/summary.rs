@@ -36,8 +36,8 @@ pub struct StreamSummary {
     /// The same of a transport stream's pictures and sounds as tracks, by its beginning.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elementary_left_out: Vec<String>,
-    /// What viewers would notice of the file as a whole, each with its cure: it is cut off, its
-    /// pictures are turned.
+    /// Faults of the file as a whole that viewers would notice, each with its cure: it is cut off,
+    /// its pictures are turned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Number of positions where packet synchronisation was lost.

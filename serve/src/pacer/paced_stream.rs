@@ -48,7 +48,7 @@ pub(crate) struct PacedStream {
     pub(crate) packets_per_s: u64,
     /// True while a recording has no further packets.
     is_starved: bool,
-    /// What is to be sent before the next packet.
+    /// Media that is to be sent before the next packet.
     pub(super) lead: Option<StreamLead>,
     /// Time for which the lead that was sent lasts at the mean rate: a client that asks for nothing
     /// but beginnings is sent no more than others.

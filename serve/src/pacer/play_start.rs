@@ -27,7 +27,7 @@ pub(crate) enum PlayStart {
         shift: Shift,
         speed: Speed,
         packets: Range<u64>,
-        /// What is sent in place of the first of them.
+        /// Media that is sent in place of the first of them.
         lead: Option<StreamLead>,
     },
     /// The tracks of a file.
@@ -86,5 +86,5 @@ impl PlayStart {
     }
 }
 
-/// What was made resident counts as such for a second at least ([`crate::prefetch`]).
+/// Media that was made resident counts as such for a second at least ([`crate::prefetch`]).
 const LOOK_AHEAD: Duration = Duration::from_secs(1);

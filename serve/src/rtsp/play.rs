@@ -275,8 +275,8 @@ impl AnsweredPackets {
 
     fn queued(source: &Arc<Source>, play: &QueuedPlay) -> AnsweredPackets {
         let packets = play.from..play.end;
-        let of = AnsweredPackets::of(source, play.shift, packets);
-        AnsweredPackets { sequence: play.sequence, ..of }
+        let answered = AnsweredPackets::of(source, play.shift, packets);
+        AnsweredPackets { sequence: play.sequence, ..answered }
     }
 }
 

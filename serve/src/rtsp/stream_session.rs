@@ -260,7 +260,7 @@ impl Link {
     }
 }
 
-/// What a session plays.
+/// Content that a session plays.
 pub(crate) enum SessionContent {
     /// A transport stream, or a channel.
     Stream(Arc<Source>),
@@ -268,7 +268,7 @@ pub(crate) enum SessionContent {
     Tracks(Arc<TrackSource>),
 }
 
-/// What the current or last play of a session sends.
+/// Content that the current or last play of a session sends.
 pub(crate) enum Played<'a> {
     Stream(&'a Arc<Source>),
     /// The file itself, or its pictures at another rate.

@@ -162,8 +162,8 @@ impl ElementaryDemuxer {
         Ok(())
     }
 
-    /// What of a file with this plan and these programmes has no track, by its beginning: other
-    /// programmes, and streams whose coding has none.
+    /// Parts of a file with this plan and these programmes that have no track, by its beginning:
+    /// other programmes, and streams whose coding has none.
     pub(crate) fn unsent(plan: &PacketPlan, programmes: &[Programme]) -> Vec<LeftOut> {
         let mut demuxer = ElementaryDemuxer::new(plan);
         demuxer.choose(plan, programmes);
