@@ -24,7 +24,7 @@ use crate::tls::TlsCounters;
 /// Counters of one pacer thread.
 pub(crate) struct PacerCounters {
     /// Statistics of the paths.
-    pub(crate) tally: SendStats,
+    pub(crate) stats: SendStats,
     /// Microseconds from each packet's due time to its send call.
     pub(crate) late_us: Histogram<u64>,
     /// Times a session was due but its pages were not in memory.
@@ -49,7 +49,7 @@ impl PacerCounters {
     pub(crate) fn new() -> PacerCounters {
         let late_us = Histogram::new_with_bounds(1, LATE_US_MAX, 2).expect("bounds are constants");
         PacerCounters {
-            tally: SendStats::default(),
+            stats: SendStats::default(),
             late_us,
             cold_stalls: 0,
             clock_moves: 0,
@@ -64,8 +64,8 @@ impl PacerCounters {
     }
 
     /// Adds the statistics of a send call of `packets` that were `late`.
-    pub(crate) fn record(&mut self, tally: &SendStats, late: Duration, packets: u64) {
-        self.tally += *tally;
+    pub(crate) fn record(&mut self, stats: &SendStats, late: Duration, packets: u64) {
+        self.stats += *stats;
         if packets > 0 {
             let us = (late.as_micros() as u64).clamp(1, LATE_US_MAX);
             self.late_us.saturating_record_n(us, packets);
@@ -73,14 +73,14 @@ impl PacerCounters {
     }
 
     /// Adds the statistics of a send call of `packets` whose reader was late.
-    pub(crate) fn record_late_reader(&mut self, tally: &SendStats, packets: u64) {
-        self.tally += *tally;
+    pub(crate) fn record_late_reader(&mut self, stats: &SendStats, packets: u64) {
+        self.stats += *stats;
         self.packets_late_reader += packets;
     }
 
     /// Adds the counters of a thread.
     pub(crate) fn add(&mut self, other: &PacerCounters) {
-        self.tally += other.tally;
+        self.stats += other.stats;
         self.late_us.add(&other.late_us).expect("equal bounds");
         self.cold_stalls += other.cold_stalls;
         self.clock_moves += other.clock_moves;
@@ -102,7 +102,7 @@ impl PacerCounters {
         self.packets_late_reader = packets_late_reader;
         self.departures_missed = other.departures_missed;
         self.cpu = other.cpu;
-        self.tally = other.tally;
+        self.stats = other.stats;
         self.late_us.set_to(&other.late_us).expect("equal bounds");
         self.cold_stalls = cold_stalls;
         self.clock_moves = clock_moves;
@@ -315,11 +315,11 @@ impl Meters {
         refusals: BTreeMap<&'static str, u64>,
     ) -> ServerMetrics {
         let mut all = self.pacer_counters();
-        let packets = all.tally.packets;
-        all.tally += *self.downloads.lock().unwrap();
+        let packets = all.stats.packets;
+        all.stats += *self.downloads.lock().unwrap();
         let late = |quantile| all.late_us.value_at_quantile(quantile);
         let processor_seconds = processor_seconds();
-        let bytes = all.tally.bytes;
+        let bytes = all.stats.bytes;
         ServerMetrics {
             sessions,
             sessions_interleaved,
@@ -344,9 +344,9 @@ impl Meters {
             tls_reloads_failed: self.tls.reloads_failed.load(Ordering::Relaxed),
             packets,
             bytes,
-            bytes_copied: all.tally.copied_bytes,
-            calls: all.tally.calls,
-            refused: all.tally.refused,
+            bytes_copied: all.stats.copied_bytes,
+            calls: all.stats.calls,
+            refused: all.stats.refused,
             late_us: SendLateness {
                 p50: late(0.5),
                 p99: late(0.99),

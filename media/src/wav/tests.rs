@@ -99,8 +99,8 @@ fn packets_carry_the_samples_of_the_file_in_network_order() {
     ] {
         for (channels, rate_hz) in [(1_u16, 8000), (2, 44_100), (6, 48_000), (8, 192_000)] {
             let width = form.bytes() as usize;
-            // Two seconds, and a block that is not full.
-            let frames = 2 * rate_hz as usize + 101;
+            // A fifth of a second, ten blocks, and one that is not full.
+            let frames = rate_hz as usize / 5 + 101;
             let samples = noise(frames * usize::from(channels) * width);
             let whole =
                 file(b"RIFF", &[fmt(tag, channels, rate_hz, bits), chunk(b"data", &samples)]);

@@ -13,7 +13,7 @@ use crate::peer::Peer;
 use crate::stream_paths;
 
 #[test]
-#[ignore = "run by a_tracer_counts_the_calls_that_the_tally_has"]
+#[ignore = "run by a_tracer_counts_the_calls_that_the_stats_have"]
 fn inside_a_tracer() {
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(100) });
     // Mapping is a call for each file, not for a send.
@@ -74,7 +74,7 @@ fn residence_of_a_mebibyte_is_two_calls() {
 }
 
 #[test]
-fn a_tracer_counts_the_calls_that_the_tally_has() {
+fn a_tracer_counts_the_calls_that_the_stats_have() {
     let Some(trace) = trace_of("counted::inside_a_tracer") else { return };
     let counts = tracer::counts(&trace);
     // The trace has each stream path twice, and downloads.

@@ -128,23 +128,23 @@ fn clients(out: &mut Exposition, server: &ServerState, report: &ServerMetrics) {
 }
 
 fn sending(out: &mut Exposition, server: &ServerState, counters: &PacerCounters) {
-    let sent = [("http", server.watch.viewers.bytes()), ("rtp", counters.tally.bytes)];
+    let sent = [("http", server.watch.viewers.bytes()), ("rtp", counters.stats.bytes)];
     out.counters(
         ("pagewire_sent_bytes_total", "protocol"),
         "Bytes handed to the kernel: RTP with its headers, content of HTTP.",
         sent,
     );
-    out.counter("pagewire_rtp_packets_total", "RTP packets sent.", counters.tally.packets);
+    out.counter("pagewire_rtp_packets_total", "RTP packets sent.", counters.stats.packets);
     out.counter(
         "pagewire_rtp_copied_bytes_total",
         "Bytes of RTP that the processor copied on the way to the socket.",
-        counters.tally.copied_bytes,
+        counters.stats.copied_bytes,
     );
-    out.counter("pagewire_rtp_calls_total", "System calls for RTP.", counters.tally.calls);
+    out.counter("pagewire_rtp_calls_total", "System calls for RTP.", counters.stats.calls);
     out.counter(
         "pagewire_rtp_sends_refused_total",
         "Sends that the kernel refused for want of room, which were made again.",
-        counters.tally.refused,
+        counters.stats.refused,
     );
     out.counter(
         "pagewire_cold_stalls_total",

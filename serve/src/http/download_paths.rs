@@ -114,9 +114,9 @@ mod tests {
             _: u64,
             bytes: u64,
             _: BorrowedFd<'_>,
-            tally: &mut SendStats,
+            stats: &mut SendStats,
         ) -> Result<u64, SendError> {
-            tally.bytes += bytes;
+            stats.bytes += bytes;
             Ok(bytes)
         }
     }

@@ -104,7 +104,7 @@ impl CapacityState {
     fn sample(&mut self, now: PacerCounters, threads: f64, (moment, process): (Instant, Duration)) {
         let lasts = moment.saturating_duration_since(self.sampled).as_secs_f64();
         let cpu_s = now.cpu.saturating_sub(self.before.cpu).as_secs_f64();
-        let bytes = now.tally.bytes.saturating_sub(self.before.tally.bytes);
+        let bytes = now.stats.bytes.saturating_sub(self.before.stats.bytes);
         self.busy = cpu_s / (lasts * threads);
         let process_s = process.saturating_sub(self.process_before).as_secs_f64();
         self.process_busy = process_s / (lasts * self.cores);
@@ -157,7 +157,7 @@ mod tests {
     fn counters(cpu_ms: u64, bytes: u64, late_us: u64) -> PacerCounters {
         let mut counters = PacerCounters::new();
         counters.cpu = Duration::from_millis(cpu_ms);
-        counters.tally.bytes = bytes;
+        counters.stats.bytes = bytes;
         counters.late_us.record_n(late_us, 10_000).unwrap();
         counters
     }

@@ -381,17 +381,17 @@ impl PacedStream {
             let now = Instant::now();
             let late = now.saturating_duration_since(due);
             let at = reading.map(|reading| reading.departure(due));
-            let mut tally = SendStats::default();
+            let mut stats = SendStats::default();
             let was_blocked = self.to.is_blocked();
-            let sent = self.send_batch(run, form, at, &mut tally, tools);
+            let sent = self.send_batch(run, form, at, &mut stats, tools);
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
             // The reader was late, not this server.
             let late = if was_blocked { Duration::ZERO } else { late };
             match was_blocked {
-                true => tools.counters().record_late_reader(&tally, count),
-                false => tools.counters().record(&tally, late, count),
+                true => tools.counters().record_late_reader(&stats, count),
+                false => tools.counters().record(&stats, late, count),
             }
-            progress.refused += tally.refused;
+            progress.refused += stats.refused;
             match sent {
                 Ok(0) => break Err(Step::Wait),
                 Ok(_) => {
@@ -447,7 +447,7 @@ impl PacedStream {
         run: Range<u64>,
         form: SendForm,
         at: Option<Departure>,
-        tally: &mut SendStats,
+        stats: &mut SendStats,
         tools: &mut Tools,
     ) -> Result<u32, SendError> {
         let (source, shift) = (&self.source, self.shift);
@@ -460,7 +460,7 @@ impl PacedStream {
                 };
                 let (path, batch) = framed.ok_or(SendError::Blocked)?;
                 let mut output = to.output.lock();
-                let sent = path.send(&batch, &mut output, tally);
+                let sent = path.send(&batch, &mut output, stats);
                 to.is_blocked |= sent == Err(SendError::Blocked) || output.rest_bytes() > 0;
                 return sent;
             }
@@ -470,7 +470,7 @@ impl PacedStream {
             SendForm::Source => Some(tools.gathered_batch(source, run, shift, at)),
         };
         let sent = match batch {
-            Some((path, batch)) => path.send(&batch, to, tally),
+            Some((path, batch)) => path.send(&batch, to, stats),
             // Another session has just dropped the image; the next step sends from the file.
             None => Err(SendError::Blocked),
         };

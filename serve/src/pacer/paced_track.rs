@@ -281,18 +281,18 @@ impl PacedTrack {
             let late = now.saturating_duration_since(due);
             let at = reading.map(|reading| reading.departure(due));
             let packets = self.next..self.next + row.packets;
-            let (mut tally, was_blocked) = (SendStats::default(), self.to.is_blocked());
+            let (mut stats, was_blocked) = (SendStats::default(), self.to.is_blocked());
             let values = self.values();
             let run = (layout, packets, &values);
             let sent = match &mut self.to {
                 MediaTarget::Datagrams(to) => {
                     let (path, batch) = tools.track_batch(source, run, at);
-                    path.send(&batch, to, &mut tally)
+                    path.send(&batch, to, &mut stats)
                 }
                 MediaTarget::Stream(to) => {
                     let (path, batch) = tools.framed_track_batch(source, run, to.channel);
                     let mut output = to.output.lock();
-                    let sent = path.send(&batch, &mut output, &mut tally);
+                    let sent = path.send(&batch, &mut output, &mut stats);
                     to.is_blocked |= sent == Err(SendError::Blocked) || output.rest_bytes() > 0;
                     sent
                 }
@@ -300,10 +300,10 @@ impl PacedTrack {
             let count = *sent.as_ref().unwrap_or(&0);
             match was_blocked {
                 // The reader was late, not this server.
-                true => tools.counters().record_late_reader(&tally, count.into()),
-                false => tools.counters().record(&tally, late, count.into()),
+                true => tools.counters().record_late_reader(&stats, count.into()),
+                false => tools.counters().record(&stats, late, count.into()),
             }
-            progress.refused += tally.refused;
+            progress.refused += stats.refused;
             match sent {
                 Ok(0) | Err(SendError::Blocked) => {
                     outcome = Ok(false);

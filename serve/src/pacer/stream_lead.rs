@@ -115,11 +115,11 @@ impl PacedStream {
         let payloads = lead.content.chunks(PAYLOAD_BYTES).enumerate();
         for (number, payload) in payloads.skip(lead.sent.into()) {
             let header = plan.header_at(first.wrapping_add(number as u64), timestamp);
-            let mut tally = SendStats::default();
-            if !self.to.send_packet(&[&header, payload].concat(), &mut tally) {
+            let mut stats = SendStats::default();
+            if !self.to.send_packet(&[&header, payload].concat(), &mut stats) {
                 break;
             }
-            tools.counters().record(&tally, Duration::ZERO, 1);
+            tools.counters().record(&stats, Duration::ZERO, 1);
             lead.sent += 1;
             self.lead_lasts += self.speed.time(1.0 / self.packets_per_s.max(1) as f64);
             sent.add(1, payload.len() as u64, Duration::ZERO);
@@ -136,16 +136,16 @@ impl PacedStream {
 
 impl MediaTarget {
     /// Sends one packet that lies in memory; false when the socket has no room for it.
-    fn send_packet(&mut self, packet: &[u8], tally: &mut SendStats) -> bool {
+    fn send_packet(&mut self, packet: &[u8], stats: &mut SendStats) -> bool {
         match self {
             // One that the network refuses is lost like any other; the path's own sends tell why.
             MediaTarget::Datagrams(to) => {
-                tally.calls += 1;
+                stats.calls += 1;
                 match to.socket().send(packet) {
                     Ok(sent) => {
-                        tally.packets += 1;
-                        tally.bytes += sent as u64;
-                        tally.copied_bytes += sent as u64;
+                        stats.packets += 1;
+                        stats.bytes += sent as u64;
+                        stats.copied_bytes += sent as u64;
                         true
                     }
                     Err(error) => error.kind() != ErrorKind::WouldBlock,
@@ -154,9 +154,9 @@ impl MediaTarget {
             MediaTarget::Stream(to) => {
                 let bytes = packet.len() as u16;
                 let frame = [&interleaved_header(to.channel, bytes)[..], packet].concat();
-                let sent = to.output.lock().write(&frame, tally);
+                let sent = to.output.lock().write(&frame, stats);
                 to.is_blocked |= sent.is_err();
-                tally.packets += u64::from(sent.is_ok());
+                stats.packets += u64::from(sent.is_ok());
                 sent.is_ok()
             }
         }

@@ -119,7 +119,7 @@ pub(crate) async fn keep_watch(server: Arc<ServerState>) {
 fn totals(server: &ServerState) -> ServerTotals {
     let counters = server.meters.pacer_counters();
     ServerTotals {
-        bytes: counters.tally.bytes + server.watch.viewers.bytes(),
+        bytes: counters.stats.bytes + server.watch.viewers.bytes(),
         sessions: server.sessions.len() + server.watch.viewers.all().len(),
         connections: server.limits.connections(),
         late_us: counters.late_us,

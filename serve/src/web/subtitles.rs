@@ -231,8 +231,8 @@ fn told(name: &str, read: Result<CueList, String>) -> Result<CueList, String> {
 fn finding(read: &Result<CueList, String>) -> Option<String> {
     match read {
         Ok(cues) if cues.left_out() > 0 => Some(format!(
-            "{} cues left out: their times cannot be read, or end before they begin, or their text \
-             is too long",
+            "cues left out: {}, since their times cannot be read, or end before they begin, or \
+             their text is too long",
             cues.left_out()
         )),
         Ok(cues) if cues.cues().is_empty() => Some("they have no cue".to_owned()),
