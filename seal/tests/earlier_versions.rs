@@ -251,7 +251,12 @@ fn interrupted_film_of_0_1_is_resumed() {
     for entry in fs::read_dir(scratch.path("sealed/films/film")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap();
-        let is_same = fs::read(target.join("film").join(name)).unwrap() == fs::read(&path).unwrap();
+        let (own, earlier) = (fs::read(target.join("film").join(name)), fs::read(&path));
+        // 0.1 wrote vectors with small letters.
+        let is_same = match name.to_string_lossy().ends_with(".m3u8") {
+            true => own.unwrap().eq_ignore_ascii_case(&earlier.unwrap()),
+            false => own.unwrap() == earlier.unwrap(),
+        };
         assert!(is_same || name == ".pagewire-film", "{}", path.display());
     }
 }

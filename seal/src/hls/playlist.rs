@@ -118,7 +118,7 @@ impl Playlist {
                 key = Some(wanted);
                 let _ = write!(text, "#EXT-X-KEY:METHOD=AES-128,URI=\"{}\"", uri(wanted.0));
                 if let Some(iv) = line.iv {
-                    let _ = write!(text, ",IV=0x{:032x}", u128::from_be_bytes(iv));
+                    let _ = write!(text, ",IV=0x{:032X}", u128::from_be_bytes(iv));
                 }
                 text.push('\n');
             }
@@ -309,7 +309,7 @@ mod tests {
             is_break: index == 2,
             tables: 2,
             check: [index; 16],
-            iv: with_iv.then_some([0x10 | index; 16]),
+            iv: with_iv.then_some([0xa0 | index; 16]),
         };
         Playlist {
             name: "a, b/\"ü\"".to_owned(),
@@ -355,6 +355,10 @@ mod tests {
         let text = playlist(Some(2), true).media(|number| number.to_string());
         assert_eq!(Playlist::read("", ""), Err(0));
         assert_eq!(Playlist::read("#EXTM3U\n#EXTINF:6.0,\na.ts\n", ""), Err(2));
+        let digits = text.split_once(",IV=0x").expect("a vector").1;
+        let digits = digits.split_once('\n').expect("its end").0;
+        let is_digit = |c: char| c.is_ascii_digit() || ('A'..='F').contains(&c);
+        assert!(digits.len() == 32 && digits.chars().all(is_digit), "RFC 8216 §4.2: {digits}");
         for (at, _) in text.match_indices('\n') {
             assert!(at + 1 == text.len() || Playlist::read(&text[..at], "").is_err());
         }

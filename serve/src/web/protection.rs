@@ -101,9 +101,9 @@ impl AssetKeys {
         match self.cipher {
             SegmentCipher::Aes128 => format!("#EXT-X-KEY:METHOD=AES-128,URI=\"{uri}\"\n"),
             SegmentCipher::Cbcs => {
-                let iv = hex(&self.common_encryption().iv);
+                let iv = hex_sequence(&self.common_encryption().iv);
                 format!(
-                    "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"{uri}\",IV=0x{iv},\
+                    "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"{uri}\",IV={iv},\
                      KEYFORMAT=\"identity\",KEYFORMATVERSIONS=\"1\"\n"
                 )
             }
@@ -112,9 +112,9 @@ impl AssetKeys {
 
     /// Returns the same for players of the web.
     pub(super) fn clear_key_tag(&self) -> String {
-        let (uri, key_id) = (self.licence(), hex(&self.common_encryption().key_id));
+        let (uri, key_id) = (self.licence(), hex_sequence(&self.common_encryption().key_id));
         format!(
-            "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"{uri}\",KEYID=0x{key_id},\
+            "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"{uri}\",KEYID={key_id},\
              KEYFORMAT=\"{CLEAR_KEY}\",KEYFORMATVERSIONS=\"1\""
         )
     }
@@ -198,6 +198,12 @@ pub(crate) fn key_id(make: &KeyMaker, film: &str) -> [u8; KEY_BYTES] {
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A hexadecimal sequence of playlists, whose digits are 0-9 and A-F (RFC 8216 §4.2).
+fn hex_sequence(bytes: &[u8]) -> String {
+    let digits = bytes.iter().map(|byte| format!("{byte:02X}"));
+    digits.fold("0x".to_owned(), |all, digits| all + &digits)
 }
 
 /// Pads to whole blocks, each byte the count of those added: always at least one.
