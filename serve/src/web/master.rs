@@ -5,6 +5,10 @@
 //! are alternatives, a group for each codec, and the pictures are a variant with each group: a
 //! player chooses a group that it can decode. The key frames are a playlist of their own.
 //!
+//! Groups have the same members, by language: what a codec lacks is in its group as AAC, which
+//! every player decodes. Where the sounds in AAC are not of all languages groups differ, against
+//! §4.3.4.1.1: players that lack a codec would have none to play.
+//!
 //! BANDWIDTH is the highest rate of a segment and AVERAGE-BANDWIDTH that of all, boxes included, of
 //! the pictures, the largest sound of the group and the largest subtitles of TTML.
 //!
@@ -157,12 +161,33 @@ fn stream_rates(media: &StreamMedia) -> (u64, u64) {
     (peak.max(1), mean.max(1))
 }
 
-/// Sounds of one codec, which are alternatives.
+/// Sounds that are alternatives: those of one codec, and others for what it lacks.
 struct SoundGroup {
     name: String,
-    codec: String,
-    /// Indices of the tracks.
-    tracks: Vec<usize>,
+    /// Codecs of its members, each once.
+    codecs: Vec<String>,
+    members: Vec<Member>,
+}
+
+/// A sound as viewers choose it.
+#[derive(Clone)]
+struct Member {
+    /// Index of the track.
+    track: usize,
+    /// Its language, and the number of earlier sounds of this language and codec: members of
+    /// groups that agree are one sound.
+    choice: (Option<String>, usize),
+}
+
+impl Member {
+    /// Name for viewers.
+    fn name(&self) -> String {
+        match &self.choice {
+            (Some(language), 0) => language.clone(),
+            (Some(language), earlier) => format!("{language} {}", earlier + 1),
+            (None, earlier) => format!("audio {}", earlier + 1),
+        }
+    }
 }
 
 fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
@@ -189,17 +214,19 @@ fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
         variant(lists, &file.below, presentation, rendition, None);
     } else {
         for group in groups(presentation, &sounds, &file.suffix) {
-            list_sounds(&mut lists.sounds, &file.below, presentation, &group, &sounds);
-            let leading = pictures.unwrap_or(group.tracks[0]);
-            let rates = group.tracks.iter().filter_map(|&track| offered(&[track]));
+            list_sounds(&mut lists.sounds, &file.below, presentation, &group);
+            let leading = pictures.unwrap_or(group.members[0].track);
+            let rates = group.members.iter().filter_map(|member| offered(&[member.track]));
             let rates = rates.map(Rendition::bits_per_second);
             let (peaks, means): (Vec<u64>, Vec<u64>) = rates.unzip();
-            let added = match pictures {
-                Some(_) => (most(&peaks), most(&means)),
-                None => (0, 0),
-            };
+            let (mut peak, mut mean) = (most(&peaks), most(&means));
             let Some(leading) = offered(&[leading]) else { continue };
-            variant(lists, &file.below, presentation, leading, Some((&group, added)));
+            if pictures.is_none() {
+                // It is one of the sounds.
+                let own = leading.bits_per_second();
+                (peak, mean) = (peak.saturating_sub(own.0), mean.saturating_sub(own.1));
+            }
+            variant(lists, &file.below, presentation, leading, Some((&group, (peak, mean))));
         }
     }
     if let Some(pictures) = pictures {
@@ -214,41 +241,59 @@ fn most(rates: &[u64]) -> u64 {
 /// The sounds by codec, in the order of the file.
 fn groups(presentation: &Presentation, sounds: &[usize], suffix: &str) -> Vec<SoundGroup> {
     let mut groups: Vec<SoundGroup> = Vec::new();
+    let mut choices = Vec::new();
     for &sound in sounds {
-        let codec = presentation.tracks()[sound].codec.name();
-        match groups.iter_mut().find(|group| group.codec == codec) {
-            Some(group) => group.tracks.push(sound),
-            None => {
-                let name = format!("{codec}{suffix}");
-                groups.push(SoundGroup { name, codec, tracks: vec![sound] });
-            }
+        let track = &presentation.tracks()[sound];
+        let codec = track.codec.name();
+        let at = groups.iter().position(|group| group.codecs[0] == codec).unwrap_or_else(|| {
+            let name = format!("{codec}{suffix}");
+            groups.push(SoundGroup { name, codecs: vec![codec], members: Vec::new() });
+            groups.len() - 1
+        });
+        let members = &mut groups[at].members;
+        let language = language(track).map(|own| own.name);
+        let earlier = members.iter().filter(|member| member.choice.0 == language).count();
+        let choice = (language, earlier);
+        if !choices.contains(&choice) {
+            choices.push(choice.clone());
         }
+        members.push(Member { track: sound, choice });
+    }
+    let has_all = |group: &&SoundGroup| {
+        group.members.len() == choices.len() && group.codecs[0].starts_with("mp4a.40.")
+    };
+    let whole = groups.iter().find(has_all).map(|group| group.members.clone());
+    for group in &mut groups {
+        let lacks = |member: &&Member| group.members.iter().all(|one| one.choice != member.choice);
+        let lacking: Vec<Member> = whole.iter().flatten().filter(lacks).cloned().collect();
+        for member in lacking {
+            let codec = presentation.tracks()[member.track].codec.name();
+            if !group.codecs.contains(&codec) {
+                group.codecs.push(codec);
+            }
+            group.members.push(member);
+        }
+        let place = |member: &Member| choices.iter().position(|one| *one == member.choice);
+        group.members.sort_by_key(place);
     }
     groups
 }
 
 /// Writes a line for each sound of a group.
-fn list_sounds(
-    text: &mut String,
-    below: &str,
-    presentation: &Presentation,
-    group: &SoundGroup,
-    sounds: &[usize],
-) {
-    for (at, &index) in group.tracks.iter().enumerate() {
-        let track = &presentation.tracks()[index];
-        let language = language(track);
+fn list_sounds(text: &mut String, below: &str, presentation: &Presentation, group: &SoundGroup) {
+    for (at, member) in group.members.iter().enumerate() {
+        let track = &presentation.tracks()[member.track];
         let _ = write!(text, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{}\"", group.name);
         let is_default = if at == 0 { "YES" } else { "NO" };
-        let _ = write!(text, ",NAME=\"{}\"", sound_name(presentation, sounds, index));
-        if let Some(language) = language {
+        let _ = write!(text, ",NAME=\"{}\"", member.name());
+        if let Some(language) = language(track) {
             let _ = write!(text, ",LANGUAGE=\"{}\"", language.tag);
         }
         let _ = write!(text, ",DEFAULT={is_default},AUTOSELECT=YES");
         if let Some(channels) = channels(&track.codec) {
             let _ = write!(text, ",CHANNELS=\"{channels}\"");
         }
-        let _ = writeln!(text, ",URI=\"{below}/{}.m3u8\"", index + 1);
+        let _ = writeln!(text, ",URI=\"{below}/{}.m3u8\"", member.track + 1);
     }
 }
 
@@ -272,18 +317,6 @@ impl Language {
             Some((tag, name)) => Language { tag: tag.to_owned(), name: name.to_owned() },
             None => Language { tag: code.clone(), name: code },
         }
-    }
-}
-
-/// The name of a sound for viewers: its language, with its number where another has the same.
-pub(super) fn sound_name(presentation: &Presentation, sounds: &[usize], index: usize) -> String {
-    let language = |index: usize| language(&presentation.tracks()[index]).map(|own| own.name);
-    let own = language(index);
-    let is_unique = sounds.iter().filter(|&&other| language(other) == own).count() == 1;
-    match own {
-        Some(language) if is_unique => language,
-        Some(language) => format!("{language} {}", index + 1),
-        None => format!("audio {}", index + 1),
     }
 }
 
@@ -312,7 +345,9 @@ fn variant(
     let (more_peak, more_mean) = (more_peak + lists.text_rates.0, more_mean + lists.text_rates.1);
     let mut codecs: Vec<String> =
         list.0.iter().map(|&index| presentation.tracks()[index].codec.name()).collect();
-    codecs.extend(group.map(|(group, _)| group.codec.clone()));
+    let of_group = group.iter().flat_map(|(group, _)| &group.codecs);
+    let others = of_group.filter(|codec| !codecs.contains(codec)).cloned().collect::<Vec<_>>();
+    codecs.extend(others);
     codecs.dedup();
     let mut text = String::new();
     let _ = write!(
