@@ -8,10 +8,11 @@
 //! key frames. Where none comes in time it ends with another picture, and where the clock is set
 //! anew. Only what is settled is cut: whose packets and times a longer plan does not change.
 //!
-//! A part has whole access units, [`PART_TICKS`] of them or a little less; the last part of a
-//! segment may be shorter. Parts are cut before it is known where their segment ends, so a segment
-//! never ends before the last part that was cut. One whose access units are longer than a part has
-//! none.
+//! A part has whole access units, as many as last [`PART_TICKS`] at most; the last part of a segment
+//! may be shorter. Their duration is chosen once, from the first access units: parts may be no
+//! longer, and little shorter. Parts are cut before it is known where their segment ends, so a
+//! segment never ends before the last part that was cut. One whose access units come so otherwise
+//! that its first part is longer, or much shorter, has none.
 //!
 //! A channel, which has no end, is cut by its access units ([`StreamUnits`]) in place of a plan.
 //! Its first segment begins with a key frame, and the oldest are forgotten. Bytes count on.
@@ -62,6 +63,12 @@ const STEP_TICKS_MAX: u64 = TICKS_PER_SECOND;
 
 /// Longest part: of 25, 50 and 30 pictures a second it has whole ones.
 const PART_TICKS: u64 = 2 * TICKS_PER_SECOND / 5;
+
+/// Hundredths of the longest part that all last but independent ones and the last of a segment.
+const PART_LEAST: u64 = 85;
+
+/// Access units by whose distance the longest part is chosen.
+const PART_UNITS: usize = 64;
 
 /// Segments whose parts are kept, with the one that is not whole.
 const PARTED_SEGMENTS: usize = 16;
@@ -114,7 +121,9 @@ pub struct GrowingSegments {
     segment: CutPlace,
     part: CutPlace,
     tables: Box<[u8]>,
-    /// False when its access units are longer than a part.
+    /// Longest part.
+    part_ticks: u64,
+    /// False when its access units make no parts of that duration.
     has_parts: bool,
     /// The last place where that part can end.
     last: Option<CutPlace>,
@@ -229,6 +238,7 @@ impl GrowingSegments {
             segment: start,
             part: start,
             tables: Box::default(),
+            part_ticks: PART_TICKS,
             has_parts: true,
             last: None,
             seen: None,
@@ -257,6 +267,9 @@ impl GrowingSegments {
         starts: &RecordedStarts,
         is_complete: bool,
     ) {
+        if self.seen.is_none() {
+            self.part_ticks = part_ticks(starts.units.iter().filter_map(|unit| unit.decoded));
+        }
         while let Some(place) = self.next_place(clock, starts, settled) {
             self.take(place, clock, starts);
         }
@@ -386,21 +399,22 @@ impl GrowingSegments {
 
     /// Cuts a part if the access unit behind `place` does not belong to it.
     fn cut_part(&mut self, place: CutPlace) {
-        if place.ticks > self.part.ticks + PART_TICKS
+        if place.ticks > self.part.ticks + self.part_ticks
             && let Some(last) = self.last
         {
-            self.end_part(last);
+            self.end_part(last, self.part_ticks * PART_LEAST / 100);
         }
     }
 
-    fn end_part(&mut self, place: CutPlace) {
+    /// Ends a part, which lasts so many ticks at least.
+    fn end_part(&mut self, place: CutPlace, least: u64) {
         let parts = self.parts.back_mut().expect("the segment has a list");
         let ticks = place.ticks - self.part.ticks;
-        self.has_parts &= ticks <= PART_TICKS || !parts.is_empty();
+        self.has_parts &= (least..=self.part_ticks).contains(&ticks) || !parts.is_empty();
         if self.has_parts {
             let file = self.part.byte..place.byte;
             let is_independent = self.part.is_key;
-            parts.push(GrowingPart { file, ticks: ticks.min(PART_TICKS), is_independent });
+            parts.push(GrowingPart { file, ticks: ticks.min(self.part_ticks), is_independent });
         }
         (self.part, self.last) = (place, None);
     }
@@ -408,7 +422,7 @@ impl GrowingSegments {
     fn end_segment(&mut self, place: CutPlace, starts: &RecordedStarts) {
         self.cut_part(place);
         if place.packet > self.part.packet {
-            self.end_part(place);
+            self.end_part(place, 0);
         }
         let ticks = place.ticks.min(self.limit()) - self.segment.ticks;
         let start = self.next_start();
@@ -435,7 +449,7 @@ impl GrowingSegments {
 
     /// Longest duration of a part, in ticks.
     pub fn part_ticks(&self) -> u64 {
-        PART_TICKS
+        self.part_ticks
     }
 
     /// The segments that are not forgotten.
@@ -523,5 +537,43 @@ fn settled(plan: &PacketPlan, is_complete: bool) -> u64 {
     match (is_complete, plan.clock()) {
         (false, [.., last_reference, _]) => last_reference.ts_packet,
         _ => plan.ts_packets(),
+    }
+}
+
+/// Longest part of access units with these decoding times: as many as last [`PART_TICKS`] at most,
+/// by their median distance, which may be rounded.
+fn part_ticks(times: impl Iterator<Item = u64>) -> u64 {
+    let times: Vec<u64> = times.take(PART_UNITS).collect();
+    let steps = times.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) % TIME_MODULUS);
+    let mut steps: Vec<u64> = steps.map(|step| step * TICKS_PER_TIMESTAMP).collect();
+    steps.sort_unstable();
+    let step = steps.get(steps.len() / 2).copied().filter(|step| (1..=PART_TICKS).contains(step));
+    step.map_or(PART_TICKS, |step| PART_TICKS.min(PART_TICKS / step * (step + TICKS_PER_TIMESTAMP)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_whole_pictures_last_little_less_than_the_longest() {
+        for millihertz in [3000, 4000, 6000, 9000, 12_000, 12_500, 14_985, 15_000, 23_976, 24_000]
+            .into_iter()
+            .chain([25_000, 29_970, 30_000, 50_000, 59_940, 60_000, 120_000])
+        {
+            // As encoders round them.
+            let time = |picture: u64| picture * 90_000_000 / millihertz;
+            let longest = part_ticks((0..100).map(|picture| (time(picture) + 7) % TIME_MODULUS));
+            assert!(longest <= PART_TICKS, "{millihertz}: {longest}");
+            for first in 0..50 {
+                let lasts = |to: u64| (time(to) - time(first)) * TICKS_PER_TIMESTAMP;
+                let part = (first + 1..).map(lasts).take_while(|&ticks| ticks <= longest).last();
+                let part = part.expect("a picture fits");
+                assert!(part * 100 >= longest * PART_LEAST, "{millihertz}: {part} of {longest}");
+            }
+        }
+        assert_eq!(part_ticks([0, 3600, 7200].into_iter()), PART_TICKS);
+        assert_eq!(part_ticks([0, 90_000].into_iter()), PART_TICKS);
+        assert_eq!(part_ticks([].into_iter()), PART_TICKS);
     }
 }
