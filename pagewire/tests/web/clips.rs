@@ -76,7 +76,29 @@ pub(crate) fn serve_with(test: &str, options: &[&str]) -> Option<Server> {
     Some(Server::with_options(&files, &[&["--allow-origin", "*"], options].concat()))
 }
 
-/// One of [`FILES`].
+/// A server of these files of [`made`] and of texts, with options of `pagewire serve`; `None`, with
+/// the reason printed, where ffmpeg cannot make one.
+pub(crate) fn serve_files(
+    test: &str,
+    names: &[&str],
+    texts: &[(&str, &str)],
+    options: &[&str],
+) -> Option<Server> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut files = Vec::new();
+    for name in names {
+        files.push((*name, film::or_skip(test, made(name))?));
+    }
+    for (at, (name, text)) in texts.iter().enumerate() {
+        let path = folder.path().join(at.to_string());
+        std::fs::write(&path, text).expect("room for a text");
+        files.push((*name, path));
+    }
+    let files: Vec<(&str, &Path)> = files.iter().map(|(name, path)| (*name, &**path)).collect();
+    Some(Server::with_options(&files, options))
+}
+
+/// One of [`FILES`], or of the films of several codecs.
 fn made(name: &str) -> Result<PathBuf, String> {
     let mut command = ffmpeg();
     match name {
@@ -97,6 +119,17 @@ fn made(name: &str) -> Result<PathBuf, String> {
             command.arg("-i").arg(made("two.mp4")?);
             command.args(["-map", "0:v", "-map", "0:a:0", "-c", "copy"]);
         }
+        // German, French, and German of another codec.
+        "codecs.mp4" => sounds(&mut command, &["0:a:0", "0:a:1", "0:a:0"], 2)?,
+        // German in two codecs.
+        "alike.mp4" => sounds(&mut command, &["0:a:0", "0:a:0"], 1)?,
+        // German, and French of another codec.
+        "apart.mp4" => sounds(&mut command, &["0:a:0", "0:a:1"], 1)?,
+        // Two sounds without pictures.
+        "sounds.mp4" => {
+            command.arg("-i").arg(made("two.mp4")?);
+            command.args(["-map", "0:a", "-c:a:0", "copy", "-c:a:1", "aac", "-b:a:1", "160k"]);
+        }
         "title/large.mp4" => return made("film.mp4"),
         "title/small.mp4" => {
             let scale = format!("scale={}:{}", SMALL_SIZE.0, SMALL_SIZE.1);
@@ -106,6 +139,18 @@ fn made(name: &str) -> Result<PathBuf, String> {
         other => panic!("{other}: is no clip"),
     }
     film::made(&mut command, name.trim_start_matches("title/"))
+}
+
+/// Lets ffmpeg write the pictures and these sounds of the film of two; from one on they are AC-3.
+fn sounds(command: &mut Command, maps: &[&str], from: usize) -> Result<(), String> {
+    command.arg("-i").arg(made("two.mp4")?).args(["-map", "0:v", "-c", "copy"]);
+    for (at, map) in maps.iter().enumerate() {
+        command.args(["-map", map]);
+        if at >= from {
+            command.args([&format!("-c:a:{at}"), "ac3", &format!("-b:a:{at}"), "128k"]);
+        }
+    }
+    Ok(())
 }
 
 /// A key frame every 2 s and two pictures between others.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of rules of playlists, and what it takes to check them.
+//! The table of rules of playlists, and what it takes to check them. Rows about the tags of
+//! segments, of groups and of playlists that grow are in files of their own.
 //!
 //! Sources: RFC 8216 §4 (each row names its section), §7 (versions).
 //! Does not fetch: [`crate::rfc8216`] does.
 
 use std::collections::BTreeSet;
 
+use crate::segment_list::{attribute, attributes, is_quoted};
 use crate::site::Playlist;
+use crate::{live_rules, master_rules, segment_rules};
 
 /// The playlists that a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +45,19 @@ impl Must {
 }
 
 /// All rules.
-pub(crate) const MUSTS: &[Must] = &[
+pub(crate) fn musts() -> impl Iterator<Item = &'static Must> {
+    let tables = [RULES, segment_rules::RULES, master_rules::RULES, live_rules::RULES];
+    tables.into_iter().flatten()
+}
+
+/// Rules that a playlist breaks.
+pub(crate) fn broken(playlist: &Playlist) -> Vec<String> {
+    let broken = musts().filter(|must| must.concerns(playlist) && !(must.holds)(playlist));
+    broken.map(|must| format!("{}: {}", must.section, must.rule)).collect()
+}
+
+/// Rules of all playlists, and of those tags that have no table of their own.
+const RULES: &[Must] = &[
     Must {
         section: "4.1",
         rule: "no byte order mark, no control characters but line ends",
@@ -110,7 +125,8 @@ pub(crate) const MUSTS: &[Must] = &[
     },
     Must {
         section: "7",
-        rule: "the version has what is used: 3 fractions, 4 ranges and key frames, 5 and 6 maps",
+        rule: "the version has what is used: 2 vectors, 3 fractions, 4 ranges and key frames, 5 \
+               formats of keys, 5 and 6 maps, 9 updates",
         on: On::Media,
         holds: |playlist| version(playlist) >= needed_version(playlist),
         specimen: "#EXTM3U\n#EXT-X-VERSION:5\n#EXT-X-MAP:URI=\"a\"\n",
@@ -182,14 +198,20 @@ pub(crate) const MUSTS: &[Must] = &[
         section: "4.3.3.4",
         rule: "one EXT-X-ENDLIST at most; a playlist of type VOD has it",
         on: On::Media,
-        holds: |playlist| playlist.values("EXT-X-ENDLIST").len() == 1,
+        holds: |playlist| {
+            let is_vod = playlist.values("EXT-X-PLAYLIST-TYPE") == ["VOD"];
+            let ends = playlist.values("EXT-X-ENDLIST").len();
+            ends == 1 || ends == 0 && !is_vod
+        },
         specimen: "#EXTM3U\n#EXT-X-PLAYLIST-TYPE:VOD\n",
     },
     Must {
         section: "4.3.3.5",
         rule: "one EXT-X-PLAYLIST-TYPE at most, EVENT or VOD",
         on: On::Media,
-        holds: |playlist| matches!(playlist.values("EXT-X-PLAYLIST-TYPE")[..], ["EVENT" | "VOD"]),
+        holds: |playlist| {
+            matches!(playlist.values("EXT-X-PLAYLIST-TYPE")[..], [] | ["EVENT" | "VOD"])
+        },
         specimen: "#EXTM3U\n#EXT-X-PLAYLIST-TYPE:LIVE\n",
     },
     Must {
@@ -314,7 +336,7 @@ pub(crate) const MUSTS: &[Must] = &[
     },
     Must {
         section: "6.3.1",
-        rule: "no tag that the RFC does not have",
+        rule: "no tag that neither the RFC nor its successor has",
         on: On::All,
         holds: |playlist| {
             let names = playlist.text.lines().filter_map(|line| line.strip_prefix("#EXT"));
@@ -332,7 +354,7 @@ pub(crate) const MUSTS: &[Must] = &[
 
 const SHARED_TAGS: [&str; 3] = ["EXTM3U", "EXT-X-VERSION", "EXT-X-INDEPENDENT-SEGMENTS"];
 const MASTER_TAGS: [&str; 3] = ["EXT-X-MEDIA", "EXT-X-STREAM-INF", "EXT-X-I-FRAME-STREAM-INF"];
-const MEDIA_TAGS: [&str; 9] = [
+const MEDIA_TAGS: [&str; 18] = [
     "EXTINF",
     "EXT-X-BYTERANGE",
     "EXT-X-DISCONTINUITY",
@@ -342,46 +364,32 @@ const MEDIA_TAGS: [&str; 9] = [
     "EXT-X-ENDLIST",
     "EXT-X-PLAYLIST-TYPE",
     "EXT-X-I-FRAMES-ONLY",
+    "EXT-X-KEY",
+    "EXT-X-PROGRAM-DATE-TIME",
+    "EXT-X-DISCONTINUITY-SEQUENCE",
+    "EXT-X-PART",
+    "EXT-X-PART-INF",
+    "EXT-X-SERVER-CONTROL",
+    "EXT-X-SKIP",
+    "EXT-X-PRELOAD-HINT",
+    "EXT-X-RENDITION-REPORT",
 ];
-const ATTRIBUTE_TAGS: [&str; 4] =
-    ["EXT-X-MAP", "EXT-X-MEDIA", "EXT-X-STREAM-INF", "EXT-X-I-FRAME-STREAM-INF"];
+const ATTRIBUTE_TAGS: [&str; 11] = [
+    "EXT-X-MAP",
+    "EXT-X-KEY",
+    "EXT-X-PART",
+    "EXT-X-PART-INF",
+    "EXT-X-SERVER-CONTROL",
+    "EXT-X-SKIP",
+    "EXT-X-PRELOAD-HINT",
+    "EXT-X-RENDITION-REPORT",
+    "EXT-X-MEDIA",
+    "EXT-X-STREAM-INF",
+    "EXT-X-I-FRAME-STREAM-INF",
+];
 
 fn has_tag(playlist: &Playlist, tags: &[&str]) -> bool {
     tags.iter().any(|tag| !playlist.values(tag).is_empty())
-}
-
-/// An attribute list; `None` where it is none.
-fn attributes(list: &str) -> Option<Vec<(&str, &str)>> {
-    let mut found = Vec::new();
-    let mut rest = list;
-    loop {
-        let (name, value) = rest.split_once('=')?;
-        let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || !name.chars().all(is_name) {
-            return None;
-        }
-        let end = match value.strip_prefix('"') {
-            Some(quoted) => quoted.find('"')? + 2,
-            None => value.find(',').unwrap_or(value.len()),
-        };
-        let (value, behind) = value.split_at(end);
-        if value.is_empty() || !value.starts_with('"') && value.contains([' ', '"']) {
-            return None;
-        }
-        found.push((name, value));
-        match behind.strip_prefix(',') {
-            Some(next) => rest = next,
-            None => return behind.is_empty().then_some(found),
-        }
-    }
-}
-
-fn attribute<'a>(list: &'a str, name: &str) -> Option<&'a str> {
-    attributes(list)?.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
-}
-
-fn is_quoted(value: &str) -> bool {
-    value.len() > 2 && value.starts_with('"')
 }
 
 /// The attributes of a variant that are numbers, sizes or strings.
@@ -433,7 +441,11 @@ fn is_before(playlist: &Playlist, first: &str, second: &str) -> bool {
     }
 }
 
-fn version(playlist: &Playlist) -> u32 {
+pub(crate) fn target_s(playlist: &Playlist) -> Option<u64> {
+    playlist.values("EXT-X-TARGETDURATION").first().and_then(|value| value.parse().ok())
+}
+
+pub(crate) fn version(playlist: &Playlist) -> u32 {
     playlist.values("EXT-X-VERSION").first().and_then(|value| value.parse().ok()).unwrap_or(1)
 }
 
@@ -441,8 +453,13 @@ fn needed_version(playlist: &Playlist) -> u32 {
     let has = |tag: &str| !playlist.values(tag).is_empty();
     let of_maps = if has("EXT-X-I-FRAMES-ONLY") { 5 } else { 6 };
     let has_fractions = playlist.values("EXTINF").iter().any(|value| value.contains('.'));
+    let keys = playlist.values("EXT-X-KEY");
+    let has_key = |name: &str| keys.iter().any(|list| attribute(list, name).is_some());
     [
+        (has_key("IV"), 2),
         (has_fractions, 3),
+        (has_key("KEYFORMAT") || has_key("KEYFORMATVERSIONS"), 5),
+        (has("EXT-X-SKIP"), 9),
         (has("EXT-X-BYTERANGE") || has("EXT-X-I-FRAMES-ONLY"), 4),
         (has("EXT-X-MAP"), of_maps),
     ]

@@ -22,7 +22,7 @@ pub(crate) struct Playlist {
 impl Playlist {
     /// True of a multivariant playlist.
     pub(crate) fn is_master(&self) -> bool {
-        self.path.ends_with("/master.m3u8")
+        self.path.split('?').next().is_some_and(|path| path.ends_with("/master.m3u8"))
     }
 
     /// The values of a tag, in order; those of a tag without a value are empty.
@@ -46,7 +46,12 @@ impl Playlist {
 
 /// The multivariant playlist of a clip, then all media playlists.
 pub(crate) fn playlists(server: &Server, clip: Clip) -> Vec<Playlist> {
-    let master = format!("/{}/master.m3u8", clip.name());
+    playlists_below(server, clip.name(), "")
+}
+
+/// The same of a file or folder of this name; `query` is behind the address of the first.
+pub(crate) fn playlists_below(server: &Server, name: &str, query: &str) -> Vec<Playlist> {
+    let master = format!("/{name}/master.m3u8{query}");
     let master = Playlist { text: text(server, &master), path: master };
     let references = master.references().into_iter();
     let media = references.map(|path| Playlist { text: text(server, &path), path });
