@@ -8,9 +8,9 @@
 //! key frames. Where none comes in time it ends with another picture, and where the clock is set
 //! anew. Only what is settled is cut: whose packets and times a longer plan does not change.
 //!
-//! A part has whole access units, as many as last [`PART_TICKS`] at most; the last part of a segment
-//! may be shorter. Their duration is chosen once, from the first access units: parts may be no
-//! longer, and little shorter. Parts are cut before it is known where their segment ends, so a
+//! A part has whole access units, as many as last [`PART_TICKS`] at most; the last part of a
+//! segment may be shorter. Their duration is chosen once, from the first access units: parts may be
+//! no longer, and little shorter. Parts are cut before it is known where their segment ends, so a
 //! segment never ends before the last part that was cut. One whose access units come so otherwise
 //! that its first part is longer, or much shorter, has none.
 //!
