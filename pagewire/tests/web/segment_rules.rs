@@ -5,7 +5,7 @@
 //! Has no rows for ranges of dates, which are not written.
 
 use crate::playlist_rules::{Must, On};
-use crate::segment_list::{attribute, attributes, decimal, is_quoted, segments};
+use crate::segment_list::{attribute, attributes, decimal, is_quoted};
 use crate::site::Playlist;
 
 pub(crate) const RULES: &[Must] = &[
@@ -151,9 +151,14 @@ pub(crate) const RULES: &[Must] = &[
         rule: "a date stands before a segment or its first part, one a segment",
         on: On::Media,
         holds: |playlist| {
-            let told = segments(playlist).iter().filter(|one| one.date.is_some()).count();
-            let tags = playlist.values("EXT-X-PROGRAM-DATE-TIME").len();
-            told == tags && applies(playlist, "#EXT-X-PROGRAM-DATE-TIME:")
+            let tag = "#EXT-X-PROGRAM-DATE-TIME:";
+            let mut dates = 0;
+            let mut lines = playlist.text.lines();
+            lines.all(|line| {
+                dates = if line.starts_with('#') { dates } else { 0 };
+                dates += usize::from(line.starts_with(tag));
+                dates <= 1
+            }) && applies(playlist, tag)
         },
         specimen: "#EXTM3U\n#EXT-X-PROGRAM-DATE-TIME:2026-02-03T10:00:00.000Z\n\
                    #EXT-X-PROGRAM-DATE-TIME:2026-02-03T10:00:06.000Z\n#EXTINF:6,\na.ts\n",
