@@ -23,7 +23,7 @@ use crate::tracks::{Presentation, Track, TrackMedia, scaled};
 pub(super) const KEY_FRAME_WAIT_S: u64 = 60;
 
 /// Segments of a file at most: two days of six seconds each. One that has more is not cut.
-const CUTS_MAX: usize = 1 << 15;
+pub(super) const CUTS_MAX: usize = 1 << 15;
 
 /// The cuts of a file; at least one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]

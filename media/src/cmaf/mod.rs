@@ -26,6 +26,7 @@ mod cuts;
 mod init_section;
 mod key_frames;
 mod movie_fragment;
+mod no_segments;
 mod rendition;
 #[cfg(test)]
 mod tests;
@@ -36,10 +37,11 @@ pub use common_encryption::{CommonEncryption, ProtectedBytes};
 pub use init_section::{NoInitSection, init_section};
 pub use key_frames::KeyFrame;
 pub use movie_fragment::{CopiedSegment, ReadSamples, SegmentParts, copy_samples, fragment};
+pub use no_segments::NoSegments;
 pub use rendition::{Rendition, RenditionSegment, bits_per_second, peak_and_mean};
 pub use ttml_segments::{NoTtmlSegments, TtmlSegments};
 
-use cuts::Cuts;
+use cuts::{CUTS_MAX, Cuts};
 
 use crate::mux::describe;
 use crate::tracks::{Codec, Presentation, Track, TrackMedia};
@@ -59,32 +61,46 @@ pub struct TrackSegments {
 }
 
 impl TrackSegments {
-    /// Cuts a presentation into segments of `target_s` seconds, at least one. None where it has no
-    /// track that segments can carry ([`is_carried`]), or only some with a segment of
-    /// more than 256 MiB or 32,768 samples, or more than 32,768 segments.
-    pub fn of(presentation: &Presentation, target_s: u64) -> Option<TrackSegments> {
+    /// Cuts a presentation into segments of `target_s` seconds, at least one. A sound with a
+    /// segment of more than 256 MiB or 32,768 samples is left out where others are not.
+    ///
+    /// # Errors
+    /// It has no track that segments can carry ([`is_carried`]), such a segment of its pictures, or
+    /// more than 32,768 segments.
+    pub fn of(presentation: &Presentation, target_s: u64) -> Result<TrackSegments, NoSegments> {
         Self::made(presentation, target_s, false)
     }
 
     /// As [`TrackSegments::of`], for the elementary streams of a transport stream. Their samples
     /// are taken out of its packets for a segment ([`Rendition::copied`]); sizes are estimates.
-    pub fn of_elementary(presentation: &Presentation, target_s: u64) -> Option<TrackSegments> {
+    ///
+    /// # Errors
+    /// As [`TrackSegments::of`].
+    pub fn of_elementary(
+        presentation: &Presentation,
+        target_s: u64,
+    ) -> Result<TrackSegments, NoSegments> {
         Self::made(presentation, target_s, true)
     }
 
-    fn made(presentation: &Presentation, target_s: u64, is_copied: bool) -> Option<TrackSegments> {
+    fn made(
+        presentation: &Presentation,
+        target_s: u64,
+        is_copied: bool,
+    ) -> Result<TrackSegments, NoSegments> {
         let tracks = presentation.tracks();
         let carried = || (0..tracks.len()).filter(|&index| is_carried(&tracks[index].codec));
         let is_video = |&index: &usize| tracks[index].codec.media() == TrackMedia::Video;
         let video = carried().find(is_video);
         let sounds: Vec<usize> = carried().filter(|index| !is_video(index)).collect();
-        let leading = video.or(sounds.first().copied())?;
+        let leading = video.or(sounds.first().copied()).ok_or(NoSegments::NoTrack)?;
         let begins = |&index: &usize| {
             let track = &tracks[index];
             track.presented_ticks(&track.samples.sample(0))
         };
-        let earliest = carried().map(|index| begins(&index)).min()?;
-        let cuts = Cuts::of(presentation, leading, target_s.max(1), earliest)?;
+        let earliest = carried().map(|index| begins(&index)).min().unwrap_or(0);
+        let cuts = Cuts::of(presentation, leading, target_s.max(1), earliest);
+        let cuts = cuts.ok_or(NoSegments::TooManySegments { limit: CUTS_MAX })?;
         let first =
             |index: usize| media_time(&tracks[index], tracks[index].samples.sample(0).decode);
         let before_zero = |index: usize| {
@@ -101,15 +117,23 @@ impl TrackSegments {
             _ => None,
         };
         let lists = used().map(|index| vec![index]).chain(together);
-        plan.renditions =
-            lists.filter_map(|list| Rendition::of(presentation, &plan, list)).collect();
+        let mut left_out = NoSegments::NoTrack;
+        for list in lists {
+            // Sound alone is no film.
+            let has_pictures = video.is_some_and(|video| list.contains(&video));
+            match Rendition::of(presentation, &plan, list) {
+                Ok(rendition) => plan.renditions.push(rendition),
+                Err(reason) if has_pictures => return Err(reason),
+                Err(reason) => left_out = reason,
+            }
+        }
         if plan.renditions.is_empty() {
-            return None;
+            return Err(left_out);
         }
         if !is_copied {
             plan.key_frames = plan.find_key_frames(presentation);
         }
-        Some(plan)
+        Ok(plan)
     }
 
     /// Seconds by which times in segments are later than those of presentation.

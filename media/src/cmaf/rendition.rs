@@ -12,7 +12,7 @@ use super::movie_fragment::{
     CopiedSegment, ReadSamples, SEGMENT_BYTES_MAX, SEGMENT_SAMPLES_MAX, SegmentParts,
     copied_segment, segment,
 };
-use super::{TrackSegments, cuts};
+use super::{NoSegments, TrackSegments, cuts};
 use crate::TICKS_PER_SECOND;
 use crate::tracks::{Presentation, scaled};
 
@@ -73,12 +73,14 @@ pub struct Rendition {
 }
 
 impl Rendition {
-    /// None where a segment would be too large.
+    /// # Errors
+    /// A segment would be too large.
     pub(super) fn of(
         presentation: &Presentation,
         plan: &TrackSegments,
         tracks: Vec<usize>,
-    ) -> Option<Rendition> {
+    ) -> Result<Rendition, NoSegments> {
+        let id = presentation.tracks()[tracks[0]].id;
         let has_samples = |cut: usize| {
             let cuts = cut..cut + 1;
             tracks.iter().any(|&track| !plan.cuts.samples(presentation, track, &cuts).is_empty())
@@ -88,13 +90,12 @@ impl Rendition {
             (0..plan.cuts.len()).filter(|&cut| has_samples(cut)).map(|cut| cut as u32).collect();
         cuts.push(plan.cuts.len() as u32);
         let mut rendition = Rendition { tracks, cuts, segments: Vec::new(), ranges: 0 };
-        let is_small = |number: usize| {
+        for number in 0..rendition.cuts.len() - 1 {
             let tracks = rendition.samples(presentation, plan, number).unwrap_or_default();
             let samples: usize = tracks.iter().map(|(_, samples)| samples.len()).sum();
-            samples <= SEGMENT_SAMPLES_MAX
-        };
-        if !(0..rendition.cuts.len() - 1).all(is_small) {
-            return None;
+            if samples > SEGMENT_SAMPLES_MAX {
+                return Err(NoSegments::TooManySamples { track: id, number, samples });
+            }
         }
         let mut all_ranges = 0;
         let segments = (0..rendition.cuts.len() - 1).map(|number| {
@@ -111,8 +112,16 @@ impl Rendition {
         });
         rendition.segments = segments.collect();
         rendition.ranges = all_ranges;
-        let is_small = |segment: &RenditionSegment| segment.bytes <= SEGMENT_BYTES_MAX;
-        rendition.segments.iter().all(is_small).then_some(rendition)
+        let too_large = rendition.segments.iter().find(|one| one.bytes > SEGMENT_BYTES_MAX);
+        match too_large {
+            None => Ok(rendition),
+            Some(&RenditionSegment { start, ticks, bytes, .. }) => {
+                let seconds = |ticks: i64| ticks.div_euclid(i64::from(TICKS));
+                let end = start.saturating_add_unsigned(ticks);
+                let (from_s, to_s) = (seconds(start), seconds(end));
+                Err(NoSegments::TooManyBytes { track: id, from_s, to_s, bytes })
+            }
+        }
     }
 
     /// Its tracks, by their index in the presentation.

@@ -431,7 +431,7 @@ fn sounds_of_kinds_that_browsers_do_not_play_are_left_out() {
     let mut track = presentation.tracks()[0].clone();
     track.codec = Codec::Mp2t;
     let other = Presentation::assemble(Container::Mp4, FILE_BYTES, vec![track], Vec::new());
-    assert_eq!(TrackSegments::of(&other.unwrap(), TARGET_S), None);
+    assert_eq!(TrackSegments::of(&other.unwrap(), TARGET_S), Err(NoSegments::NoTrack));
 }
 
 #[test]
@@ -468,5 +468,6 @@ fn renditions_with_a_segment_of_two_gigabytes_are_left_out() {
     let tracks = vec![track(h264(), 0), track(aac(), 1)];
     let film = Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap();
     // Sound is cut where the pictures are.
-    assert_eq!(TrackSegments::of(&film, TARGET_S), None);
+    let reason = TrackSegments::of(&film, TARGET_S).unwrap_err();
+    assert!(matches!(reason, NoSegments::TooManyBytes { track: 1, .. }), "{reason}");
 }

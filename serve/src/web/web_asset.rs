@@ -446,8 +446,7 @@ impl TrackMedia {
             Some(_) => TrackSegments::of_elementary(presentation, TARGET_S),
             None => TrackSegments::of(presentation, TARGET_S),
         };
-        let plan =
-            plan.ok_or("HLS and DASH carry no track of its kinds, or too large a segment")?;
+        let plan = plan.map_err(|reason| reason.to_string())?;
         let read = |track: usize, number: usize| {
             let mut bytes = Vec::new();
             copy(asset, track, number..number + 1, file, &mut bytes).map(|_| bytes)

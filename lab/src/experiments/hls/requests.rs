@@ -223,8 +223,7 @@ fn listed(playlist: &str) -> Vec<(String, Option<Range<usize>>)> {
 /// Returns the segments of these tracks as a plan of the film has them.
 fn segments(film: &[u8], tracks: &[usize]) -> std::io::Result<Vec<SegmentParts>> {
     let presentation = presentation(film)?;
-    let plan = TrackSegments::of(&presentation, TARGET_S);
-    let plan = plan.ok_or_else(|| std::io::Error::other("no track for segments"))?;
+    let plan = TrackSegments::of(&presentation, TARGET_S).map_err(std::io::Error::other)?;
     let rendition = plan.rendition(tracks);
     let rendition = rendition.ok_or_else(|| std::io::Error::other("no such tracks"))?;
     let numbers = 0..rendition.segments().len();
