@@ -40,6 +40,7 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -374,10 +375,15 @@ impl Library {
         Ok(OpenedFile { name, file, key, id, is_growing, elementary: None })
     }
 
-    /// Returns an open file's name with links resolved: a file has one plan under all its names.
+    /// Returns an open file's name with links resolved: a file has one plan under all its names. Of
+    /// one that was replaced meanwhile, which the kernel marks in the path, it is the given name.
     fn resolved(&self, name: &str, file: &File) -> String {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let resolved = link.ok().and_then(|path| {
+            let is_marked = path.as_os_str().as_bytes().ends_with(DELETED);
+            if is_marked && !is_at(file, &path) {
+                return None;
+            }
             let name = path.strip_prefix(self.folder.path()).ok()?;
             Some(path_text(name.as_os_str().as_bytes()).into_owned())
         });
@@ -503,3 +509,36 @@ const RECENT_MAX: usize = 32;
 const RECENT_BYTES_MAX: usize = 512 << 20;
 /// Longest wait of a peer for a scan slot; then it is told to retry later.
 const PLACE_WAIT: Duration = Duration::from_secs(5);
+
+/// Mark behind the path of a file whose name is another's now (proc_pid_fd(5)); a name may end so.
+const DELETED: &[u8] = b" (deleted)";
+
+/// True when a path leads to this open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(file), Ok(found)) = (file.metadata(), std::fs::symlink_metadata(path)) else {
+        return false;
+    };
+    (file.dev(), file.ino()) == (found.dev(), found.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_replaced_meanwhile_keeps_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Arc::new(Folder::open(place.path()).unwrap());
+        let library = Library::new(folder, PlanStore::open(Some(place.path().join(".cache"))));
+        for name in ["a.ts", "a.ts (deleted)"] {
+            std::fs::write(place.path().join(name), name).unwrap();
+            let (file, _) = library.folder.file(name).unwrap();
+            assert_eq!(library.resolved(name, &file), name);
+            std::fs::write(place.path().join("other"), "other").unwrap();
+            std::fs::rename(place.path().join("other"), place.path().join(name)).unwrap();
+            assert_eq!(library.resolved(name, &file), name, "replaced");
+            std::fs::remove_file(place.path().join(name)).unwrap();
+            assert_eq!(library.resolved(name, &file), name, "removed");
+        }
+    }
+}
