@@ -7,7 +7,9 @@
 //! [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each. [`ttml`] looks
 //! for subtitles that are sent as they are. [`live`] plays recordings in progress,
 //! [`live_playlists`] asks for their playlists, [`live_dash`] does both for DASH, and [`channel`]
-//! with a channel. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
+//! with a channel. [`odd_films`] and [`far_films`] play what is made badly, [`replaced_films`] what
+//! changes meanwhile, and [`many_requests`] asks as no player should; [`listed`] finds the segments
+//! for them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
 //! `skip: TEST: REASON` and pass.
 //!
 //! Players and packagers are those that scripts/setup.sh installs.
@@ -22,17 +24,22 @@ mod channel;
 mod clients;
 mod clips;
 mod enciphered;
+mod far_films;
 mod fragments;
+mod listed;
 mod live;
 mod live_dash;
 mod live_playlists;
 mod live_rules;
+mod many_requests;
 mod master_rules;
 mod mpd_schema;
+mod odd_films;
 mod page_server;
 mod parsers;
 mod playing;
 mod playlist_rules;
+mod replaced_films;
 mod rfc8216;
 mod segment_list;
 mod segment_rules;

@@ -50,6 +50,7 @@ pub(crate) fn playlists(server: &Server, clip: Clip) -> Vec<Playlist> {
 }
 
 /// The same of a file or folder of this name; `query` is behind the address of the first.
+#[track_caller]
 pub(crate) fn playlists_below(server: &Server, name: &str, query: &str) -> Vec<Playlist> {
     let master = format!("/{name}/master.m3u8{query}");
     let master = Playlist { text: text(server, &master), path: master };
@@ -62,7 +63,13 @@ pub(crate) fn playlists_below(server: &Server, name: &str, query: &str) -> Vec<P
 
 /// The description of a clip for DASH, and the path of its address.
 pub(crate) fn manifest(server: &Server, clip: Clip) -> (String, String) {
-    let path = format!("/{}/manifest.mpd", clip.name());
+    manifest_of(server, clip.name())
+}
+
+/// The same of a file of this name.
+#[track_caller]
+pub(crate) fn manifest_of(server: &Server, name: &str) -> (String, String) {
+    let path = format!("/{name}/manifest.mpd");
     (text(server, &path), path)
 }
 
