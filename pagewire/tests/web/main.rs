@@ -11,6 +11,11 @@
 //! changes meanwhile, and [`many_requests`] asks as no player should; [`listed`] finds the segments
 //! for them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
 //! `skip: TEST: REASON` and pass.
+//! [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each. [`ts_forms`]
+//! compares both forms of transport streams. [`ttml`] looks for subtitles that are sent as they
+//! are. [`live`] plays recordings in progress, [`live_playlists`] asks for their playlists,
+//! [`live_dash`] does both for DASH, and [`channel`] with a channel. ffmpeg makes the clips
+//! ([`clips`]). Where a program is missing, its tests print `skip: TEST: REASON` and pass.
 //!
 //! Players and packagers are those that scripts/setup.sh installs.
 //! Does not measure.
@@ -45,6 +50,7 @@ mod segment_list;
 mod segment_rules;
 mod site;
 mod thumbnails;
+mod ts_forms;
 mod ttml;
 
 use std::path::PathBuf;

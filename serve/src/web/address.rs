@@ -11,7 +11,8 @@
 //! | `~I/1-2.m3u8` | media playlist of tracks 1 and 2 together |
 //! | `~I/1-2/init.mp4`, `~I/1-2/0.m4s` | their initialization section, their first segment |
 //! | `~I/key.m3u8`, `~I/key/0.m4s` | playlist of the key frames, the first of them |
-//! | `~I/ts.m3u8`, `~I/ts/0.ts` | media playlist of a transport stream, its first segment |
+//! | `~I/ts.m3u8` | media playlist of a transport stream, of ranges where they can be segments |
+//! | `~I/ts-segments.m3u8`, `~I/ts/0.ts` | the same without ranges, its first segment |
 //! | `~R/live.m3u8`, `~R/live/0.ts` | media playlist of a recording, its first segment |
 //! | `~R/live/0.1.ts` | second part of this segment |
 //! | `~R.mpd` | description of a recording |
@@ -33,6 +34,8 @@
 //! Does not look at files.
 
 use std::fmt;
+
+use super::ts_form::TsForm;
 
 /// Version of all that addresses stand for. Segments may be kept by caches for a year: another rule
 /// of cutting, or other boxes, need other addresses.
@@ -58,7 +61,7 @@ pub(crate) enum WebItem {
     Segment(TrackList, usize),
     KeyPlaylist,
     KeyFrame(usize),
-    TsPlaylist,
+    TsPlaylist(TsForm),
     TsSegment(usize),
     /// The transport stream itself.
     Ts,
@@ -136,7 +139,8 @@ pub(crate) fn parse(path: &str) -> Option<WebAddress<'_>> {
     let (stem, extension) = name.rsplit_once('.')?;
     let item = match (list, stem, extension) {
         (None, "key", "m3u8") => WebItem::KeyPlaylist,
-        (None, "ts", "m3u8") => WebItem::TsPlaylist,
+        (None, "ts", "m3u8") => WebItem::TsPlaylist(TsForm::Ranges),
+        (None, "ts-segments", "m3u8") => WebItem::TsPlaylist(TsForm::Segments),
         (None, "media", "ts") => WebItem::Ts,
         (None, one, "m3u8") if one.starts_with('s') => {
             WebItem::SubtitlePlaylist(SubtitleId::parse(one)?)
@@ -272,7 +276,8 @@ impl fmt::Display for WebItem {
             WebItem::Segment(list, number) => write!(f, "{list}/{number}.m4s"),
             WebItem::KeyPlaylist => f.write_str("key.m3u8"),
             WebItem::KeyFrame(number) => write!(f, "key/{number}.m4s"),
-            WebItem::TsPlaylist => f.write_str("ts.m3u8"),
+            WebItem::TsPlaylist(TsForm::Ranges) => f.write_str("ts.m3u8"),
+            WebItem::TsPlaylist(TsForm::Segments) => f.write_str("ts-segments.m3u8"),
             WebItem::TsSegment(number) => write!(f, "ts/{number}.ts"),
             WebItem::Ts => f.write_str("media.ts"),
             WebItem::SubtitlePlaylist(id) => write!(f, "{id}.m3u8"),
@@ -306,7 +311,8 @@ mod tests {
             ("1-2/17.m4s", WebItem::Segment(TrackList(vec![0, 1]), 17)),
             ("key.m3u8", WebItem::KeyPlaylist),
             ("key/0.m4s", WebItem::KeyFrame(0)),
-            ("ts.m3u8", WebItem::TsPlaylist),
+            ("ts.m3u8", WebItem::TsPlaylist(TsForm::Ranges)),
+            ("ts-segments.m3u8", WebItem::TsPlaylist(TsForm::Segments)),
             ("ts/9.ts", WebItem::TsSegment(9)),
             ("media.ts", WebItem::Ts),
             ("s3.m3u8", WebItem::SubtitlePlaylist(SubtitleId::Track(3))),

@@ -25,6 +25,7 @@ use super::live_reload::ReloadQuery;
 use super::protection::SegmentCipher;
 use super::side_cars::side_cars;
 use super::title::Title;
+use super::ts_form::TsForm;
 use super::web_assets::{WebAssets, WebSource};
 use crate::http::open_files::{FileContent, OpenFile};
 use crate::library::{Library, NoAsset};
@@ -67,6 +68,10 @@ pub(crate) async fn answer(
     now: SystemTime,
 ) -> (Response, Arc<OpenFile>) {
     let (name, item) = (address.file, &address.item);
+    let form = match TsForm::asked(item, request.query.as_deref()) {
+        Ok(form) => form,
+        Err(what) => return (error(request, 400, &what, now), file),
+    };
     let asset = match asset {
         Ok(WebSource::Whole(asset)) => asset,
         Ok(WebSource::Live(live, asset)) if item.is_live_dash() => {
@@ -81,7 +86,7 @@ pub(crate) async fn answer(
     let mut shown = None;
     let (parts, source) = if let WebItem::Master | WebItem::Manifest = item {
         let subtitles = web.subtitles.listed(&asset, side_cars(library, name), library).await;
-        let made = asset.first_text(item, &subtitles);
+        let made = asset.first_text((item, form), &subtitles);
         shown = made.as_ref().map(|text| crc32fast::hash(text));
         (made.map(|text| of_text(text.to_vec())), file.clone())
     } else if let Some(id) = subtitle(item).filter(|&id| asset.ttml.get(id).is_none()) {
@@ -171,7 +176,7 @@ pub(super) fn kind(item: &WebItem) -> &'static str {
         WebItem::Master
         | WebItem::Playlist(_)
         | WebItem::KeyPlaylist
-        | WebItem::TsPlaylist
+        | WebItem::TsPlaylist(_)
         | WebItem::SubtitlePlaylist(_)
         | WebItem::LivePlaylist => "media.m3u8",
         WebItem::SubtitleSegment(..) | WebItem::SubtitleFile(_) | WebItem::Thumbnails => {
@@ -215,10 +220,14 @@ pub(crate) async fn title_answer(
     (title, origin): (Title, Option<&str>),
     now: SystemTime,
 ) -> Response {
+    let form = match TsForm::asked(item, request.query.as_deref()) {
+        Ok(form) => form,
+        Err(what) => return error(request, 400, &what, now),
+    };
     let asked = item.clone();
     let has_clear_keys = title.has_cipher(SegmentCipher::Cbcs);
     // A long one takes a while.
-    let text = match tokio::task::spawn_blocking(move || title.text(&asked)).await {
+    let text = match tokio::task::spawn_blocking(move || title.text(&asked, form)).await {
         Ok(Ok(text)) if has_clear_keys => match (item, origin) {
             (WebItem::Manifest, Some(origin)) => clear_key::with_origin(&text, origin),
             (WebItem::Master, _) if clear_key::is_asked(request) => {

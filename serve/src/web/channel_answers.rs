@@ -25,6 +25,7 @@ use super::WebAssets;
 use super::address::{VERSION, WebAddress, WebItem};
 use super::answers::{kind, made, refused};
 use super::live_reload::{LiveWait, ReloadQuery, awaited_of_channel};
+use super::ts_form::TsForm;
 use crate::channel::window::{ChannelWindow, HeldRange};
 use crate::http::joined_files::JoinedFiles;
 use crate::http::open_files::OpenFile;
@@ -61,6 +62,9 @@ pub(crate) async fn channel_answer(
     }
     if let Some(reason) = no_hls(&name, &address.item, window.is_some(), web) {
         return text(error(request, 404, &reason, now));
+    }
+    if let Err(what) = TsForm::asked(&address.item, request.query.as_deref()) {
+        return text(error(request, 400, &what, now));
     }
     let Some(window) = window.filter(|_| !stands_by) else {
         return text(refused(request, &NoAsset::StandingBy { name }, now));

@@ -101,6 +101,7 @@ mod tests {
     use super::*;
     use crate::web::SegmentCipher;
     use crate::web::protection::Protection;
+    use crate::web::ts_form::TsForm;
 
     fn keys() -> AssetKeys {
         let make = Arc::new(|film: &str, _: u64| [film.len() as u8; KEY_BYTES]);
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(manifest, format!("{LICENCE_TAG}http://a&amp;b").as_bytes());
         let keys = keys();
         let media = format!("#EXTM3U\n{}#EXTINF:6,\n1/0.m4s\n", keys.tag(0));
-        let made = playlist(media.as_bytes(), &WebItem::TsPlaylist, Some(&keys));
+        let made = playlist(media.as_bytes(), &WebItem::TsPlaylist(TsForm::Ranges), Some(&keys));
         let expected = "#EXTM3U\n#EXT-X-KEY:METHOD=SAMPLE-AES,\
             URI=\"/keys/a%20b.mp4/~1-2-3.1/0.jwk\",KEYID=0x14141414141414141414141414141414,\
             KEYFORMAT=\"org.w3.clearkey\",KEYFORMATVERSIONS=\"1\"\n#EXTINF:6,\n1/0.m4s\n";

@@ -21,8 +21,9 @@ use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean, pictu
 use media::tracks::{Codec, Track, TrackMedia as Kind};
 use media::{Presentation, language_of};
 
-use super::address::TrackList;
+use super::address::{TrackList, WebItem};
 use super::subtitles::ListedSubtitle;
+use super::ts_form::TsForm;
 use super::ttml_tracks::has_playlist;
 use super::web_asset::{StreamMedia, TrackMedia, WebAsset, WebMedia};
 
@@ -52,15 +53,15 @@ struct Lists {
     text_codecs: String,
 }
 
-/// Returns the playlist of a file, or of the renditions of one title; the variant of the lowest
-/// rate comes first.
-pub(super) fn text(files: &[Listed<'_>]) -> Vec<u8> {
+/// Returns the playlist of a file, or of the renditions of one title, with transport streams in
+/// this form; the variant of the lowest rate comes first.
+pub(super) fn text(files: &[Listed<'_>], form: TsForm) -> Vec<u8> {
     let mut lists = Lists::default();
     list_subtitles(&mut lists, files);
     for file in files {
         match &file.asset.media {
             WebMedia::Tracks(media) => of_tracks(&mut lists, file, media),
-            WebMedia::Stream(media) => of_stream(&mut lists, &file.below, media),
+            WebMedia::Stream(media) => of_stream(&mut lists, &file.below, (media, form)),
         }
     }
     lists.variants.sort_by_key(|&(peak, _)| peak);
@@ -139,12 +140,13 @@ fn with_group(text: &mut String, lines: &str) {
     }
 }
 
-fn of_stream(lists: &mut Lists, below: &str, media: &StreamMedia) {
+fn of_stream(lists: &mut Lists, below: &str, (media, form): (&StreamMedia, TsForm)) {
     let (peak, mean) = stream_rates(media);
     let attributes = media.shown.attributes(media.asset.plan.codecs());
     let text = format!(
         "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={mean}{attributes}\n\
-         {below}/ts.m3u8\n"
+         {below}/{}\n",
+        WebItem::TsPlaylist(form)
     );
     lists.variants.push((peak, text));
 }

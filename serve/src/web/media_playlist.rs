@@ -12,6 +12,7 @@ use std::fmt::Write;
 use media::TICKS_PER_SECOND;
 
 use super::address::{SubtitleId, TrackList};
+use super::ts_form::TsForm;
 use super::web_asset::{StreamMedia, TrackMedia};
 
 pub(crate) const TICKS_PER_US: u64 = TICKS_PER_SECOND / 1_000_000;
@@ -132,9 +133,11 @@ pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Vec<u8>> {
 }
 
 /// Returns the playlist of a transport stream: byte ranges of it, where every segment begins with
-/// its tables, else segments; `None` where its packets cannot be sent as they are.
-pub(super) fn of_stream(media: &StreamMedia, key: &str) -> Option<Vec<u8>> {
-    let version = if media.is_ranges { VERSION_OF_RANGES } else { VERSION_OF_STREAMS };
+/// its tables and these are asked for, else segments; `None` where its packets cannot be sent as
+/// they are.
+pub(super) fn of_stream(media: &StreamMedia, form: TsForm, key: &str) -> Option<Vec<u8>> {
+    let is_ranges = media.is_ranges && form == TsForm::Ranges;
+    let version = if is_ranges { VERSION_OF_RANGES } else { VERSION_OF_STREAMS };
     let plan = media.segments()?;
     let segments = plan.list();
     let mut lines = Lines::new(version, plan.target_s(), segments.len());
@@ -145,7 +148,7 @@ pub(super) fn of_stream(media: &StreamMedia, key: &str) -> Option<Vec<u8>> {
             lines.text.push_str("#EXT-X-DISCONTINUITY\n");
         }
         lines.duration(segment.ticks);
-        if media.is_ranges {
+        if is_ranges {
             let (offset, bytes) = (segment.file.start, segment.file.end - segment.file.start);
             let _ = writeln!(lines.text, "#EXT-X-BYTERANGE:{bytes}@{offset}\nmedia.ts");
         } else {

@@ -44,6 +44,7 @@ mod side_cars;
 mod subtitles;
 mod text_segments;
 pub(crate) mod title;
+mod ts_form;
 mod ttml_tracks;
 mod web_asset;
 mod web_assets;

@@ -26,6 +26,7 @@ use super::master::Listed;
 use super::protection::SegmentCipher;
 use super::side_cars::side_cars_of_title;
 use super::subtitles::ListedSubtitle;
+use super::ts_form::TsForm;
 use super::web_asset::WebAsset;
 use super::web_assets::WebAssets;
 use super::{manifest, master};
@@ -77,11 +78,11 @@ impl Title {
         self.files.iter().any(|(_, asset)| asset.has_cipher(cipher))
     }
 
-    /// Returns the playlist or the description.
+    /// Returns the playlist, with transport streams in this form, or the description.
     ///
     /// # Errors
     /// The reason why its files are no renditions of one title.
-    pub(super) fn text(&self, item: &WebItem) -> Result<Vec<u8>, String> {
+    pub(super) fn text(&self, item: &WebItem, form: TsForm) -> Result<Vec<u8>, String> {
         let cuts = self.files.iter().map(|(name, asset)| {
             let cuts = asset.cuts().ok_or_else(|| format!("{name} has no pictures"))?;
             Ok((&name[..], cuts))
@@ -107,7 +108,7 @@ impl Title {
             }
             WebItem::Manifest => manifest::text(&listed)
                 .ok_or_else(|| no_title("no track can be played by itself".to_owned())),
-            _ => Ok(master::text(&listed)),
+            _ => Ok(master::text(&listed, form)),
         }
     }
 }

@@ -32,6 +32,7 @@ use super::protection::{AssetKeys, SAMPLE_KEY, SegmentCipher};
 use super::segment_copies::Pieces;
 use super::subtitles::ListedSubtitle;
 use super::text_segments::TextSegments;
+use super::ts_form::TsForm;
 use super::ttml_tracks::TtmlTracks;
 use super::{manifest, master};
 use crate::http::open_files::{FileContent, OpenFile};
@@ -95,10 +96,11 @@ pub(super) struct StreamMedia {
 /// Texts by item, made when they are asked for first.
 #[derive(Default)]
 struct Playlists {
-    master: NewestText,
+    /// By the form of a transport stream.
+    masters: [NewestText; 2],
     manifest: NewestText,
     key: OnceLock<Option<Vec<u8>>>,
-    stream: OnceLock<Option<Vec<u8>>>,
+    streams: [OnceLock<Option<Vec<u8>>>; 2],
     tracks: HashMap<TrackList, OnceLock<Vec<u8>>>,
 }
 
@@ -168,17 +170,17 @@ impl WebAsset {
         Ok(WebAsset { number, identity, media, text_tracks, ttml, keys, playlists })
     }
 
-    /// Returns the text of a master playlist or MPD with these subtitles; `None` where the file has
-    /// none of this kind.
+    /// Returns the text of a master playlist or MPD with these subtitles, and a transport stream in
+    /// this form; `None` where the file has none of this kind.
     pub(super) fn first_text(
         &self,
-        item: &WebItem,
+        (item, form): (&WebItem, TsForm),
         subtitles: &[ListedSubtitle],
     ) -> Option<Arc<[u8]>> {
         let playlists = &self.playlists;
         match (item, &self.media) {
-            (WebItem::Master, _) => playlists.master.get(subtitles, || {
-                Some(master::text(&[self.listed(String::new(), "", subtitles)]))
+            (WebItem::Master, _) => playlists.masters[form as usize].get(subtitles, || {
+                Some(master::text(&[self.listed(String::new(), "", subtitles)], form))
             }),
             (WebItem::Manifest, WebMedia::Tracks(_)) if !self.has_cipher(SegmentCipher::Aes128) => {
                 let text = || manifest::text(&[self.listed(String::new(), "", subtitles)]);
@@ -216,9 +218,9 @@ impl WebAsset {
                 let text = || media_playlist::of_key_frames(media, &self.key_tag(item));
                 playlists.key.get_or_init(text).as_ref()?
             }
-            (WebItem::TsPlaylist, WebMedia::Stream(media)) => {
-                let text = || media_playlist::of_stream(media, &self.key_tag(item));
-                playlists.stream.get_or_init(text).as_ref()?
+            (WebItem::TsPlaylist(form), WebMedia::Stream(media)) => {
+                let text = || media_playlist::of_stream(media, *form, &self.key_tag(item));
+                playlists.streams[*form as usize].get_or_init(text).as_ref()?
             }
             _ => return None,
         };
@@ -269,7 +271,7 @@ impl WebAsset {
             WebItem::Master | WebItem::SubtitlePlaylist(_) | WebItem::SubtitleSegment(..) => {
                 !media.plays_as_it_is()
             }
-            WebItem::TsPlaylist
+            WebItem::TsPlaylist(_)
             | WebItem::TsSegment(_)
             | WebItem::Ts
             | WebItem::Player
