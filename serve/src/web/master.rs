@@ -22,10 +22,11 @@ use media::tracks::{Codec, Track, TrackMedia as Kind};
 use media::{Presentation, language_of};
 
 use super::address::{TrackList, WebItem};
+use super::stream_media::StreamMedia;
 use super::subtitles::ListedSubtitle;
 use super::ts_form::TsForm;
 use super::ttml_tracks::has_playlist;
-use super::web_asset::{StreamMedia, TrackMedia, WebAsset, WebMedia};
+use super::web_asset::{TrackMedia, WebAsset, WebMedia};
 
 /// A file in a playlist or MPD.
 pub(super) struct Listed<'a> {

@@ -12,8 +12,9 @@ use std::fmt::Write;
 use media::TICKS_PER_SECOND;
 
 use super::address::{SubtitleId, TrackList};
+use super::stream_media::StreamMedia;
 use super::ts_form::TsForm;
-use super::web_asset::{StreamMedia, TrackMedia};
+use super::web_asset::TrackMedia;
 
 pub(crate) const TICKS_PER_US: u64 = TICKS_PER_SECOND / 1_000_000;
 

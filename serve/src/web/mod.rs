@@ -41,6 +41,7 @@ mod playlist_trials;
 pub(crate) mod protection;
 mod segment_copies;
 mod side_cars;
+mod stream_media;
 mod subtitles;
 mod text_segments;
 pub(crate) mod title;

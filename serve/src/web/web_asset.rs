@@ -21,22 +21,21 @@ use media::cmaf::{
 };
 use media::text::{CueList, TextTrack, text_tracks};
 use media::tracks::MediaSample;
-use media::{Coding, ReadAt, SegmentPlan, copy_elementary, entry_points};
+use media::{Coding, ReadAt, copy_elementary};
 
 use super::address::{TrackList, VERSION, WebItem};
-use super::live::shown;
-use super::live_state::ShownTracks;
 use super::master::Listed;
 use super::media_playlist::{self, TextForm};
 use super::protection::{AssetKeys, SAMPLE_KEY, SegmentCipher};
 use super::segment_copies::Pieces;
+use super::stream_media::StreamMedia;
 use super::subtitles::ListedSubtitle;
 use super::text_segments::TextSegments;
 use super::ts_form::TsForm;
 use super::ttml_tracks::TtmlTracks;
 use super::{manifest, master};
 use crate::http::open_files::{FileContent, OpenFile};
-use crate::library::asset::{Asset, LibraryAsset};
+use crate::library::asset::LibraryAsset;
 use crate::library::track_asset::TrackAsset;
 
 /// Number of the key of the segments of a transport stream as it lies; those of the renditions of
@@ -81,16 +80,6 @@ impl TrackMedia {
     fn is_copied(&self) -> bool {
         self.asset.stream_plan().is_some()
     }
-}
-
-/// A transport stream.
-pub(super) struct StreamMedia {
-    pub(super) asset: Arc<Asset>,
-    pub(super) shown: ShownTracks,
-    /// Its segments; or the reason why its packets cannot be sent as they lie in the file.
-    plan: Result<SegmentPlan, String>,
-    /// True when every segment is a range of the file, without tables to be put in front.
-    pub(super) is_ranges: bool,
 }
 
 /// Texts by item, made when they are asked for first.
@@ -510,43 +499,6 @@ fn copy(
     match asset.stream_plan() {
         Some(stream) => copy_elementary(stream, presentation, (track, numbers), file, media),
         None => copy_samples(&presentation.tracks()[track], numbers, file, media),
-    }
-}
-
-impl StreamMedia {
-    fn of(
-        asset: &Arc<Asset>,
-        file: &OpenFile,
-        cipher: Option<SegmentCipher>,
-    ) -> Result<StreamMedia, String> {
-        let starts = entry_points(&asset.plan, &OpenBytes(file))
-            .map_err(|error| format!("reading the tables of the stream: {error}"))?;
-        let plan = SegmentPlan::cut_however_long(&asset.plan, starts, TARGET_S);
-        let is_ranges = cipher.is_none()
-            && plan.as_ref().is_ok_and(|plan| {
-                plan.list().iter().all(|segment| plan.tables(segment).is_empty())
-            });
-        let plan = match cipher {
-            Some(SegmentCipher::Cbcs) => Err("cbcs enciphers fragments of MP4".to_owned()),
-            _ => plan.map_err(|refusal| refusal.to_string()),
-        };
-        let shown = shown(asset, file)
-            .map_err(|error| format!("reading the beginning of the stream: {error}"))?;
-        Ok(StreamMedia { asset: asset.clone(), shown, plan, is_ranges })
-    }
-
-    /// Returns its segments, if it can be sent as it is.
-    pub(super) fn segments(&self) -> Option<&SegmentPlan> {
-        self.plan.as_ref().ok()
-    }
-
-    /// True where players take the packets as they are: HLS has HEVC in fragments alone, and of
-    /// several sounds players take the first.
-    fn plays_as_it_is(&self) -> bool {
-        let codings =
-            || self.asset.plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));
-        let sounds = codings().filter(|coding| coding.is_audio()).count();
-        self.plan.is_ok() && sounds <= 1 && codings().all(|coding| coding != Coding::H265)
     }
 }
 
