@@ -41,6 +41,7 @@ pub mod segments;
 mod sequence;
 pub mod store;
 mod stored;
+mod stream_key_frames;
 pub mod text;
 pub mod tracks;
 pub mod trick;
@@ -66,6 +67,7 @@ pub use plan::{
 pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
+pub use stream_key_frames::{StreamKeyFrame, StreamKeyFrames};
 pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{

@@ -80,11 +80,11 @@ pub struct SegmentPlan {
 }
 
 /// A place to cut.
-struct CutPoint {
-    packet: u64,
+pub(crate) struct CutPoint {
+    pub(crate) packet: u64,
     /// Packets of other tables that are in front of its own.
     before: u64,
-    ticks: u64,
+    pub(crate) ticks: u64,
     start: EntryContext,
     is_break: bool,
 }
@@ -224,7 +224,7 @@ fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
 }
 
 /// Places to cut, on a timeline that never goes backwards.
-fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutPoint> {
+pub(crate) fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutPoint> {
     let mut places: Vec<CutPoint> = Vec::with_capacity(entries.len());
     let mut clock_before = 0;
     for &(entry, start) in entries {
@@ -275,7 +275,7 @@ fn timestamp(places: &[CutPoint], begin: u64) -> Option<u64> {
 }
 
 /// Time at which the file's first segment begins.
-fn begin(first: &CutPoint) -> u64 {
+pub(crate) fn begin(first: &CutPoint) -> u64 {
     if first.ticks < LEAD_TICKS_MAX { first.ticks } else { 0 }
 }
 

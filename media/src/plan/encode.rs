@@ -13,7 +13,7 @@ use crate::ts::ParameterSets;
 use crate::{Aspect, PlanFault};
 
 /// Number of the format.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 pub(crate) const ENVELOPE: Envelope = Envelope { magic: *b"pwplan\r\n", format: FORMAT };
 
@@ -84,9 +84,14 @@ impl PacketPlan {
             out.bytes(&sets.bytes);
         }
         let mut last = 0;
-        out.pairs(&self.lacking, |&(access_unit, number)| {
+        out.pairs(&self.key_units.lacking, |&(access_unit, number)| {
             let before = std::mem::replace(&mut last, access_unit);
             (access_unit - before, number.into())
+        });
+        let mut last = 0;
+        out.pairs(&self.key_units.packets, |&(access_unit, packets)| {
+            let before = std::mem::replace(&mut last, access_unit);
+            (access_unit - before, packets)
         });
         out.pairs(&self.streams, |stream| (stream.pid.into(), stream.stream_type.into()));
         out.pairs(&self.losses, |loss| (loss.offset, loss.bytes));
@@ -157,6 +162,11 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
         last = last.checked_add(packets)?;
         Some((last, u16::try_from(number).ok()?))
     })?;
+    let mut last = 0_u64;
+    let units = body.pairs(|packets_on, packets| {
+        last = last.checked_add(packets_on)?;
+        Some((last, packets))
+    })?;
     let streams = body.pairs(|pid, stream_type| {
         let pid = u16::try_from(pid).ok()?;
         Some(ElementaryStream { pid, stream_type: u8::try_from(stream_type).ok()? })
@@ -175,6 +185,7 @@ fn read_parts(body: &mut PlanReader<'_>) -> Option<PlanParts> {
         entries,
         parameters,
         lacking,
+        units,
         streams,
         losses,
         losses_seen,

@@ -135,7 +135,7 @@ pub struct PacketPlan {
     discontinuities: u64,
     entries: Vec<EntryPoint>,
     parameters: Vec<ParameterSets>,
-    lacking: Vec<(u64, u16)>,
+    key_units: Box<KeyUnits>,
     streams: Vec<ElementaryStream>,
     losses: Vec<SyncLoss>,
     losses_seen: u64,
@@ -151,6 +151,15 @@ pub struct PacketPlan {
     points_per_tick: u64,
 }
 
+/// Access units at which play can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct KeyUnits {
+    /// Those that lack parameter sets, and the numbers of these.
+    lacking: Vec<(u64, u16)>,
+    /// Those whose end is known, and their packets.
+    packets: Vec<(u64, u64)>,
+}
+
 /// Parts of a plan: the outcome of a scan, or a stored plan.
 pub(crate) struct PlanParts {
     pub(crate) identity: RtpIdentity,
@@ -164,6 +173,8 @@ pub(crate) struct PlanParts {
     pub(crate) parameters: Vec<ParameterSets>,
     /// Access units that lack parameter sets, and the numbers of these.
     pub(crate) lacking: Vec<(u64, u16)>,
+    /// Access units at which play can start, and their packets.
+    pub(crate) units: Vec<(u64, u64)>,
     pub(crate) streams: Vec<ElementaryStream>,
     pub(crate) losses: Vec<SyncLoss>,
     pub(crate) losses_seen: u64,
@@ -188,6 +199,7 @@ impl PacketPlan {
         let entries = entries_from_zero(parts.entries);
         check_entries(&entries, ts_packets)?;
         check_parameters(&parts.parameters, &parts.lacking)?;
+        check_units(&parts.units, ts_packets)?;
         check(parts.streams.len() <= STREAMS_MAX, "number of streams")?;
         check(parts.losses.len() <= LOSSES_MAX, "number of losses")?;
         check(parts.losses.len() as u64 <= parts.losses_seen, "losses seen")?;
@@ -207,7 +219,7 @@ impl PacketPlan {
             discontinuities: parts.discontinuities,
             entries,
             parameters: parts.parameters,
-            lacking: parts.lacking,
+            key_units: Box::new(KeyUnits { lacking: parts.lacking, packets: parts.units }),
             streams: parts.streams,
             losses: parts.losses,
             losses_seen: parts.losses_seen,
@@ -263,8 +275,17 @@ impl PacketPlan {
 
     /// Number of the parameter sets that the access unit lacks which begins in a packet.
     pub(crate) fn lacking(&self, access_unit: u64) -> Option<u16> {
-        let at = self.lacking.binary_search_by_key(&access_unit, |&(unit, _)| unit).ok()?;
-        Some(self.lacking[at].1)
+        let lacking = &self.key_units.lacking;
+        let at = lacking.binary_search_by_key(&access_unit, |&(unit, _)| unit).ok()?;
+        Some(lacking[at].1)
+    }
+
+    /// Packets of the access unit which begins in a packet, from the first to the last of its
+    /// stream; none where play cannot start with it, or its end is not known.
+    pub(crate) fn unit_packets(&self, access_unit: u64) -> Option<u64> {
+        let packets = &self.key_units.packets;
+        let at = packets.binary_search_by_key(&access_unit, |&(unit, _)| unit).ok()?;
+        Some(packets[at].1)
     }
 
     /// The parameter sets that the access unit lacks which begins in a packet.
@@ -492,6 +513,14 @@ fn check_parameters(
     let in_order = lacking.windows(2).all(|pair| pair[0].0 < pair[1].0);
     let are_known = lacking.iter().all(|&(_, number)| usize::from(number) < parameters.len());
     check(in_order && are_known, "access units without parameter sets")
+}
+
+fn check_units(units: &[(u64, u64)], ts_packets: u64) -> Result<(), &'static str> {
+    let in_order = units.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let is_inside = |&(unit, packets): &(u64, u64)| {
+        packets > 0 && unit.checked_add(packets).is_some_and(|end| end <= ts_packets)
+    };
+    check(in_order && units.iter().all(is_inside), "access units")
 }
 
 fn check(holds: bool, what: &'static str) -> Result<(), &'static str> {

@@ -104,6 +104,9 @@ pub(super) struct EntryFinder {
     begin: Option<Option<(u64, u32)>>,
     /// Access unit of the last entry, thinned or not.
     last: Option<u64>,
+    /// Access unit that is not over yet, and the last packet of the stream so far.
+    unit: Option<u64>,
+    last_packet: u64,
     found: u64,
     /// One in so many entries is kept.
     keep_one_in: u64,
@@ -121,6 +124,7 @@ impl EntryFinder {
         if chosen != self.watched {
             self.watched = chosen;
             self.probe = None;
+            self.unit = None;
             self.is_announced = false;
             let (pid, rule) = chosen.unwrap_or((0, EntryRule::Indicated));
             self.parameters.watch(pid, rule == EntryRule::H265);
@@ -131,6 +135,12 @@ impl EntryFinder {
     /// Forgets the entries found so far: they were those of another programme.
     pub(super) fn forget(&mut self) {
         *self = Self { watched: self.watched, ..Self::default() };
+    }
+
+    /// Notes that a packet is one of the stream watched.
+    #[inline]
+    pub(super) fn note_packet(&mut self, index: u64) {
+        self.last_packet = index;
     }
 
     /// True when packets that do not start a unit are needed.
@@ -181,12 +191,20 @@ impl EntryFinder {
         (self.entries, self.parameters.kept().to_vec())
     }
 
-    /// Ends the access unit that is probed.
+    /// Ends the access unit that is probed, and that of the last entry.
     fn end_unit(&mut self) {
-        let Some(probe) = self.probe.take() else { return };
-        self.parameters.end_unit();
-        if probe.is_announced {
-            self.enter(probe.entry);
+        if let Some(probe) = self.probe.take() {
+            self.parameters.end_unit();
+            if probe.is_announced {
+                self.enter(probe.entry);
+            }
+        }
+        let unit = self.unit.take();
+        if let Some((entry, context)) = self.entries.last_mut()
+            && unit == Some(entry.access_unit)
+        {
+            let packets = (self.last_packet + 1).checked_sub(entry.access_unit);
+            *context = context.of_packets(packets);
         }
     }
 
@@ -211,6 +229,7 @@ impl EntryFinder {
         let mut bytes = packet.payload();
         if packet.header.starts_unit() && !bytes.is_empty() {
             self.end_unit();
+            self.unit = Some(index);
             let clear = if packet.header.is_scrambled() { &[][..] } else { bytes };
             self.units.push(index, clear);
             let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);

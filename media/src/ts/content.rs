@@ -79,6 +79,9 @@ impl PacketDispatch {
         if header.has_adaptation() || !(wanted == 0 || is_middle) {
             self.examine(index, wanted, &TsPacket { header, bytes });
         }
+        if wanted & WATCHED != 0 {
+            self.access.note_packet(index);
+        }
     }
 
     fn examine(&mut self, index: u64, wanted: u8, packet: &TsPacket<'_>) {

@@ -10,7 +10,7 @@
 //! Behind them are the parameter sets, if any ([`super::parameter_sets`]).
 //!
 //! Needs about 1.3 KiB a PID with tables; of tables that never change one copy is kept, of others
-//! [`SETS_MAX`] at most, and a start costs 16 bytes. Tables of several sections: the last one.
+//! [`SETS_MAX`] at most, and a start costs 20 bytes. Tables of several sections: the last one.
 
 use super::TsPacket;
 use super::access::presentation;
@@ -58,6 +58,8 @@ pub(crate) struct EntryContext {
     /// Packets with tables of any kind directly before its access unit, of [`ROW_MAX`] at most.
     row: u8,
     flags: u8,
+    /// Packets from the first of its access unit to the last; 0 where that is not known.
+    packets: u32,
 }
 
 const HAS_TIME: u8 = 1;
@@ -96,6 +98,23 @@ impl EntryContext {
     /// Number of the parameter sets that its access unit lacks.
     pub(crate) fn parameters(&self) -> Option<u16> {
         (self.flags & LACKS_PARAMETERS != 0).then_some(self.parameters)
+    }
+
+    /// Notes the number of packets from the first of its access unit to the last, if it is known.
+    pub(super) fn of_packets(mut self, packets: Option<u64>) -> Self {
+        self.packets = packets.and_then(|packets| u32::try_from(packets).ok()).unwrap_or(0);
+        self
+    }
+
+    /// Packets from the first of its access unit to the last, those of other streams among them;
+    /// none where play cannot start with it, or its end is not known.
+    pub(crate) fn unit_packets(&self) -> Option<u64> {
+        (self.packets > 0).then_some(self.packets.into())
+    }
+
+    /// True where both have the same tables.
+    pub(crate) fn has_tables_of(&self, other: &EntryContext) -> bool {
+        self.has_tables() && other.has_tables() && self.set == other.set
     }
 
     /// The same, of the beginning of a file: what comes before the access unit is there.
@@ -185,6 +204,20 @@ impl EntryPoints {
         start.lead(&self.sets, &self.parameters)
     }
 
+    /// The same entries' tables and sets, without the entries.
+    pub(crate) fn without_entries(&self) -> EntryPoints {
+        let (sets, parameters) = (self.sets.clone(), self.parameters.clone());
+        EntryPoints { sets, parameters, ..EntryPoints::default() }
+    }
+
+    /// Access units at which play can start, and their packets.
+    pub(crate) fn units(&self) -> Vec<(u64, u64)> {
+        let unit = |(entry, context): &(EntryPoint, EntryContext)| {
+            context.unit_packets().map(|packets| (entry.access_unit, packets))
+        };
+        self.entries.iter().filter_map(unit).collect()
+    }
+
     /// Access units that lack parameter sets, and the numbers of these.
     pub(crate) fn lacking(&self) -> Vec<(u64, u16)> {
         let lacking = |(entry, context): &(EntryPoint, EntryContext)| {
@@ -195,7 +228,7 @@ impl EntryPoints {
 }
 
 impl EntryContext {
-    fn has_tables(&self) -> bool {
+    pub(crate) fn has_tables(&self) -> bool {
         self.flags & HAS_TABLES != 0
     }
 

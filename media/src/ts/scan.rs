@@ -213,6 +213,7 @@ impl Scanner {
             entries: starts.entries.iter().map(|&(entry, _)| entry).collect(),
             parameters: starts.parameters.clone(),
             lacking: starts.lacking(),
+            units: starts.units(),
             streams,
             losses: self.losses,
             losses_seen: self.losses_seen,

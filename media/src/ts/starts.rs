@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables in force where play can start, read again for a file that has a plan.
 //!
-//! A plan knows where play can start and the parameter sets that are lacking there, but keeps
-//! neither the tables of these places nor the times of presentation as the file has them. They are
-//! read from the packets between each place and its access unit: one read of 64 KiB a place where
-//! the tables come directly before, more where they come earlier. Tables that are older than a
-//! place are those of a place before it. A plan begins with a place at zero, whatever lies there;
-//! here it is at the first access unit. The end of presentation is read from the last 1.5 MB.
+//! A plan knows where play can start, where that access unit ends, and the parameter sets that are
+//! lacking there, but keeps neither the tables of these places nor the times of presentation as the
+//! file has them. They are read from the packets between each place and its access unit: one read of
+//! 64 KiB a place where the tables come directly before, more where they come earlier. Tables that
+//! are older than a place are those of a place before it. A plan begins with a place at zero,
+//! whatever lies there; here it is at the first access unit. The end of presentation is read from
+//! the last 1.5 MB.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.6 (times), §2.4.4 (tables).
 //! Does not look at packets in between: a table that changes there is seen at the next place.
@@ -124,7 +125,8 @@ fn read_places(
             let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
             if next == entry.access_unit {
                 let at = packets.at(next, tables.complete_from()).of_unit(&packet);
-                context = Some(at.lacking(plan.lacking(next)));
+                let at = at.lacking(plan.lacking(next));
+                context = Some(at.of_packets(plan.unit_packets(next)));
                 pid = Some(packet.header.pid());
             } else if tables.pids().any(|pid| pid == packet.header.pid()) {
                 tables.feed(next, &packet);

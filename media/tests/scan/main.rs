@@ -8,6 +8,7 @@ mod arithmetic;
 mod clock;
 mod encoding;
 mod growing;
+mod key_frames;
 mod noise;
 mod parameter_sets;
 mod segments;
