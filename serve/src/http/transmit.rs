@@ -78,7 +78,9 @@ pub(super) async fn transmit(
     let FileContent::Open(media) = &file.content else {
         return transmit_held(stream, response, file, pace, server).await;
     };
-    if response.parts.len() > 1 && response.bytes_total() <= GATHERED_BYTES_MAX {
+    // One range with boxes or tables in front is two calls either way.
+    let ranges = response.parts.iter().filter(|part| matches!(part, Part::File { .. })).count();
+    if ranges > 1 && response.bytes_total() <= GATHERED_BYTES_MAX {
         return transmit_gathered(stream, response, content, pace, server).await;
     }
     // Taken before the head is sent, which promises the file.
