@@ -216,11 +216,14 @@ const RULES: &[Must] = &[
     },
     Must {
         section: "4.3.3.6",
-        rule: "a playlist of key frames has a map where its frames need one",
+        rule: "key frames have a map in front, but for whole transport streams",
         on: On::Media,
         holds: |playlist| {
             let is_of_frames = !playlist.values("EXT-X-I-FRAMES-ONLY").is_empty();
-            !is_of_frames || playlist.values("EXT-X-MAP").len() == 1
+            let mut uris = playlist.text.lines().filter(|line| !line.starts_with('#'));
+            let are_streams = playlist.values("EXT-X-BYTERANGE").is_empty()
+                && uris.all(|uri| uri.ends_with(".ts"));
+            !is_of_frames || are_streams || is_before(playlist, "#EXT-X-MAP:", "#EXTINF:")
         },
         specimen: "#EXTM3U\n#EXT-X-I-FRAMES-ONLY\n#EXTINF:2,\nkey/0.m4s\n",
     },

@@ -13,6 +13,8 @@
 //! | `~I/key.m3u8`, `~I/key/0.m4s` | playlist of the key frames, the first of them |
 //! | `~I/ts.m3u8` | media playlist of a transport stream, of ranges where they can be segments |
 //! | `~I/ts-segments.m3u8`, `~I/ts/0.ts` | the same without ranges, its first segment |
+//! | `~I/ts-key.m3u8`, `~I/ts-key-segments.m3u8` | playlists of its key frames, likewise |
+//! | `~I/ts-key/0.ts` | the first of them, with tables in front |
 //! | `~R/live.m3u8`, `~R/live/0.ts` | media playlist of a recording, its first segment |
 //! | `~R/live/0.1.ts` | second part of this segment |
 //! | `~R.mpd` | description of a recording |
@@ -63,6 +65,9 @@ pub(crate) enum WebItem {
     KeyFrame(usize),
     TsPlaylist(TsForm),
     TsSegment(usize),
+    /// Playlist of the key frames of a transport stream.
+    TsKeyPlaylist(TsForm),
+    TsKeyFrame(usize),
     /// The transport stream itself.
     Ts,
     LivePlaylist,
@@ -141,6 +146,8 @@ pub(crate) fn parse(path: &str) -> Option<WebAddress<'_>> {
         (None, "key", "m3u8") => WebItem::KeyPlaylist,
         (None, "ts", "m3u8") => WebItem::TsPlaylist(TsForm::Ranges),
         (None, "ts-segments", "m3u8") => WebItem::TsPlaylist(TsForm::Segments),
+        (None, "ts-key", "m3u8") => WebItem::TsKeyPlaylist(TsForm::Ranges),
+        (None, "ts-key-segments", "m3u8") => WebItem::TsKeyPlaylist(TsForm::Segments),
         (None, "media", "ts") => WebItem::Ts,
         (None, one, "m3u8") if one.starts_with('s') => {
             WebItem::SubtitlePlaylist(SubtitleId::parse(one)?)
@@ -167,6 +174,7 @@ pub(crate) fn parse(path: &str) -> Option<WebAddress<'_>> {
             WebItem::LiveFragment(stream, whole(period)?, start)
         }
         (Some("ts"), number, "ts") => WebItem::TsSegment(whole(number)?),
+        (Some("ts-key"), number, "ts") => WebItem::TsKeyFrame(whole(number)?),
         (Some(one), "init", "mp4") if one.starts_with('s') => {
             WebItem::SubtitleInit(SubtitleId::parse(one)?)
         }
@@ -279,6 +287,9 @@ impl fmt::Display for WebItem {
             WebItem::TsPlaylist(TsForm::Ranges) => f.write_str("ts.m3u8"),
             WebItem::TsPlaylist(TsForm::Segments) => f.write_str("ts-segments.m3u8"),
             WebItem::TsSegment(number) => write!(f, "ts/{number}.ts"),
+            WebItem::TsKeyPlaylist(TsForm::Ranges) => f.write_str("ts-key.m3u8"),
+            WebItem::TsKeyPlaylist(TsForm::Segments) => f.write_str("ts-key-segments.m3u8"),
+            WebItem::TsKeyFrame(number) => write!(f, "ts-key/{number}.ts"),
             WebItem::Ts => f.write_str("media.ts"),
             WebItem::SubtitlePlaylist(id) => write!(f, "{id}.m3u8"),
             WebItem::SubtitleSegment(id, number) => write!(f, "{id}/{number}.vtt"),
@@ -314,6 +325,9 @@ mod tests {
             ("ts.m3u8", WebItem::TsPlaylist(TsForm::Ranges)),
             ("ts-segments.m3u8", WebItem::TsPlaylist(TsForm::Segments)),
             ("ts/9.ts", WebItem::TsSegment(9)),
+            ("ts-key.m3u8", WebItem::TsKeyPlaylist(TsForm::Ranges)),
+            ("ts-key-segments.m3u8", WebItem::TsKeyPlaylist(TsForm::Segments)),
+            ("ts-key/10.ts", WebItem::TsKeyFrame(10)),
             ("media.ts", WebItem::Ts),
             ("s3.m3u8", WebItem::SubtitlePlaylist(SubtitleId::Track(3))),
             ("s3/17.vtt", WebItem::SubtitleSegment(SubtitleId::Track(3), 17)),

@@ -125,10 +125,13 @@ pub(crate) async fn answer(
     };
     let Some(mut parts) = parts else {
         let what = match item {
-            WebItem::Manifest if asset.has_cipher(SegmentCipher::Aes128) => NO_CIPHER_OF_DASH,
-            _ => "the file has no such playlist or segment",
+            WebItem::Manifest if asset.has_cipher(SegmentCipher::Aes128) => {
+                NO_CIPHER_OF_DASH.to_owned()
+            }
+            WebItem::TsKeyPlaylist(_) => asset.no_key_frames(),
+            _ => "the file has no such playlist or segment".to_owned(),
         };
-        return (error(request, 404, what, now), file);
+        return (error(request, 404, &what, now), file);
     };
     let kind = kind(item);
     let mut etag = match shown {
@@ -165,9 +168,11 @@ pub(super) fn kind(item: &WebItem) -> &'static str {
         WebItem::Manifest | WebItem::LiveManifest => "manifest.mpd",
         WebItem::Player => "player.html",
         WebItem::Poster | WebItem::ThumbnailSheet(_) => "picture.jpg",
-        WebItem::Ts | WebItem::TsSegment(_) | WebItem::LiveSegment(_) | WebItem::LivePart(..) => {
-            "media.ts"
-        }
+        WebItem::Ts
+        | WebItem::TsSegment(_)
+        | WebItem::TsKeyFrame(_)
+        | WebItem::LiveSegment(_)
+        | WebItem::LivePart(..) => "media.ts",
         WebItem::Init(_)
         | WebItem::Segment(..)
         | WebItem::KeyFrame(_)
@@ -177,6 +182,7 @@ pub(super) fn kind(item: &WebItem) -> &'static str {
         | WebItem::Playlist(_)
         | WebItem::KeyPlaylist
         | WebItem::TsPlaylist(_)
+        | WebItem::TsKeyPlaylist(_)
         | WebItem::SubtitlePlaylist(_)
         | WebItem::LivePlaylist => "media.m3u8",
         WebItem::SubtitleSegment(..) | WebItem::SubtitleFile(_) | WebItem::Thumbnails => {

@@ -76,13 +76,28 @@ impl ShownTracks {
         if let Some(codecs) = codecs.or(self.codecs.as_deref()) {
             text.push_str(&format!(",CODECS=\"{codecs}\""));
         }
-        if let Some((width, height)) = self.size {
-            text.push_str(&format!(",RESOLUTION={width}x{height}"));
-        }
+        self.push_size(&mut text);
         if let Some(rate) = self.rate_millihertz {
             text.push_str(&format!(",FRAME-RATE={:.3}", f64::from(rate) / 1000.0));
         }
         text
+    }
+
+    /// Returns the attributes of a playlist of their key frames of H.264, likewise.
+    pub(super) fn key_frame_attributes(&self, codecs: Option<&str>) -> String {
+        let mut text = String::new();
+        let codecs = codecs.or(self.codecs.as_deref()).unwrap_or_default();
+        if let Some(codec) = codecs.split(',').find(|codec| codec.starts_with("avc")) {
+            text.push_str(&format!(",CODECS=\"{codec}\""));
+        }
+        self.push_size(&mut text);
+        text
+    }
+
+    fn push_size(&self, text: &mut String) {
+        if let Some((width, height)) = self.size {
+            text.push_str(&format!(",RESOLUTION={width}x{height}"));
+        }
     }
 }
 

@@ -150,6 +150,20 @@ fn of_stream(lists: &mut Lists, below: &str, (media, form): (&StreamMedia, TsFor
         WebItem::TsPlaylist(form)
     );
     lists.variants.push((peak, text));
+    if let Ok(frames) = media.key_frames() {
+        let sent = frames.list().iter().map(|frame| {
+            let bytes = frame.file.end - frame.file.start;
+            (bytes + frames.tables(frame).len() as u64, frame.ticks)
+        });
+        let (peak, _) = peak_and_mean(sent);
+        let _ = writeln!(
+            lists.key_frames,
+            "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH={}{},URI=\"{below}/{}\"",
+            peak.max(1),
+            media.shown.key_frame_attributes(media.asset.plan.codecs()),
+            WebItem::TsKeyPlaylist(form)
+        );
+    }
 }
 
 /// Peak and mean bit rate of a transport stream's segments.

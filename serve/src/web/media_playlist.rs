@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 use media::TICKS_PER_SECOND;
 
-use super::address::{SubtitleId, TrackList};
+use super::address::{SubtitleId, TrackList, WebItem};
 use super::stream_media::StreamMedia;
 use super::ts_form::TsForm;
 use super::web_asset::TrackMedia;
@@ -21,7 +21,10 @@ pub(crate) const TICKS_PER_US: u64 = TICKS_PER_SECOND / 1_000_000;
 /// Version with EXT-X-MAP in playlists of all kinds (RFC 8216 §7); 4 has byte ranges, 3 has
 /// durations with fractions.
 const VERSION_OF_FRAGMENTS: u8 = 6;
+/// The same, in playlists of key frames.
+const VERSION_OF_KEY_RANGES: u8 = 5;
 const VERSION_OF_RANGES: u8 = 4;
+const VERSION_OF_KEYS: u8 = 4;
 const VERSION_OF_STREAMS: u8 = 3;
 
 /// Bytes of a line pair of a playlist.
@@ -118,10 +121,10 @@ pub(super) fn of_subtitles(
 /// Returns the playlist of the key frames; `None` of a file without pictures.
 pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Vec<u8>> {
     let frames = media.plan.key_frames();
+    frames.first()?;
     let pictures = TrackList(vec![media.plan.pictures(&media.asset.presentation)?]);
     media.inits.get(&pictures)?;
-    let rounded = |ticks: u64| (ticks + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND;
-    let target_s = frames.iter().map(|frame| rounded(frame.ticks)).max()?.max(1);
+    let target_s = target_s(frames.iter().map(|frame| frame.ticks));
     let mut lines = Lines::new(VERSION_OF_FRAGMENTS, target_s, frames.len());
     lines.text.push_str("#EXT-X-I-FRAMES-ONLY\n");
     let _ = writeln!(lines.text, "#EXT-X-MAP:URI=\"{pictures}/init.mp4\"");
@@ -129,6 +132,48 @@ pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Vec<u8>> {
     for (number, frame) in frames.iter().enumerate() {
         lines.duration(frame.ticks);
         let _ = writeln!(lines.text, "key/{number}.m4s");
+    }
+    Some(lines.end())
+}
+
+/// Target duration of key frames that last so long.
+fn target_s(ticks: impl Iterator<Item = u64>) -> u64 {
+    let rounded = ticks.map(|ticks| (ticks + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND);
+    rounded.max().unwrap_or(0).max(1)
+}
+
+/// Returns the playlist of the key frames of a transport stream: byte ranges of it, where the
+/// tables of each lie there and these are asked for, else segments; `None` where there is no list
+/// of them.
+pub(super) fn of_stream_keys(media: &StreamMedia, form: TsForm, key: &str) -> Option<Vec<u8>> {
+    let frames = media.key_frames().ok()?.list();
+    let tables = media.key_tables.as_ref().filter(|_| form == TsForm::Ranges);
+    let version = if tables.is_some() { VERSION_OF_KEY_RANGES } else { VERSION_OF_KEYS };
+    let target_s = target_s(frames.iter().map(|frame| frame.ticks));
+    let mut lines = Lines::new(version, target_s, frames.len());
+    lines.text.push_str("#EXT-X-I-FRAMES-ONLY\n");
+    lines.text.push_str(key);
+    let mut in_force = None;
+    for (number, frame) in frames.iter().enumerate() {
+        if frame.is_break {
+            lines.text.push_str("#EXT-X-DISCONTINUITY\n");
+        }
+        let own = tables.map(|tables| &tables[number]);
+        if let Some(own) = own.filter(|own| in_force.replace(*own) != Some(*own)) {
+            let (bytes, offset) = (own.end - own.start, own.start);
+            let _ = writeln!(
+                lines.text,
+                "#EXT-X-MAP:URI=\"{}\",BYTERANGE=\"{bytes}@{offset}\"",
+                WebItem::Ts
+            );
+        }
+        lines.duration(frame.ticks);
+        if own.is_some() {
+            let (offset, bytes) = (frame.file.start, frame.file.end - frame.file.start);
+            let _ = writeln!(lines.text, "#EXT-X-BYTERANGE:{bytes}@{offset}\n{}", WebItem::Ts);
+        } else {
+            let _ = writeln!(lines.text, "{}", WebItem::TsKeyFrame(number));
+        }
     }
     Some(lines.end())
 }

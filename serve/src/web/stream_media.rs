@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stream_media: the segments of a transport stream that is sent as it is.
+//! stream_media: the segments and key frames of a transport stream that is sent as it is.
 //!
-//! Sources: `media::segments`.
+//! Segments and key frames are ranges of the file, with tables in front where they lack them. Where
+//! all have their tables in the file, playlists list ranges of it.
+//!
+//! Sources: `media::segments`, `media::StreamKeyFrames`.
 //! Does not make playlists ([`super::media_playlist`]).
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use media::cmaf::TARGET_S;
-use media::{Coding, SegmentPlan, entry_points};
+use media::cmaf::{SegmentParts, TARGET_S};
+use media::{Coding, SegmentPlan, StreamKeyFrames, entry_points};
 
 use super::live::shown;
 use super::live_state::ShownTracks;
@@ -24,6 +28,10 @@ pub(super) struct StreamMedia {
     plan: Result<SegmentPlan, String>,
     /// True when every segment is a range of the file, without tables to be put in front.
     pub(super) is_ranges: bool,
+    /// Its key frames; or the reason why there is no list of them.
+    key_frames: Result<Box<StreamKeyFrames>, String>,
+    /// Bytes of the file that are the tables of each key frame, where these can be ranges.
+    pub(super) key_tables: Option<Vec<Range<u64>>>,
 }
 
 impl StreamMedia {
@@ -38,7 +46,7 @@ impl StreamMedia {
     ) -> Result<StreamMedia, String> {
         let starts = entry_points(&asset.plan, &OpenBytes(file))
             .map_err(|error| format!("reading the tables of the stream: {error}"))?;
-        let plan = SegmentPlan::cut_however_long(&asset.plan, starts, TARGET_S);
+        let plan = SegmentPlan::cut_however_long(&asset.plan, starts.clone(), TARGET_S);
         let is_ranges = cipher.is_none()
             && plan.as_ref().is_ok_and(|plan| {
                 plan.list().iter().all(|segment| plan.tables(segment).is_empty())
@@ -49,12 +57,53 @@ impl StreamMedia {
         };
         let shown = shown(asset, file)
             .map_err(|error| format!("reading the beginning of the stream: {error}"))?;
-        Ok(StreamMedia { asset: asset.clone(), shown, plan, is_ranges })
+        let key_frames = match &plan {
+            Ok(plan) => StreamKeyFrames::of(&asset.plan, &starts, plan, &OpenBytes(file))
+                .map_err(|error| format!("reading the key frames of the stream: {error}"))?
+                .map(Box::new)
+                .map_err(str::to_owned),
+            Err(reason) => Err(reason.clone()),
+        };
+        let key_tables = key_frames.as_deref().ok().filter(|_| is_ranges);
+        let key_tables = key_tables.and_then(StreamKeyFrames::file_tables);
+        let asset = asset.clone();
+        Ok(StreamMedia { asset, shown, plan, is_ranges, key_frames, key_tables })
     }
 
     /// Returns its segments, if it can be sent as it is.
     pub(super) fn segments(&self) -> Option<&SegmentPlan> {
         self.plan.as_ref().ok()
+    }
+
+    /// Returns its key frames.
+    ///
+    /// # Errors
+    /// The reason why there is no list of them.
+    pub(super) fn key_frames(&self) -> Result<&StreamKeyFrames, &str> {
+        self.key_frames.as_deref().map_err(String::as_str)
+    }
+
+    /// Returns a segment; `None` past the last.
+    pub(super) fn segment(&self, number: usize) -> Option<SegmentParts> {
+        let plan = self.segments()?;
+        let segment = plan.list().get(number)?;
+        Some(SegmentParts { head: plan.tables(segment), ranges: vec![segment.file.clone()] })
+    }
+
+    /// Returns a key frame that is sent alone; `None` past the last.
+    pub(super) fn key_frame(&self, number: usize) -> Option<SegmentParts> {
+        let frames = self.key_frames().ok()?;
+        let frame = frames.list().get(number)?;
+        Some(SegmentParts { head: frames.tables(frame), ranges: vec![frame.file.clone()] })
+    }
+
+    /// Returns the memory it takes, with its playlists and the plan of the file that it holds.
+    pub(super) fn memory_bytes(&self) -> usize {
+        // A line of a playlist has about as many bytes as its segment takes here.
+        let segments = self.segments().map_or(0, |plan| 2 * size_of_val(plan.list()));
+        let key_frames = self.key_frames().map_or(0, |frames| 3 * frames.memory_bytes());
+        let held = &self.asset.plan;
+        segments + key_frames + size_of_val(held.clock()) + size_of_val(held.entries())
     }
 
     /// True where players take the packets as they are: HLS has HEVC in fragments alone, and of

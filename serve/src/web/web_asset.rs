@@ -38,8 +38,8 @@ use crate::http::open_files::{FileContent, OpenFile};
 use crate::library::asset::LibraryAsset;
 use crate::library::track_asset::TrackAsset;
 
-/// Number of the key of the segments of a transport stream as it lies; those of the renditions of
-/// its elementary streams begin at 0.
+/// Number of the key of the segments of a transport stream as it lies, before that of its key
+/// frames; those of the renditions of its elementary streams begin at 0.
 const STREAM_KEY: u64 = 1 << 16;
 
 /// Longest segment of a transport stream that is copied.
@@ -90,6 +90,7 @@ struct Playlists {
     manifest: NewestText,
     key: OnceLock<Option<Vec<u8>>>,
     streams: [OnceLock<Option<Vec<u8>>>; 2],
+    stream_keys: [OnceLock<Option<Vec<u8>>>; 2],
     tracks: HashMap<TrackList, OnceLock<Vec<u8>>>,
 }
 
@@ -211,9 +212,23 @@ impl WebAsset {
                 let text = || media_playlist::of_stream(media, *form, &self.key_tag(item));
                 playlists.streams[*form as usize].get_or_init(text).as_ref()?
             }
+            (WebItem::TsKeyPlaylist(form), WebMedia::Stream(media)) => {
+                let text = || media_playlist::of_stream_keys(media, *form, &self.key_tag(item));
+                playlists.stream_keys[*form as usize].get_or_init(text).as_ref()?
+            }
             _ => return None,
         };
         Some(text)
+    }
+
+    /// Returns the reason why a file has no playlist of the key frames of its transport stream.
+    pub(super) fn no_key_frames(&self) -> String {
+        let reason = match &self.media {
+            WebMedia::Stream(media) => media.key_frames().err(),
+            WebMedia::Tracks(_) => None,
+        };
+        let reason = reason.unwrap_or("it is no transport stream");
+        format!("the file has no playlist of key frames as they lie in it: {reason}")
     }
 
     /// Returns it as a playlist lists it that lies at `path` before its name, a path with a slash
@@ -262,6 +277,8 @@ impl WebAsset {
             }
             WebItem::TsPlaylist(_)
             | WebItem::TsSegment(_)
+            | WebItem::TsKeyPlaylist(_)
+            | WebItem::TsKeyFrame(_)
             | WebItem::Ts
             | WebItem::Player
             | WebItem::Poster
@@ -302,12 +319,8 @@ impl WebAsset {
             (WebItem::KeyFrame(number), WebMedia::Tracks(media)) => {
                 media.plan.key_frame_parts(&media.asset.presentation, *number)
             }
-            (WebItem::TsSegment(number), WebMedia::Stream(media)) => {
-                let plan = media.segments()?;
-                let segment = plan.list().get(*number)?;
-                let head = plan.tables(segment);
-                Some(SegmentParts { head, ranges: vec![segment.file.clone()] })
-            }
+            (WebItem::TsSegment(number), WebMedia::Stream(media)) => media.segment(*number),
+            (WebItem::TsKeyFrame(number), WebMedia::Stream(media)) => media.key_frame(*number),
             (WebItem::Ts, WebMedia::Stream(media)) if self.keys.is_none() => {
                 let whole = 0..media.asset.plan.file_bytes();
                 Some(SegmentParts { head: Vec::new(), ranges: vec![whole] })
@@ -319,7 +332,11 @@ impl WebAsset {
 
     /// Returns the number of the key of an item's playlist.
     fn key_number(&self, item: &WebItem) -> u64 {
-        let WebMedia::Tracks(media) = &self.media else { return STREAM_KEY };
+        let media = match (&self.media, item) {
+            (WebMedia::Tracks(media), _) => media,
+            (_, WebItem::TsKeyPlaylist(_) | WebItem::TsKeyFrame(_)) => return STREAM_KEY + 1,
+            _ => return STREAM_KEY,
+        };
         if self.has_cipher(SegmentCipher::Cbcs) {
             return SAMPLE_KEY;
         }
@@ -341,8 +358,13 @@ impl WebAsset {
 
     /// True for a segment whose bytes have to be made ([`WebAsset::copied`]).
     pub(super) fn is_copied(&self, item: &WebItem) -> bool {
-        let is_segment =
-            matches!(item, WebItem::Segment(..) | WebItem::KeyFrame(_) | WebItem::TsSegment(_));
+        let is_segment = matches!(
+            item,
+            WebItem::Segment(..)
+                | WebItem::KeyFrame(_)
+                | WebItem::TsSegment(_)
+                | WebItem::TsKeyFrame(_)
+        );
         if self.keys.is_some() && is_segment {
             return self.parts(item).is_some();
         }
@@ -399,7 +421,8 @@ impl WebAsset {
         let number = match item {
             WebItem::Segment(_, number)
             | WebItem::KeyFrame(number)
-            | WebItem::TsSegment(number) => *number,
+            | WebItem::TsSegment(number)
+            | WebItem::TsKeyFrame(number) => *number,
             _ => 0,
         };
         Ok(keys.encipher(self.key_number(item), number, copied))
@@ -416,12 +439,7 @@ impl WebAsset {
                 let ttml = self.ttml.memory_bytes();
                 media.plan.memory_bytes() + inits + texts + tracks + ttml + held
             }
-            WebMedia::Stream(media) => {
-                // A line of a playlist has about as many bytes as its segment takes here.
-                let segments = media.segments().map_or(0, |plan| 2 * size_of_val(plan.list()));
-                let held = &media.asset.plan;
-                segments + size_of_val(held.clock()) + size_of_val(held.entries())
-            }
+            WebMedia::Stream(media) => media.memory_bytes(),
         }
     }
 }
