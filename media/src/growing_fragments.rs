@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fragments of MP4 of a transport stream while it is recorded: each stream by itself, cut where
-//! [`GrowingSegments`](crate::GrowingSegments) cuts the file.
+//! Fragments of MP4 of a transport stream while it is recorded or sent: each stream by itself, cut
+//! where [`GrowingSegments`](crate::GrowingSegments) cuts the file.
 //!
 //! Each segment is demultiplexed by itself when it is added ([`RecordedStreams`]), to know its
 //! times, and again when its fragment is made. Its times are those of its PES packets, moved to one
@@ -13,6 +13,9 @@
 //! not have. Pictures that come before the first key frame of a period are left out, and sound that
 //! ends before it.
 //!
+//! Each programme of a channel has fragments of its own, on the timeline of those before; the
+//! oldest are forgotten.
+//!
 //! Costs a pass over the packets of each segment; 100 bytes a segment and 48 bytes a fragment.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times of 33 bits); ISO/IEC 14496-12 §8.8.
@@ -23,7 +26,7 @@ use std::ops::Range;
 
 use crate::cmaf::{CopiedSegment, fragment, init_section};
 use crate::growing_segments::GrowingSegment;
-use crate::plan::PacketPlan;
+use crate::plan::PacketPlaces;
 use crate::tracks::{Codec, H264Config, H265Config, language_code, scaled};
 use crate::ts::{PartContext, PartTrack, RecordedPart, RecordedStreams, apart, copy_elementary};
 use crate::{ReadAt, TICKS_PER_TIMESTAMP};
@@ -44,7 +47,7 @@ const SAMPLE_BOXES_BYTES: u64 = 16;
 /// The fragments of a recording so far.
 #[derive(Debug)]
 pub struct GrowingFragments {
-    /// Number of the first segment that was added.
+    /// Number of the first segment that was added and is not forgotten.
     first: usize,
     contexts: Vec<PartContext>,
     /// The fragments of each stream.
@@ -52,6 +55,8 @@ pub struct GrowingFragments {
     periods: Vec<FragmentPeriod>,
     /// First time of the segment added last, and where it lies on the timeline.
     last: Option<(u64, i64)>,
+    /// End of what was before all of them, as [`FragmentPeriod::start`].
+    begins_after: i64,
 }
 
 /// A fragment: a stream in a segment. Times are on the timeline, in units of the stream.
@@ -116,7 +121,33 @@ impl GrowingFragments {
     /// One of so many `streams`, whose first segment is that of this number.
     pub fn new(streams: usize, first: usize) -> GrowingFragments {
         let fragments = (0..streams).map(|_| Vec::new()).collect();
-        GrowingFragments { first, contexts: Vec::new(), fragments, periods: Vec::new(), last: None }
+        GrowingFragments {
+            first,
+            contexts: Vec::new(),
+            fragments,
+            periods: Vec::new(),
+            last: None,
+            begins_after: 0,
+        }
+    }
+
+    /// Those of another programme, which begins with the segment of number `first`, behind these.
+    pub fn followed_by(&self, streams: usize, first: usize) -> GrowingFragments {
+        let begins_after = self.ended().unwrap_or(self.begins_after);
+        GrowingFragments { begins_after, ..GrowingFragments::new(streams, first) }
+    }
+
+    /// Forgets the segments before this one.
+    pub fn forget_before(&mut self, segment: usize) {
+        let gone = segment.saturating_sub(self.first).min(self.contexts.len());
+        self.contexts.drain(..gone);
+        self.first += gone;
+        for fragments in &mut self.fragments {
+            let gone = fragments.partition_point(|one| one.segment < self.first);
+            fragments.drain(..gone);
+        }
+        let begun = self.periods.partition_point(|period| period.first <= self.first);
+        self.periods.drain(..begun.saturating_sub(1));
     }
 
     /// Number of the segment that is added next.
@@ -178,13 +209,14 @@ impl GrowingFragments {
 
     /// Start of a period that begins with a segment: behind all that was before.
     fn next_start(&self, due: &PartDue) -> i64 {
-        let period = self.periods.len().checked_sub(1);
-        let ended = period.and_then(|period| {
-            let timescale = self.periods[period].tracks.first()?.as_ref()?.timescale;
-            let last = self.fragments.first()?.last()?;
-            Some(scaled(last.end as i64, SECOND as u64, timescale) - origin(SECOND))
-        });
-        (due.begins + due.late).max(ended.unwrap_or(0)).max(0)
+        (due.begins + due.late).max(self.ended().unwrap_or(self.begins_after)).max(0)
+    }
+
+    /// End of the first stream so far; units of 90 kHz from the start of the recording.
+    fn ended(&self) -> Option<i64> {
+        let timescale = self.periods.last()?.tracks.first()?.as_ref()?.timescale;
+        let last = self.fragments.first()?.last()?;
+        Some(scaled(last.end as i64, SECOND as u64, timescale) - origin(SECOND))
     }
 
     /// True when the present period lacks a stream, or parameters of one.
@@ -291,6 +323,11 @@ impl GrowingFragments {
         &all[from..until.max(from)]
     }
 
+    /// Number of the first segment that is not forgotten.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
     /// The initialization section of a stream in the period that begins with segment `first`.
     pub fn init(&self, stream: usize, first: usize) -> Option<&[u8]> {
         let (_, period) = self.period(first)?;
@@ -306,6 +343,15 @@ impl GrowingFragments {
         let fragment = own[own.binary_search_by_key(&start, |one| one.start).ok()?];
         let context = self.contexts[fragment.segment - self.first].clone();
         Some(FragmentSource { fragment, stream, context, codec })
+    }
+
+    /// True of a fragment that would be found if its segment were not forgotten.
+    pub fn is_forgotten(&self, stream: usize, first: usize, start: u64) -> bool {
+        let Some((number, _)) = self.period(first).filter(|_| stream < self.fragments.len()) else {
+            return self.periods.first().is_some_and(|oldest| first < oldest.first);
+        };
+        let oldest = self.in_period(stream, number, 0..usize::MAX).first();
+        first < self.first && oldest.is_none_or(|oldest| start < oldest.start)
     }
 
     /// The period that begins with a segment, and its number. Numbers of segments are those of the
@@ -326,16 +372,16 @@ impl FragmentSource {
     ///
     /// # Errors
     /// `file` cannot be read, or has not what it had.
-    pub fn make(
+    pub fn make<'p>(
         &self,
         streams: &RecordedStreams,
-        plan: &PacketPlan,
+        places: impl Into<PacketPlaces<'p>>,
         segment: &GrowingSegment,
         file: &(impl ReadAt + ?Sized),
     ) -> io::Result<CopiedSegment> {
         let changed = || io::Error::other("the recording has other samples than when it was read");
-        let context = &self.context;
-        let part = streams.part(plan, (segment, &context.pids), context.until, file)?;
+        let (context, places) = (&self.context, places.into());
+        let part = streams.part(places, (segment, &context.pids), context.limit, file)?;
         let mut tracks = part.tracks;
         let track = tracks.get_mut(self.stream).and_then(Option::take).ok_or_else(changed)?;
         let samples = self.fragment.skipped as usize..track.samples.len();
@@ -345,11 +391,11 @@ impl FragmentSource {
             None,
             self.fragment.moved,
             samples,
-            plan.file_bytes(),
+            places.file_bytes,
         );
         let one = one.ok_or_else(changed)?;
         let mut media = Vec::with_capacity(self.fragment.bytes as usize);
-        let samples = copy_elementary(plan, &one, (0, 0..count), file, &mut media)?;
+        let samples = copy_elementary(places, &one, (0, 0..count), file, &mut media)?;
         match samples.is_empty() {
             true => Err(changed()),
             false => Ok(fragment(&one, samples, media, self.fragment.segment as u32)),

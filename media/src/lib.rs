@@ -61,8 +61,8 @@ pub use growing_fragments::{
 pub use growing_segments::{GrowingPart, GrowingSegment, GrowingSegments};
 pub use languages::language_of;
 pub use plan::{
-    ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,
-    RtpIdentity, SyncLoss, Timestamps,
+    ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlaces, PacketPlan, PayloadRange,
+    PlanKey, RtpIdentity, SyncLoss, Timestamps,
 };
 pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
@@ -72,9 +72,9 @@ pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
     Coding, ContinuityCounters, ElementaryDemuxer, EntryLead, EntryPoints, Extract, OpenUnits,
-    Programme, RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice, SpliceCounts,
-    SpliceItem, SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track, TrackFormat,
-    codecs, copy_elementary, entry_lead, entry_points, lay_out_elementary,
+    PartLimit, Programme, RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice,
+    SpliceCounts, SpliceItem, SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track,
+    TrackFormat, codecs, copy_elementary, entry_lead, entry_points, lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

@@ -212,16 +212,6 @@ impl PacketPlan {
         self.extents.partition_point(|extent| extent.first_packet <= packet) - 1
     }
 
-    /// File offset of transport stream packet `ts_packet`, and how many follow it at the plan's
-    /// stride, itself included, `limit` at most; none past the end.
-    pub fn ts_run(&self, ts_packet: u64, limit: u64) -> Option<(u64, u64)> {
-        let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
-        let extent = &self.extents[after.checked_sub(1)?];
-        let within = ts_packet - extent.first_ts_packet;
-        let left = extent.ts_packets.checked_sub(within).filter(|&left| left > 0)?;
-        Some((extent.file_offset + within * self.stride, left.min(limit)))
-    }
-
     /// File offset at which transport stream packet `ts_packet` begins; the end of the last one
     /// behind them all.
     pub fn byte_of(&self, ts_packet: u64) -> u64 {
@@ -229,14 +219,6 @@ impl PacketPlan {
         let extent = &self.extents[after - 1];
         let within = (ts_packet - extent.first_ts_packet).min(extent.ts_packets);
         extent.file_offset + within * self.stride
-    }
-
-    /// Number of transport stream packets that begin before this offset of the file.
-    pub fn ts_packets_before_byte(&self, offset: u64) -> u64 {
-        let after = self.extents.partition_point(|extent| extent.file_offset < offset);
-        let Some(extent) = after.checked_sub(1).map(|at| &self.extents[at]) else { return 0 };
-        let within = (offset - extent.file_offset).div_ceil(self.stride).min(extent.ts_packets);
-        extent.first_ts_packet + within
     }
 
     /// Index of the first transport stream packet of `packet`.

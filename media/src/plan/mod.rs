@@ -15,11 +15,13 @@
 
 mod arithmetic;
 mod encode;
+mod places;
 mod presentation;
 
 pub use arithmetic::Timestamps;
 use arithmetic::fraction;
 pub use encode::{FORMAT, PlanKey};
+pub use places::PacketPlaces;
 pub(crate) use presentation::present;
 
 use wire::rtp;

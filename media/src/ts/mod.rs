@@ -43,7 +43,8 @@ pub(crate) use access::is_video;
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use elementary::{
-    ElementaryDemuxer, RecordedPart, RecordedStreams, copy_elementary, lay_out_elementary,
+    ElementaryDemuxer, PartLimit, RecordedPart, RecordedStreams, copy_elementary,
+    lay_out_elementary,
 };
 pub(crate) use elementary::{PartContext, PartTrack, apart};
 pub use extract::{ContinuityCounters, Extract};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the transport stream packets of a plan one after the other, or from any of them on.
+//! Reads the transport stream packets of a file one after the other, or from any of them on.
 //!
 //! Costs one read of 64 KiB for 348 packets, and a copy of each.
 //!
@@ -8,18 +8,18 @@
 
 use std::io;
 
-use crate::plan::PacketPlan;
+use crate::plan::PacketPlaces;
 use crate::{ReadAt, TS_PACKET_BYTES};
 
 pub(super) type PacketBytes = [u8; TS_PACKET_BYTES];
 
 /// A place among the packets of a file.
 pub(super) struct PacketReader<'a, F: ?Sized> {
-    plan: &'a PacketPlan,
+    places: PacketPlaces<'a>,
     file: &'a F,
     /// Index of the next packet.
     next: u64,
-    /// Packets read, at the plan's stride.
+    /// Packets read, at the file's stride.
     block: Vec<u8>,
     /// Offset of the first of them in the file, and of the next packet in the block.
     block_offset: u64,
@@ -27,8 +27,9 @@ pub(super) struct PacketReader<'a, F: ?Sized> {
 }
 
 impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
-    pub(super) fn new(plan: &'a PacketPlan, next: u64, file: &'a F) -> Self {
-        PacketReader { plan, file, next, block: Vec::new(), block_offset: 0, at: 0 }
+    pub(super) fn new(places: impl Into<PacketPlaces<'a>>, next: u64, file: &'a F) -> Self {
+        let places = places.into();
+        PacketReader { places, file, next, block: Vec::new(), block_offset: 0, at: 0 }
     }
 
     /// Index of the packet that is read next.
@@ -38,7 +39,7 @@ impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
 
     /// Goes to a packet; what has been read is kept if it is among that.
     pub(super) fn seek(&mut self, next: u64) {
-        let stride = self.plan.stride() as usize;
+        let stride = self.places.stride as usize;
         let first = self.next - (self.at / stride) as u64;
         let packets = self.block.len().div_ceil(stride) as u64;
         match next.checked_sub(first).filter(|&ahead| ahead < packets) {
@@ -59,11 +60,11 @@ impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
     /// The next packet with its offset in the file; none at the end of the file.
     pub(super) fn read_at(&mut self) -> io::Result<Option<(u64, PacketBytes)>> {
         if self.at >= self.block.len() {
-            let Some((offset, packets)) = self.plan.ts_run(self.next, BLOCK_PACKETS) else {
+            let Some((offset, packets)) = self.places.ts_run(self.next, BLOCK_PACKETS) else {
                 return Ok(None);
             };
             // Of the last of them only the packet is there for certain.
-            let bytes = (packets - 1) * self.plan.stride() + TS_PACKET_BYTES as u64;
+            let bytes = (packets - 1) * self.places.stride + TS_PACKET_BYTES as u64;
             self.block.resize(bytes as usize, 0);
             (self.block_offset, self.at) = (offset, 0);
             if let Err(error) = self.file.read_exact_at(&mut self.block, offset) {
@@ -73,7 +74,7 @@ impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
         }
         let offset = self.block_offset + self.at as u64;
         let packet = self.block[self.at..].first_chunk().copied();
-        self.at += self.plan.stride() as usize;
+        self.at += self.places.stride as usize;
         self.next += 1;
         Ok(packet.map(|packet| (offset, packet)))
     }

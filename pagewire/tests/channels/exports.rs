@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lists, guides and announcements of channels: `/channels.m3u`, `/channels.xml`,
-//! `/channel/NAME.sdp`, and SAP, which is withdrawn at the end; DASH, which is refused.
+//! `/channel/NAME.sdp`, and SAP, which is withdrawn at the end.
 //!
 //! Titles are hostile. Sources: RFC 2974 §6 (SAP), RFC 8866 §5 (SDP), xmltv.dtd.
 
@@ -70,12 +70,10 @@ fn channels_are_listed_announced_and_withdrawn() {
     let description = document(&server, "/channel/news.sdp", "application/sdp");
     assert_session(description.as_bytes());
     assert_eq!(http(server.http, "GET", "/channel/none.sdp").status, 404);
-    let refused = http(server.http, "GET", "/channel/news/manifest.mpd");
-    assert_eq!(refused.status, 404, "{}", refused.head);
-    let reason = "channel news has no DASH: play its HLS, channel/news/master.m3u8";
-    assert!(refused.text().contains(reason), "{}", refused.text());
-    let hls = format!("http://{}/channel/news/master.m3u8", server.http);
-    assert_eq!(state(&server, 0)["hls"], *hls);
+    for (form, name) in [("hls", "master.m3u8"), ("dash", "manifest.mpd")] {
+        let address = format!("http://{}/channel/news/{name}", server.http);
+        assert_eq!(state(&server, 0)[form], *address);
+    }
     let page = http(server.http, "GET", "/").text();
     assert!(page.contains("<a href=\"/channel/news/player.html\">news</a>"), "{page}");
     for name in ["master.m3u8", "manifest.mpd", "player.html"] {

@@ -27,7 +27,7 @@ use crate::site::{Playlist, fetch, resolved};
 const MASTER: &str = "/channel/news/master.m3u8";
 
 /// A server of a channel that plays two files; `None`, with the reason printed, without ffmpeg.
-fn serve(test: &str, options: &[&str]) -> Option<Server> {
+pub(crate) fn serve(test: &str, options: &[&str]) -> Option<Server> {
     let place = Place::new();
     for (name, size, seconds) in [("a.ts", "320x180", "9"), ("b.ts", "426x240", "7")] {
         let mut command = ffmpeg();
@@ -65,17 +65,17 @@ fn master(server: &Server) -> Playlist {
 
 /// A segment of a playlist.
 #[derive(Debug, Clone, PartialEq)]
-struct ListedSegment {
-    uri: String,
+pub(crate) struct ListedSegment {
+    pub(crate) uri: String,
     duration: String,
     /// Discontinuities before it since the channel began.
     breaks: usize,
-    is_break: bool,
+    pub(crate) is_break: bool,
 }
 
 /// The segments of a playlist, by their media sequence numbers.
 #[track_caller]
-fn listed(playlist: &Playlist) -> BTreeMap<usize, ListedSegment> {
+pub(crate) fn listed(playlist: &Playlist) -> BTreeMap<usize, ListedSegment> {
     let number = |tag| playlist.values(tag)[0].parse::<usize>().expect("a number");
     let (mut at, mut breaks) =
         (number("EXT-X-MEDIA-SEQUENCE"), number("EXT-X-DISCONTINUITY-SEQUENCE"));
@@ -280,11 +280,11 @@ fn assert_answers(server: &Server, playlist: &Playlist, follower: &Follower) {
         let answer = fetch(server, &format!("{}?{query}", playlist.path), None);
         assert_eq!(answer.status, status, "{query}");
     }
-    let refused = fetch(server, "/channel/news/manifest.mpd", None);
-    assert!(refused.status == 404 && refused.text().contains("no DASH"), "{}", refused.text());
-    let refused = fetch(server, "/channel/closed/master.m3u8", None);
-    assert!(refused.status == 404 && refused.text().contains("rtsp"), "{}", refused.text());
-    assert_eq!(fetch(server, "/channel/none/master.m3u8", None).status, 404);
+    for name in ["master.m3u8", "manifest.mpd"] {
+        let refused = fetch(server, &format!("/channel/closed/{name}"), None);
+        assert!(refused.status == 404 && refused.text().contains("rtsp"), "{}", refused.text());
+        assert_eq!(fetch(server, &format!("/channel/none/{name}"), None).status, 404);
+    }
     assert_eq!(fetch(server, "/channel/news/player.html", None).status, 200);
 }
 
@@ -297,9 +297,11 @@ fn a_channel_is_refused_where_segments_are_enciphered() {
     let secret = secret.to_str().expect("a path in UTF-8");
     let cipher = ["--hls-cipher", "aes-128", "--hls-key-file", secret];
     let Some(server) = serve(test, &cipher) else { return };
-    let refused = fetch(&server, MASTER, None);
-    assert_eq!(refused.status, 404, "{}", refused.head);
-    assert!(refused.text().contains("--hls-cipher"), "{}", refused.text());
+    for path in [MASTER, "/channel/news/manifest.mpd"] {
+        let refused = fetch(&server, path, None);
+        assert_eq!(refused.status, 404, "{}", refused.head);
+        assert!(refused.text().contains("--hls-cipher"), "{}", refused.text());
+    }
     server.stop();
 }
 

@@ -29,24 +29,24 @@ use crate::tool;
 
 /// A player that loads the description again and again, and all that it lists.
 #[derive(Default)]
-struct Follower {
-    path: String,
+pub(crate) struct Follower {
+    pub(crate) path: String,
     /// By period and representation.
-    streams: BTreeMap<(String, String), Followed>,
+    pub(crate) streams: BTreeMap<(String, String), Followed>,
 }
 
 #[derive(Default)]
-struct Followed {
+pub(crate) struct Followed {
     /// The initialization section, and all fragments behind each other.
-    bytes: Vec<u8>,
-    fragments: Vec<TrackFragment>,
-    timescale: u32,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) fragments: Vec<TrackFragment>,
+    pub(crate) timescale: u32,
 }
 
 impl Follower {
     /// Loads the description and what is new in it.
     #[track_caller]
-    fn load(&mut self, server: &Server) -> MPD {
+    pub(crate) fn load(&mut self, server: &Server) -> MPD {
         let (text, mpd) = description(server, &self.path);
         for period in &mpd.periods {
             let number = period.id.clone().expect("an identifier");
@@ -87,12 +87,15 @@ impl Followed {
         }
         let timeline = template.SegmentTimeline.as_ref().expect("a timeline");
         let address = template.media.as_ref().expect("a template of segments");
-        let (mut time, mut number) = (0, 0);
+        let mut time = 0;
         for entry in &timeline.segments {
             time = entry.t.unwrap_or(time);
             for _ in 0..=entry.r.unwrap_or(0) {
                 let end = time + entry.d;
-                if number == self.fragments.len() {
+                // What has left the list is known.
+                let known = self.fragments.iter().position(|one| one.start == time);
+                let number = known.unwrap_or(self.fragments.len());
+                if known.is_none() {
                     let path = resolved(path, &address.replace("$Time$", &time.to_string()));
                     let answer = media(server, &path);
                     self.fragments.push(track_fragments(&answer.body)[&1]);
@@ -100,7 +103,7 @@ impl Followed {
                 }
                 let known = self.fragments[number];
                 assert_eq!((known.start, known.end), (time, end), "{number}: {known:?}");
-                (time, number) = (end, number + 1);
+                time = end;
             }
         }
     }
@@ -108,7 +111,7 @@ impl Followed {
 
 /// A description that is there, and is valid.
 #[track_caller]
-fn description(server: &Server, path: &str) -> (String, MPD) {
+pub(crate) fn description(server: &Server, path: &str) -> (String, MPD) {
     let answer = get_in_turn(server.http, path);
     assert_eq!(answer.status, 200, "{path}: {} {}", answer.head, answer.text());
     assert_eq!(answer.header("Content-Type"), Some("application/dash+xml"));
@@ -133,7 +136,7 @@ fn media(server: &Server, path: &str) -> Answer {
 }
 
 /// Digests of the frames or packets of a file's only stream that fits.
-fn digests(path: &Path, arguments: &[&str]) -> Vec<String> {
+pub(crate) fn digests(path: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = ffmpeg();
     command.args(["-v", "error"]).arg("-i").arg(path).args(arguments);
     let outcome = watchdog::run(command.args(["-f", "framemd5", "-"]), LIMIT);
@@ -281,19 +284,19 @@ fn assert_is_the_file(player: &Follower, file: &Path, lasts_s: f64) {
 
 /// Where the player was.
 #[derive(Debug, Clone, Deserialize)]
-struct DashSample {
-    wall_s: f64,
-    time_s: f64,
+pub(crate) struct DashSample {
+    pub(crate) wall_s: f64,
+    pub(crate) time_s: f64,
     latency_s: f64,
     ahead_s: f64,
-    frames: u32,
+    pub(crate) frames: u32,
 }
 
 #[derive(Debug, Deserialize)]
-struct DashReport {
-    samples: Vec<DashSample>,
-    errors: Vec<String>,
-    width: u32,
+pub(crate) struct DashReport {
+    pub(crate) samples: Vec<DashSample>,
+    pub(crate) errors: Vec<String>,
+    pub(crate) width: u32,
     ended: bool,
     time_s: f64,
     duration_s: f64,
@@ -362,9 +365,9 @@ fn played(
     Some((figures, ended))
 }
 
-const PAGE: &str = include_str!("live_dash.html");
-const SCRIPT: &str = include_str!("live_dash.js");
-const LIBRARY: &str = "node_modules/dashjs/dist/modern/umd/dash.all.min.js";
+pub(crate) const PAGE: &str = include_str!("live_dash.html");
+pub(crate) const SCRIPT: &str = include_str!("live_dash.js");
+pub(crate) const LIBRARY: &str = "node_modules/dashjs/dist/modern/umd/dash.all.min.js";
 /// Time of the recording's beginning in fragments.
 const ORIGIN_S: f64 = 10.0;
 /// Time for which it plays beside its source, and until the end behind that.

@@ -4,18 +4,14 @@
 //! [`clients`] plays in Chromium by hls.js, dash.js, Shaka Player and the browser's own player, and
 //! compares with what ffmpeg and Shaka Packager make of the same file; [`enciphered`] plays what is
 //! enciphered; [`parsers`] reads everything with other people's parsers and fetches every segment;
-//! [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each. [`ttml`] looks
-//! for subtitles that are sent as they are. [`live`] plays recordings in progress,
-//! [`live_playlists`] asks for their playlists, [`live_dash`] does both for DASH, and [`channel`]
-//! with a channel. [`odd_films`] and [`far_films`] play what is made badly, [`replaced_films`] what
-//! changes meanwhile, and [`many_requests`] asks as no player should; [`listed`] finds the segments
-//! for them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
-//! `skip: TEST: REASON` and pass.
 //! [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each. [`ts_forms`]
 //! compares both forms of transport streams. [`ttml`] looks for subtitles that are sent as they
 //! are. [`live`] plays recordings in progress, [`live_playlists`] asks for their playlists,
-//! [`live_dash`] does both for DASH, and [`channel`] with a channel. ffmpeg makes the clips
-//! ([`clips`]). Where a program is missing, its tests print `skip: TEST: REASON` and pass.
+//! [`live_dash`] does both for DASH, and [`channel`] and [`channel_dash`] with a channel.
+//! [`odd_films`] and [`far_films`] play what is made badly, [`replaced_films`] what changes
+//! meanwhile, and [`many_requests`] asks as no player should; [`listed`] finds the segments for
+//! them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
+//! `skip: TEST: REASON` and pass.
 //!
 //! Players and packagers are those that scripts/setup.sh installs.
 //! Does not measure.
@@ -26,6 +22,7 @@
 mod harness;
 
 mod channel;
+mod channel_dash;
 mod clients;
 mod clips;
 mod enciphered;

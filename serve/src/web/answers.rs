@@ -20,7 +20,8 @@ use super::address::{SubtitleId, WebAddress, WebItem};
 use super::carry::{AddressedText, Carried, with_credentials};
 use super::clear_key;
 use super::live::LiveAsset;
-use super::live_dash::{self, RecordingNow};
+use super::live_dash;
+use super::live_media::RecordingNow;
 use super::live_reload::ReloadQuery;
 use super::protection::SegmentCipher;
 use super::side_cars::side_cars;
@@ -53,7 +54,7 @@ pub(crate) fn missing(
     is_gone.then(|| gone(request, now))
 }
 
-pub(super) fn gone(request: &Request, now: SystemTime) -> Response {
+fn gone(request: &Request, now: SystemTime) -> Response {
     let what = "the file was replaced by another; load master.m3u8 or manifest.mpd again";
     error(request, 410, what, now)
 }
@@ -75,8 +76,13 @@ pub(crate) async fn answer(
     let asset = match asset {
         Ok(WebSource::Whole(asset)) => asset,
         Ok(WebSource::Live(live, asset)) if item.is_live_dash() => {
+            let is_other = address.identity.is_some_and(|asked| asked != live.identity());
+            if is_other || !live.is_of(&file) {
+                return (gone(request, now), file);
+            }
             let recording = RecordingNow { live, asset, file };
-            return live_dash::answer(request, address, recording, web, now).await;
+            let (response, copy) = live_dash::answer(request, address, &recording, web, now).await;
+            return (response, copy.unwrap_or(recording.file));
         }
         Ok(WebSource::Live(live, _)) => {
             return (of_recording(request, address, &live, &file, now), file);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_answers: the answers to requests for HLS of a channel.
+//! channel_answers: the answers to requests for HLS and DASH of a channel.
 //!
 //! `channel/NAME/master.m3u8` names a playlist that slides with the channel's window
 //! ([`crate::channel::window`]): it has the whole time shift, in plain and in low-latency form.
 //! Segments are ranges of the window's parts, sent without a copy; one that lies in two parts is
-//! two ranges. An address below `~IDENTITY/` stands for the same bytes for ever, and is gone (410)
-//! when they have left the window, or when the server was started anew.
+//! two ranges. `channel/NAME/manifest.mpd` describes the same segments as fragments of MP4, which
+//! are copies ([`super::live_dash`]). An address below `~IDENTITY/` stands for the same bytes for
+//! ever, and is gone (410) when they have left the window, or when the server was started anew.
 //!
 //! A download holds a descriptor of a part and no memory: a part that leaves the window is emptied,
 //! and ends the downloads of it.
@@ -14,7 +15,7 @@
 //! once for all viewers.
 //!
 //! Sources: RFC 8216 §6.2.2 (live playlists), RFC 9110 §15.5.11 (410), §15.6.4 (503).
-//! Does not cut, and has no DASH.
+//! Does not cut.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,6 +25,8 @@ use wire::http::{Entity, Request, Response, error};
 use super::WebAssets;
 use super::address::{VERSION, WebAddress, WebItem};
 use super::answers::{kind, made, refused};
+use super::live_dash;
+use super::live_media::ChannelNow;
 use super::live_reload::{LiveWait, ReloadQuery, awaited_of_channel};
 use super::ts_form::TsForm;
 use crate::channel::window::{ChannelWindow, HeldRange};
@@ -60,7 +63,7 @@ pub(crate) async fn channel_answer(
     if address.item == WebItem::Player {
         return text(page(request, true, now));
     }
-    if let Some(reason) = no_hls(&name, &address.item, window.is_some(), web) {
+    if let Some(reason) = unsent(&name, &address.item, window.is_some(), web) {
         return text(error(request, 404, &reason, now));
     }
     if let Err(what) = TsForm::asked(&address.item, request.query.as_deref()) {
@@ -71,7 +74,7 @@ pub(crate) async fn channel_answer(
     };
     let identity = format!("{}.{VERSION}", window.live.identity());
     if address.identity.is_some_and(|asked| asked != identity) {
-        let what = "the channel was begun anew; load its master.m3u8 again";
+        let what = "the channel was begun anew; load its master.m3u8 or manifest.mpd again";
         return text(error(request, 410, what, now));
     }
     window.live.note_asked();
@@ -81,26 +84,49 @@ pub(crate) async fn channel_answer(
         LiveWait::Refused(response) => return text(response),
         LiveWait::Waited => now = SystemTime::now(),
     }
+    if address.item.is_live_dash() {
+        return dash(request, address, (&window, &identity), web, now).await;
+    }
     item(request, &address.item, (&window, &identity), now)
 }
 
 /// Returns the reason why a channel has no such item, whatever it sends.
-fn no_hls(name: &str, item: &WebItem, has_window: bool, web: &WebAssets) -> Option<String> {
-    let is_live = item.is_live() || *item == WebItem::Master;
+fn unsent(name: &str, item: &WebItem, has_window: bool, web: &WebAssets) -> Option<String> {
+    let is_live = item.is_live() || matches!(item, WebItem::Master | WebItem::Manifest);
     match item {
-        WebItem::Manifest => {
-            Some(format!("channel {name} has no DASH: play its HLS, channel/{name}/master.m3u8"))
-        }
         _ if !is_live => Some(format!("channel {name} has no such playlist or segment")),
         _ if web.is_enciphered() => Some(format!(
-            "channel {name} has no HLS while segments are enciphered (--hls-cipher): play it over \
-             RTSP"
+            "channel {name} has neither HLS nor DASH while segments are enciphered (--hls-cipher): \
+             play it over RTSP"
         )),
         _ if !has_window => Some(format!(
             "channel {name} keeps nothing for viewers: write rtsp = true in [channel.{name}]"
         )),
         _ => None,
     }
+}
+
+/// Returns the answer with an item of DASH as it is now.
+async fn dash(
+    request: &Request,
+    address: &WebAddress<'_>,
+    (window, identity): (&Arc<ChannelWindow>, &str),
+    web: &WebAssets,
+    now: SystemTime,
+) -> (Response, ChannelMedia) {
+    let is_text = matches!(address.item, WebItem::Manifest | WebItem::LiveManifest);
+    let is_playable = window.live.with(identity, |state, _| state.is_playable());
+    let channel = ChannelNow::of(window, identity);
+    let Some(channel) = channel.filter(|_| !is_text || is_playable == Some(true)) else {
+        return (too_little(request, now), ChannelMedia::Text);
+    };
+    let (response, copy) = live_dash::answer(request, address, &channel, web, now).await;
+    (response, copy.map_or(ChannelMedia::Text, ChannelMedia::File))
+}
+
+fn too_little(request: &Request, now: SystemTime) -> Response {
+    let what = "the channel has sent too little for a playlist; ask again";
+    error(request, 503, what, now).with_field("Retry-After", "1")
 }
 
 /// Returns the answer with an item as it is now.
@@ -124,8 +150,7 @@ fn item(
     });
     let is_text = !matches!(item, WebItem::LiveSegment(_) | WebItem::LivePart(..));
     let Some((is_old, parts, first_byte)) = found.filter(|(is_old, ..)| !is_text || !is_old) else {
-        let what = "the channel has sent too little for a playlist; ask again";
-        return text(error(request, 503, what, now).with_field("Retry-After", "1"));
+        return text(too_little(request, now));
     };
     let gone = || error(request, 410, "the segment is older than what the channel keeps", now);
     let Some(mut parts) = parts else {

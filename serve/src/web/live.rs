@@ -28,7 +28,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use media::{GrowingSegment, GrowingSegments, ReadAt, RecordedStarts, entry_points};
+use media::{GrowingSegments, ReadAt, RecordedStarts, entry_points};
 
 use super::address::VERSION;
 use super::live_dash::LiveDash;
@@ -115,16 +115,6 @@ impl LiveAsset {
     /// Returns its newest state while it is written.
     pub(super) fn growth(&self) -> Option<Arc<Growth>> {
         self.growth.upgrade()
-    }
-
-    /// Returns a segment.
-    pub(super) fn segment(&self, number: usize) -> Option<GrowingSegment> {
-        self.state().segments.segment(number).cloned()
-    }
-
-    /// Returns the number of segments.
-    pub(super) fn segments(&self) -> usize {
-        self.state().segments.next_number()
     }
 
     /// Returns its segments so far.

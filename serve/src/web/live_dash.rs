@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_dash: a recording as MPEG-DASH while it is written.
+//! live_dash: a recording as MPEG-DASH while it is written, and a channel.
 //!
 //! Its segments are those of HLS, each stream of them by itself, as fragments of MP4
 //! ([`media::GrowingFragments`]). What is new is looked at when the description is asked for; the
 //! first request looks at all that is listed, which takes a while where hours were recorded: until
 //! then players are told to come again. A segment is announced when what its samples lie in is
-//! settled: the next unit of each stream has begun, or two more segments are whole.
+//! settled: the next unit of each stream has begun, or two more segments are whole, or another
+//! programme of the channel begins. Segments that a channel has forgotten are gone (410); where
+//! nobody asked for so long that some were never looked at, a period begins behind them.
+//!
+//! Memory: 100 bytes a segment and 48 a fragment of it, for as long as the segment is there (7,200
+//! and those that left the playlist a minute ago), 2 KB a period; of a channel for which nobody
+//! asks what the last request left. Copies are bounded with those of all files
+//! ([`super::segment_copies`]).
 //!
 //! Costs a look: a read of each new segment, 1 ms for 2 s of 5 Mb/s; a fragment 3 ms of a core, for
 //! all viewers ([`super::segment_copies`]). Seen with dash.js in Chromium: 7 s behind the source
@@ -14,26 +21,25 @@
 //! Sources: ISO/IEC 23009-1 §5.4 (updates of a description).
 //! Does not write descriptions ([`super::live_manifest`]).
 
-use std::collections::HashSet;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::cmaf::SegmentParts;
 use media::tracks::LeftOut;
-use media::{GrowingFragments, GrowingSegments, RecordedStreams, TS_PACKET_BYTES};
+use media::{
+    FragmentSource, GrowingFragments, GrowingSegment, PartLimit, RecordedPart, RecordedStreams,
+};
 use wire::http::{Entity, Request, Response, error};
 
 use super::address::{WebAddress, WebItem};
-use super::answers::{gone, kind, made, of_text, refused};
-use super::live::LiveAsset;
+use super::answers::{kind, made, of_text, refused};
 use super::live_manifest::{self, Described};
-use super::live_playlist::LISTED_MAX;
-use super::web_asset::OpenBytes;
+use super::live_media::LiveMedia;
+use super::live_state::LiveState;
 use super::web_assets::WebAssets;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
-use crate::library::asset::Asset;
 
 /// Time for which one request looks at segments.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -52,17 +58,21 @@ const NAMED_MAX: usize = 64;
 const FRAGMENT_BYTES_MAX: u64 = 256 << 20;
 const TOO_LONG: &str = "the segment has more than 256 MiB";
 
-/// The fragments of a recording, from the first request for them on.
+/// The fragments of a recording or channel, from the first request for them on.
 #[derive(Default)]
-pub(super) struct LiveDash {
-    streams: OnceLock<Option<RecordedStreams>>,
+pub(crate) struct LiveDash {
     /// Held while new segments are looked at: those who wait for it hold no thread.
     looking: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<Option<DashState>>,
 }
 
 struct DashState {
-    fragments: GrowingFragments,
+    /// Wall time of the time zero: the start of availability, which stays.
+    began: SystemTime,
+    programmes: VecDeque<DashProgramme>,
+    /// Number of the segment that is looked at next; true when it begins a programme.
+    next: usize,
+    begins: bool,
     text: Option<DashText>,
     /// Streams that were named in the log as left out.
     named: HashSet<u32>,
@@ -70,82 +80,96 @@ struct DashState {
     followed: Instant,
 }
 
+/// A programme of a channel, or a recording.
+struct DashProgramme {
+    /// Number of its first segment.
+    first: usize,
+    /// `None` where DASH does not carry them.
+    streams: Option<Arc<RecordedStreams>>,
+    fragments: GrowingFragments,
+}
+
 /// A description but its end.
 struct DashText {
-    segments: usize,
-    is_complete: bool,
+    /// First segment, that which is looked at next, and true when no more come.
+    listed: (usize, usize, bool),
     text: String,
 }
 
-/// A recording and its content as they are now.
-#[derive(Clone)]
-pub(super) struct RecordingNow {
-    pub(super) live: Arc<LiveAsset>,
-    pub(super) asset: Arc<Asset>,
-    pub(super) file: Arc<OpenFile>,
+/// Outcome of a look-up.
+enum Found<T> {
+    There(T),
+    /// Its segment was forgotten.
+    Gone,
+    /// There is none, or none yet.
+    Missing,
 }
 
-/// Returns the answer with an item of a recording's DASH, and the file that has its bytes.
-pub(super) async fn answer(
+impl<T> Found<T> {
+    fn of(found: Option<T>) -> Found<T> {
+        found.map_or(Found::Missing, Found::There)
+    }
+}
+
+/// A text or copy as an answer.
+type DashAnswer = (SegmentParts, Option<Arc<OpenFile>>);
+
+/// Returns the answer with an item of DASH of what has the address' identity, and the file that has
+/// its bytes; a text has none.
+pub(super) async fn answer<M: LiveMedia>(
     request: &Request,
     address: &WebAddress<'_>,
-    recording: RecordingNow,
+    media: &M,
     web: &WebAssets,
     now: SystemTime,
-) -> (Response, Arc<OpenFile>) {
-    let RecordingNow { live, file, .. } = recording.clone();
-    let is_other = address.identity.is_some_and(|asked| asked != live.identity());
-    if is_other || !live.is_of(&file) {
-        return (gone(request, now), file);
-    }
+) -> (Response, Option<Arc<OpenFile>>) {
     let item = &address.item;
     let found = match item {
         WebItem::LiveFragment(stream, period, start) => {
             let at = (*stream, *period, *start);
-            let copy = fragment(&recording, (address.file, item), at, web).await;
-            copy.map(|copy| {
-                let copy = copy?;
-                let whole = 0..copy.entity().bytes;
-                Some((SegmentParts { head: Vec::new(), ranges: vec![whole] }, copy))
-            })
+            fragment(media, (address.file, item), at, web).await
         }
         WebItem::LiveInit(stream, period) => {
-            let init = |all: &GrowingFragments| Some(all.init(*stream, *period)?.to_vec());
-            let init = live.dash.find(&recording, init).await;
-            init.map(|init| Some((of_text(init?), file.clone())))
+            let init = |state: &DashState| state.init(*stream, *period);
+            media.dash().find(media, init).await.map(|init| match init {
+                Found::There(init) => Found::There((of_text(init), None)),
+                Found::Gone => Found::Gone,
+                Found::Missing => Found::Missing,
+            })
         }
         _ => {
-            let alone = live.dash.looking.clone().lock_owned().await;
-            let recording = recording.clone();
+            let alone = media.dash().looking.clone().lock_owned().await;
+            let media = media.clone();
             let text = blocking(move || {
                 let _alone = alone;
-                text(&recording, now)
+                text(&media, now)
             });
-            text.await.map(|text| Some((of_text(text.into_bytes()), file.clone())))
+            text.await.map(|text| Found::There((of_text(text.into_bytes()), None)))
         }
     };
-    let (parts, source) = match found {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            let what = "the recording has no such segment, or none yet";
-            return (error(request, 404, what, now), file);
+    let word = M::WORD;
+    let (parts, copy) = match found {
+        Ok(Found::There(found)) => found,
+        Ok(Found::Missing) => {
+            let what = format!("the {word} has no such segment, or none yet");
+            return (error(request, 404, &what, now), None);
         }
-        Err(NoAsset::Changing { .. }) if is_cut_short(&live, &file) => {
+        Ok(Found::Gone) => {
+            let what = format!("the {word} has this segment no more; load manifest.mpd again");
+            return (error(request, 410, &what, now), None);
+        }
+        Err(NoAsset::Changing { .. }) if media.is_cut_short() => {
             let what = "the recording was cut short; load manifest.mpd again";
-            return (error(request, 410, what, now), file);
+            return (error(request, 410, what, now), None);
         }
-        Err(reason) => return (refused(request, &reason, now), file),
+        Err(reason) => return (refused(request, &reason, now), None),
     };
     let text = crc32fast::hash(&parts.head);
-    let etag = format!("\"{}/{item}-{text:x}\"", live.identity());
-    let entity =
-        Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
-    (made(request, &entity, parts, item, now), source)
-}
-
-/// True when the file has less than what was cut of it.
-fn is_cut_short(live: &LiveAsset, file: &OpenFile) -> bool {
-    live.state().segments.next_byte() > file.entity().bytes
+    let etag = format!("\"{}/{item}-{text:x}\"", media.identity());
+    let written = copy.as_ref().map(|copy| copy.entity().modified);
+    let modified = media.modified().or(written).unwrap_or(now);
+    let entity = Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), modified };
+    (made(request, &entity, parts, item, now), copy)
 }
 
 async fn blocking<T: Send + 'static>(
@@ -156,76 +180,164 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Returns the description. May read and wait.
-fn text(recording: &RecordingNow, now: SystemTime) -> Result<String, NoAsset> {
-    let live = &*recording.live;
-    let is_complete = live.dash.look(recording)?;
-    let mut state = live.dash.lock();
-    let DashState { fragments, text, followed, .. } = state.as_mut().expect("it was looked at");
+fn text<M: LiveMedia>(media: &M, now: SystemTime) -> Result<String, NoAsset> {
+    let is_complete = media.dash().look(media)?;
+    // One guard at a time: it is the lock of all that ask.
+    let live = |live: &LiveState| (live.first(), live.segments.target_s(), live.listed_s());
+    let (first, target_s, listed_s) = media.with(live).ok_or(M::NOT_YET)?;
+    let mut state = media.dash().lock();
+    let state = state.as_mut().ok_or(M::NOT_YET)?;
     if !is_complete {
-        *followed = Instant::now();
+        state.followed = Instant::now();
     }
-    let segments = fragments.next();
-    let is_newest = |text: &DashText| (text.segments, text.is_complete) == (segments, is_complete);
-    if !text.as_ref().is_some_and(is_newest) {
-        // One guard at a time: it is the lock of all that ask for the recording.
-        let (began, target_s) = {
-            let state = live.state();
-            (state.began(), state.segments.target_s())
-        };
+    let listed = (first, state.next, is_complete);
+    if state.text.as_ref().is_none_or(|text| text.listed != listed) {
+        let has_streams = |one: &DashProgramme| one.streams.is_some();
+        if !state.programmes.is_empty() && !state.programmes.iter().any(has_streams) {
+            return Err(NoAsset::Refused(no_streams::<M>()));
+        }
+        let programmes: Vec<_> = state.programmes.iter().map(|one| &one.fragments).collect();
         let described = Described {
-            fragments,
-            listed: segments.saturating_sub(LISTED_MAX)..segments,
-            began,
+            programmes: &programmes,
+            listed: first..state.next,
+            listed_s,
+            began: state.began,
             target_s,
             is_complete,
-            identity: live.identity(),
+            identity: media.identity(),
         };
-        let made = live_manifest::text(&described, now).ok_or(NoAsset::CHANGING)?;
-        *text = Some(DashText { segments, is_complete, text: made });
+        let text = live_manifest::text(&described, now).ok_or(M::NOT_YET)?;
+        state.text = Some(DashText { listed, text });
     }
-    let text = text.as_ref().map_or("", |text| &text.text);
+    let text = state.text.as_ref().map_or("", |text| &text.text);
     Ok([text, &live_manifest::end(now)].concat())
 }
 
-/// Returns a fragment; `None` where there is none, or none yet.
-async fn fragment(
-    recording: &RecordingNow,
+/// Returns a fragment.
+async fn fragment<M: LiveMedia>(
+    media: &M,
     (name, item): (&str, &WebItem),
     (stream, period, start): (usize, usize, u64),
     web: &WebAssets,
-) -> Result<Option<Arc<OpenFile>>, NoAsset> {
-    let RecordingNow { live, file, .. } = recording;
-    let found = live.dash.find(recording, |all| all.find(stream, period, start)).await?;
-    let Some(source) = found else { return Ok(None) };
-    let Some(segment) = live.segment(source.fragment().segment) else { return Ok(None) };
-    if segment.file.end > file.entity().bytes {
-        return Err(NoAsset::CHANGING);
-    }
+) -> Result<Found<DashAnswer>, NoAsset> {
+    let find = |state: &DashState| state.fragment(stream, period, start);
+    let (source, streams) = match media.dash().find(media, find).await? {
+        Found::There(found) => found,
+        Found::Gone => return Ok(Found::Gone),
+        Found::Missing => return Ok(Found::Missing),
+    };
+    let number = source.fragment().segment;
+    let segment = media.with(|live| live.segments.segment(number).cloned()).flatten();
+    let Some(segment) = segment.filter(|segment| media.has(segment)) else {
+        return Ok(Found::Gone);
+    };
     let bytes = source.fragment().bytes;
     if bytes > FRAGMENT_BYTES_MAX {
         return Err(NoAsset::Refused(TOO_LONG.to_owned()));
     }
-    let address = format!("{name}/~{}/{item}", live.identity());
-    let from = recording.clone();
+    let address = format!("{name}/~{}/{item}", media.identity());
+    let (from, asked) = (media.clone(), segment.clone());
     let make = move || {
-        let RecordingNow { live, asset, file } = &from;
-        let streams = live.dash.streams().expect("they have fragments");
-        let made = source.make(streams, &asset.plan, &segment, &OpenBytes(file))?;
+        let made = source.make(&streams, from.places(), &asked, &from.bytes())?;
         Ok(vec![made.head, made.media])
     };
-    web.copies.get((address, bytes), make).await.map(Some)
+    match web.copies.get((address, bytes), make).await {
+        Ok(copy) => {
+            let whole = 0..copy.entity().bytes;
+            let parts = SegmentParts { head: Vec::new(), ranges: vec![whole] };
+            Ok(Found::There((parts, Some(copy))))
+        }
+        // It went while it was read.
+        Err(_) if !media.has(&segment) => Ok(Found::Gone),
+        Err(reason) => Err(reason),
+    }
 }
 
 impl DashState {
-    /// Names streams of a recording of this name that are left out, each once; returns those that
-    /// were not named before.
-    fn name<'a>(&mut self, recording: &str, left_out: &'a [LeftOut]) -> Vec<&'a LeftOut> {
+    fn new(first: usize, began: SystemTime) -> DashState {
+        DashState {
+            began,
+            programmes: VecDeque::new(),
+            next: first,
+            begins: true,
+            text: None,
+            named: HashSet::new(),
+            followed: Instant::now(),
+        }
+    }
+
+    /// Names streams of a recording or channel of this name that are left out, each once; returns
+    /// those that were not named before.
+    fn name<'a>(&mut self, name: &str, left_out: &'a [LeftOut]) -> Vec<&'a LeftOut> {
         let new = |one: &&LeftOut| self.named.len() < NAMED_MAX && self.named.insert(one.id);
         let new: Vec<&LeftOut> = left_out.iter().filter(new).collect();
         for LeftOut { reason, .. } in &new {
-            tracing::warn!("{recording}: left out of manifest.mpd: {reason}");
+            tracing::warn!("{name}: left out of manifest.mpd: {reason}");
         }
         new
+    }
+
+    /// Begins a programme with the next segment.
+    fn begin(&mut self, name: &str, streams: Option<RecordedStreams>, reason: String) {
+        match &streams {
+            Some(streams) => drop(self.name(name, streams.left_out())),
+            None => drop(self.name(name, &[LeftOut { id: NO_STREAM, reason }])),
+        }
+        let count = streams.as_ref().map_or(0, RecordedStreams::len);
+        let fragments = match self.programmes.back() {
+            Some(before) => before.fragments.followed_by(count, self.next),
+            None => GrowingFragments::new(count, self.next),
+        };
+        let (first, streams) = (self.next, streams.map(Arc::new));
+        self.programmes.push_back(DashProgramme { first, streams, fragments });
+        self.begins = false;
+    }
+
+    /// Forgets the segments before `kept`; goes on with `first` where some of them were not looked
+    /// at.
+    fn forget_before(&mut self, kept: usize, first: usize) {
+        if self.next < kept {
+            (self.next, self.begins) = (first, true);
+        }
+        while self.programmes.get(1).is_some_and(|second| second.first <= kept) {
+            self.programmes.pop_front();
+        }
+        self.programmes.iter_mut().for_each(|one| one.fragments.forget_before(kept));
+    }
+
+    /// The programme with the period that begins with this segment.
+    fn programme(&self, period: usize) -> Option<&DashProgramme> {
+        self.programmes.iter().rfind(|one| one.first <= period).or(self.programmes.front())
+    }
+
+    fn init(&self, stream: usize, period: usize) -> Found<Vec<u8>> {
+        let Some(programme) = self.programme(period) else { return Found::Missing };
+        match programme.fragments.init(stream, period) {
+            Some(init) => Found::There(init.to_vec()),
+            None if programme.is_forgotten(stream, period, u64::MAX) => Found::Gone,
+            None => Found::Missing,
+        }
+    }
+
+    fn fragment(
+        &self,
+        stream: usize,
+        period: usize,
+        start: u64,
+    ) -> Found<(FragmentSource, Arc<RecordedStreams>)> {
+        let Some(programme) = self.programme(period) else { return Found::Missing };
+        let source = programme.fragments.find(stream, period, start);
+        match source.zip(programme.streams.clone()) {
+            None if programme.is_forgotten(stream, period, start) => Found::Gone,
+            found => Found::of(found),
+        }
+    }
+}
+
+impl DashProgramme {
+    /// True of what was in it, or in a programme before it.
+    fn is_forgotten(&self, stream: usize, period: usize, start: u64) -> bool {
+        period < self.first || self.fragments.is_forgotten(stream, period, start)
     }
 }
 
@@ -234,93 +346,159 @@ impl LiveDash {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn streams(&self) -> Option<&RecordedStreams> {
-        self.streams.get()?.as_ref()
-    }
-
     /// True when a player may have a dynamic description and ask for the next.
     pub(super) fn is_followed(&self) -> bool {
         self.lock().as_ref().is_some_and(|state| state.followed.elapsed() < FOLLOWED)
     }
 
-    /// Returns what `find` finds among the fragments so far; those of a recording that was not
-    /// asked for yet are looked for.
-    async fn find<T>(
+    /// Returns what `find` finds among the fragments so far; those of what was not asked for yet
+    /// are looked for.
+    async fn find<M: LiveMedia, T>(
         &self,
-        recording: &RecordingNow,
-        find: impl Fn(&GrowingFragments) -> Option<T>,
-    ) -> Result<Option<T>, NoAsset> {
+        media: &M,
+        find: impl Fn(&DashState) -> Found<T>,
+    ) -> Result<Found<T>, NoAsset> {
         if self.lock().is_none() {
             let alone = self.looking.clone().lock_owned().await;
-            let recording = recording.clone();
+            let media = media.clone();
             let look = move || {
                 let _alone = alone;
-                recording.live.dash.look(&recording)
+                media.dash().look(&media)
             };
             blocking(look).await?;
         }
-        Ok(self.lock().as_ref().and_then(|state| find(&state.fragments)))
+        Ok(self.lock().as_ref().map_or(Found::Missing, find))
     }
 
     /// Looks at new segments; returns true when no more will come. One at a time does: the caller
     /// holds `looking`. May read and wait.
-    fn look(&self, recording: &RecordingNow) -> Result<bool, NoAsset> {
-        let RecordingNow { live, asset, file } = recording;
-        let unreadable = |error: io::Error| NoAsset::Unreadable(error.to_string());
-        let began = Instant::now();
-        let plan = &asset.plan;
-        if self.streams.get().is_none() {
-            let found = RecordedStreams::find(plan, &OpenBytes(file)).map_err(unreadable)?;
-            let _ = self.streams.set(found);
-        }
-        let no_streams = || NoAsset::Refused(NO_STREAMS.to_owned());
-        let streams = self.streams().ok_or_else(no_streams)?;
-        let is_over = !asset.is_growing();
-        let limit = GrowingSegments::settled_packets(plan, is_over);
-        let reads_to = plan.byte_of(limit).min(file.entity().bytes);
-        // Packets that the file has whole.
-        let last = (reads_to + 1).saturating_sub(TS_PACKET_BYTES as u64);
-        let limit = limit.min(plan.ts_packets_before_byte(last));
-        loop {
-            let (number, pids) = {
-                let mut state = self.lock();
-                let state = state.get_or_insert_with(|| {
-                    let first = live.segments().saturating_sub(LISTED_MAX);
-                    let fragments = GrowingFragments::new(streams.len(), first);
-                    let named = HashSet::new();
-                    let mut state = DashState { fragments, text: None, named, followed: began };
-                    state.name(&asset.name, streams.left_out());
-                    state
-                });
-                (state.fragments.next(), state.fragments.pids(streams))
-            };
-            let Some(segment) = live.segment(number) else {
-                return Ok(is_over && live.state().segments.is_complete());
+    fn look<M: LiveMedia>(&self, media: &M) -> Result<bool, NoAsset> {
+        let (began, settled) = (Instant::now(), media.settled());
+        while let Some(ahead) = self.ahead(media) {
+            let Some(segment) = ahead.segment else {
+                return Ok(settled.is_over && ahead.is_complete);
             };
             // The plan is older than that of which it was cut, or the file was cut short.
-            if segment.file.end > reads_to {
+            if segment.file.end > settled.bytes {
                 return Ok(false);
             }
             if began.elapsed() > LOOK_MAX {
-                return Err(NoAsset::CHANGING);
+                return Err(M::NOT_YET);
             }
-            let part = streams.part(plan, (&segment, &pids), limit, &OpenBytes(file));
-            let part = part.map_err(unreadable)?;
-            if !part.is_settled && !is_over && live.segments() <= number + SILENT_SEGMENTS {
-                return Ok(false);
+            if ahead.begins {
+                let streams = media.streams(&segment).map_err(|error| media.fault(&error))?;
+                self.lock().as_mut().ok_or(M::NOT_YET)?.begin(
+                    media.name(),
+                    streams,
+                    no_streams::<M>(),
+                );
+                continue;
             }
-            let late = live.state().late_ticks(number, segment.is_break);
+            let part = match &ahead.streams {
+                None => None,
+                Some((streams, pids)) => {
+                    let limit = match ahead.is_last {
+                        true => PartLimit::Part,
+                        false => PartLimit::Packet(settled.packets),
+                    };
+                    let (of, bytes) = ((&segment, &pids[..]), media.bytes());
+                    let part = streams.part(media.places(), of, limit, &bytes);
+                    let part = part.map_err(|error| media.fault(&error))?;
+                    if !part.is_settled && !settled.is_over && !ahead.is_silent {
+                        return Ok(false);
+                    }
+                    Some(part)
+                }
+            };
+            self.add(media, part, &segment);
+        }
+        Ok(false)
+    }
+
+    /// Returns what is looked at next; `None` where the segments are gone.
+    fn ahead<M: LiveMedia>(&self, media: &M) -> Option<Ahead> {
+        let of = |live: &LiveState| (live.segments.first_number(), live.first(), live.began());
+        let (kept, first, began) = media.with(of)?;
+        let (number, begins) = {
             let mut state = self.lock();
-            let state = state.as_mut().expect("it was made above");
-            state.name(&asset.name, &part.left_out);
-            state.fragments.push(streams, part, &segment, late);
+            let state = state.get_or_insert_with(|| DashState::new(first, began));
+            state.forget_before(kept, first);
+            (state.next, state.begins)
+        };
+        let mut ahead = media.with(|live| {
+            let (segments, next) = (&live.segments, live.segments.next_number());
+            let is_break = match number + 1 {
+                following if following == next => segments.is_next_break(),
+                following => segments.segment(following).is_some_and(|one| one.is_break),
+            };
+            Ahead {
+                segment: segments.segment(number).cloned(),
+                is_complete: segments.is_complete(),
+                is_last: M::HAS_PROGRAMMES && is_break,
+                is_silent: next > number + SILENT_SEGMENTS,
+                begins,
+                streams: None,
+            }
+        })?;
+        let state = self.lock();
+        let programme = state.as_ref()?.programmes.back();
+        let is_break = ahead.segment.as_ref().is_some_and(|segment| segment.is_break);
+        let is_begun = programme.is_some_and(|one| one.first == number);
+        ahead.begins |= M::HAS_PROGRAMMES && is_break && !is_begun;
+        ahead.streams = programme.and_then(|one| {
+            let streams = one.streams.clone()?;
+            let pids = one.fragments.pids(&streams);
+            Some((streams, pids))
+        });
+        Some(ahead)
+    }
+
+    /// Adds the segment that is looked at, in which `part` was found.
+    fn add<M: LiveMedia>(&self, media: &M, part: Option<RecordedPart>, segment: &GrowingSegment) {
+        let Some((began, number)) = self.lock().as_ref().map(|state| (state.began, state.next))
+        else {
+            return;
+        };
+        let late = media.with(|live| live.late_ticks(began, number, segment.is_break));
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else { return };
+        state.next += 1;
+        let Some(part) = part else { return };
+        state.name(media.name(), &part.left_out);
+        if let Some(DashProgramme { streams: Some(streams), fragments, .. }) =
+            state.programmes.back_mut()
+        {
+            fragments.push(streams, part, segment, late.unwrap_or(0));
         }
     }
 }
 
-/// Reason for recordings of other codecs.
-const NO_STREAMS: &str = "pictures and sound of the recording are none that DASH carries here \
-    (H.264, H.265, AAC, MPEG audio, AC-3): play its master.m3u8";
+/// The segment that is looked at next.
+struct Ahead {
+    segment: Option<GrowingSegment>,
+    /// True when it has no more segments than those that are there.
+    is_complete: bool,
+    /// True when its programme ends with it.
+    is_last: bool,
+    /// True when it is announced as it is: enough segments are behind it.
+    is_silent: bool,
+    /// True when its programme has no streams yet.
+    begins: bool,
+    /// The streams of its programme, and their PIDs before it; `None` where DASH carries none.
+    streams: Option<(Arc<RecordedStreams>, Box<[u16]>)>,
+}
+
+/// Number in the log of a programme that is left out.
+const NO_STREAM: u32 = u32::MAX;
+
+/// Reason for media of other codecs.
+fn no_streams<M: LiveMedia>() -> String {
+    format!(
+        "pictures and sound of the {} are none that DASH carries here (H.264, H.265, AAC, MPEG \
+         audio, AC-3): play its master.m3u8",
+        M::WORD
+    )
+}
 
 #[cfg(test)]
 mod tests {
@@ -328,8 +506,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_left_out_is_named_once() {
-        let (fragments, named) = (GrowingFragments::new(1, 0), HashSet::new());
-        let mut state = DashState { fragments, text: None, named, followed: Instant::now() };
+        let mut state = DashState::new(0, SystemTime::UNIX_EPOCH);
         let left_out = |id| LeftOut { id, reason: format!("PID {id}: scrambled") };
         let ids = |new: Vec<&LeftOut>| new.iter().map(|one| one.id).collect::<Vec<_>>();
         assert_eq!(ids(state.name("a.ts", &[left_out(5), left_out(6), left_out(5)])), [5, 6]);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_manifest: the media presentation description of a recording while it is written.
+//! live_manifest: the media presentation description of a recording while it is written, or of a
+//! channel.
 //!
-//! It is dynamic, with time shift to the beginning (of the last [`LISTED_MAX`] segments), and
-//! static once the recording is whole. Segments have the times of their start as names, so that a
-//! stream may be silent for a segment. Its time begins with that of the recording; the wall clock's
-//! time of that is the start of availability. Where the source sets its clock anew or comes late, a
-//! period begins ([`media::GrowingFragments`]), by the wall clock.
+//! It is dynamic, with the time shift of the playlist of HLS, and static once a recording is whole.
+//! Segments have the times of their start as names, so that a stream may be silent for a segment.
+//! Its time begins with that of the recording; the wall clock's time of that is the start of
+//! availability. Where the source sets its clock anew or comes late, a period begins
+//! ([`media::GrowingFragments`]), by the wall clock; so it does with each programme of a channel.
 //!
 //! Players load it again from the address that it names (`Location`): that of the recording, which
 //! stays when the recording is whole and the file has another description. It lies beside the
@@ -23,7 +24,6 @@ use jiff::Timestamp;
 use media::tracks::TrackMedia as Kind;
 use media::{FragmentPeriod, GrowingFragment, GrowingFragments, PeriodTrack, TICKS_PER_SECOND};
 
-use super::live_playlist::LISTED_MAX;
 use super::manifest::{PROFILES, begin_representation, write_entries};
 use super::master::Language;
 
@@ -35,10 +35,13 @@ const PERIOD_UNITS: u64 = 90_000;
 
 /// What a description is made of.
 pub(super) struct Described<'a> {
-    pub(super) fragments: &'a GrowingFragments,
+    /// Fragments of each programme; a recording is one.
+    pub(super) programmes: &'a [&'a GrowingFragments],
     /// Segments that are listed.
     pub(super) listed: Range<usize>,
-    /// Date of the recording's beginning.
+    /// Time that is listed as long as nothing has left the list, in seconds.
+    pub(super) listed_s: u64,
+    /// Date of the time zero of recording or channel.
     pub(super) began: SystemTime,
     pub(super) target_s: u64,
     pub(super) is_complete: bool,
@@ -55,17 +58,22 @@ struct ListedTrack<'a> {
 /// Returns the description but its end ([`end`]), published `now`; `None` without a fragment.
 /// Writing to a String cannot fail.
 pub(super) fn text(described: &Described<'_>, now: SystemTime) -> Option<String> {
-    let Described { fragments, target_s, identity, ref listed, .. } = *described;
-    let periods = fragments.periods().iter().enumerate().map(|(number, period)| {
+    let Described { target_s, identity, ref listed, .. } = *described;
+    let numbered = |&fragments| {
+        let periods = GrowingFragments::periods(fragments).iter().enumerate();
+        periods.map(move |(number, period)| (fragments, number, period))
+    };
+    let periods = described.programmes.iter().flat_map(numbered);
+    let periods = periods.map(|(fragments, number, period)| {
         let tracks = period.tracks.iter().enumerate().filter_map(|(stream, track)| {
             let fragments = fragments.in_period(stream, number, listed.clone());
             let track = track.as_ref()?;
             (!fragments.is_empty()).then_some(ListedTrack { stream, track, fragments })
         });
-        (number, period, tracks.collect::<Vec<_>>())
+        (period, tracks.collect::<Vec<_>>())
     });
-    let periods: Vec<_> = periods.filter(|(_, _, tracks)| !tracks.is_empty()).collect();
-    let all = || periods.iter().flat_map(|(_, _, tracks)| tracks);
+    let periods: Vec<_> = periods.filter(|(_, tracks)| !tracks.is_empty()).collect();
+    let all = || periods.iter().flat_map(|(_, tracks)| tracks);
     let end_s = all().map(|one| one.seconds(one.fragments.last().map_or(0, |last| last.end)));
     let end_s = end_s.reduce(f64::max)?;
     let start_s = all().map(|one| one.seconds(one.fragments[0].start)).reduce(f64::min)?;
@@ -88,7 +96,7 @@ pub(super) fn text(described: &Described<'_>, now: SystemTime) -> Option<String>
         let _ = write!(text, " mediaPresentationDuration=\"PT{end_s:.3}S\"");
     } else {
         let listed_s = match listed.start {
-            0 => (LISTED_MAX as u64 * target_s) as f64,
+            0 => described.listed_s as f64,
             _ => end_s - start_s,
         };
         let _ = write!(
@@ -104,7 +112,7 @@ pub(super) fn text(described: &Described<'_>, now: SystemTime) -> Option<String>
         " maxSegmentDuration=\"PT{longest_s:.3}S\" minBufferTime=\"PT{target_s}S\">\n  \
          <Location>~{identity}.mpd</Location>\n"
     );
-    for (_, period, tracks) in &periods {
+    for (period, tracks) in &periods {
         write_period(&mut text, period, tracks, identity);
     }
     Some(text)
@@ -206,7 +214,7 @@ mod tests {
     use std::time::Duration;
 
     use media::plan::RtpIdentity;
-    use media::{GrowingSegments, RecordedStreams, Scanner};
+    use media::{GrowingSegments, PartLimit, RecordedStreams, Scanner};
 
     use super::*;
 
@@ -225,7 +233,8 @@ mod tests {
         let mut fragments = GrowingFragments::new(streams.len(), 0);
         for segment in segments.list() {
             let pids = fragments.pids(&streams);
-            let part = streams.part(&plan, (segment, &pids), plan.ts_packets(), &file[..]);
+            let limit = PartLimit::Packet(plan.ts_packets());
+            let part = streams.part(&plan, (segment, &pids), limit, &file[..]);
             fragments.push(&streams, part.expect("read"), segment, 0);
         }
         (fragments, segments.target_s())
@@ -237,8 +246,9 @@ mod tests {
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let listed = listed.start..listed.end.min(fragments.next());
         let described = Described {
-            fragments: &fragments,
+            programmes: &[&fragments],
             listed,
+            listed_s: 14_400,
             began,
             target_s,
             is_complete,

@@ -9,7 +9,7 @@
 use std::time::{Duration, SystemTime};
 
 use media::cmaf::{SegmentParts, bits_per_second};
-use media::{GrowingSegment, GrowingSegments, Track};
+use media::{GrowingSegment, GrowingSegments, TICKS_PER_SECOND, Track};
 
 use super::address::WebItem;
 use super::live_playlist::{self, LISTED_MAX, LiveList, PartDate};
@@ -35,6 +35,8 @@ pub(crate) struct LiveState {
     pub(crate) segments: GrowingSegments,
     /// First segment of a channel's playlist; that of a recording is an event.
     sliding_from: Option<usize>,
+    /// Time that a channel's playlist lists.
+    shift_ticks: u64,
     dates: Vec<PartDate>,
     shown: ShownTracks,
     texts: Option<LiveTexts>,
@@ -104,7 +106,14 @@ impl ShownTracks {
 impl LiveState {
     /// That of a recording.
     pub(super) fn recording(segments: GrowingSegments, shown: ShownTracks) -> LiveState {
-        LiveState { segments, sliding_from: None, dates: Vec::new(), shown, texts: None }
+        LiveState {
+            segments,
+            sliding_from: None,
+            shift_ticks: 0,
+            dates: Vec::new(),
+            shown,
+            texts: None,
+        }
     }
 
     /// That of a channel.
@@ -136,18 +145,20 @@ impl LiveState {
         self.dates.first().map_or(SystemTime::UNIX_EPOCH, |date| date.began)
     }
 
-    /// Returns the time by which the source is late at a segment, in ticks. Of one that begins with
-    /// a new clock it is known only when it has a date: that of the next.
-    pub(super) fn late_ticks(&self, segment: usize, is_break: bool) -> u64 {
+    /// Returns the time by which the source is late at a segment, in ticks, when the first segment
+    /// began at `began`. Of one that begins with a new clock it is known only when it has a date:
+    /// that of the next.
+    pub(super) fn late_ticks(&self, began: SystemTime, segment: usize, is_break: bool) -> u64 {
         let segment = segment + usize::from(is_break);
         let known = self.dates.iter().rev().find(|date| date.segment <= segment);
-        let late = known.and_then(|known| known.began.duration_since(self.began()).ok());
+        let late = known.and_then(|known| known.began.duration_since(began).ok());
         late.map_or(0, |late| late.as_micros() as u64 * TICKS_PER_US)
     }
 
     /// Lets the playlist of a channel begin with the segments of its last `ticks`, of those that
     /// are not forgotten.
     pub(crate) fn slide(&mut self, ticks: u64) {
+        self.shift_ticks = ticks;
         let since = self.segments.next_start().saturating_sub(ticks);
         let list = self.segments.list();
         let left = list.partition_point(|segment| segment.start + segment.ticks <= since);
@@ -157,6 +168,14 @@ impl LiveState {
         self.sliding_from = Some(first);
         let old = self.dates.partition_point(|date| date.segment <= first);
         self.dates.drain(..old.saturating_sub(1));
+    }
+
+    /// Returns the time that the playlist lists, as long as nothing has left it, in seconds.
+    pub(super) fn listed_s(&self) -> u64 {
+        match self.sliding_from {
+            None => LISTED_MAX as u64 * self.segments.target_s(),
+            Some(_) => self.shift_ticks / TICKS_PER_SECOND,
+        }
     }
 
     /// First segment of the playlist.
@@ -274,7 +293,7 @@ fn master(identity: &str, segments: &[GrowingSegment], shown: &ShownTracks) -> O
 
 #[cfg(test)]
 mod tests {
-    use media::{StreamUnits, TICKS_PER_SECOND};
+    use media::StreamUnits;
 
     use super::*;
 

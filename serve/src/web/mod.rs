@@ -24,10 +24,13 @@ pub(crate) mod address;
 mod answers;
 mod carry;
 mod channel_answers;
+#[cfg(test)]
+mod channel_trials;
 pub(crate) mod clear_key;
 mod live;
 mod live_dash;
 mod live_manifest;
+mod live_media;
 mod live_playlist;
 mod live_reload;
 mod live_state;
@@ -52,6 +55,7 @@ mod web_assets;
 
 pub(crate) use answers::{answer, carried_file, missing, refused, title_answer};
 pub(crate) use channel_answers::{AskedChannel, ChannelMedia, channel_answer};
+pub(crate) use live_dash::LiveDash;
 pub(crate) use live_reload::{LiveWait, awaited, may_wait};
 pub(crate) use live_state::{LiveState, ShownTracks};
 pub(crate) use media_playlist::TICKS_PER_US;

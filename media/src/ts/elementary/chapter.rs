@@ -18,7 +18,7 @@ use super::payload::PesPayload;
 use super::pictures::LENGTH_BYTES;
 use crate::byte_stream::started_nals;
 use crate::payload::{Layout, lay_out_samples, timed_samples, writer_for};
-use crate::plan::PacketPlan;
+use crate::plan::{PacketPlaces, PacketPlan};
 use crate::tracks::{Codec, MediaSample, Presentation};
 use crate::ts::packet_reader::{PacketBytes, PacketReader};
 use crate::ts::{HEADER_BYTES, TsHeader, TsPacket};
@@ -39,7 +39,8 @@ pub fn lay_out_elementary(
 ) -> io::Result<Layout> {
     let codec = &presentation.tracks()[track].codec;
     let mut samples = timed_samples(presentation, track, chapter);
-    let mut units = UnitReader { plan, packets: PacketReader::new(plan, 0, file), last: None };
+    let places = plan.places();
+    let mut units = UnitReader { places, packets: PacketReader::new(places, 0, file), last: None };
     let mut writer = writer_for(presentation, track);
     let (mut media, mut unit) = (Vec::new(), Vec::new());
     let mut left = CHAPTER_PACKETS_MAX;
@@ -55,24 +56,26 @@ pub fn lay_out_elementary(
 }
 
 /// Appends samples of a track (index, numbers) in the elementary streams of the transport stream
-/// with this plan to `media`, NAL units behind their lengths, and returns them with their offsets
-/// there. The sample before one that the file does not have as it was found lasts as long as both.
+/// with these packets to `media`, NAL units behind their lengths, and returns them with their
+/// offsets there. The sample before one that the file does not have as it was found lasts as long
+/// as both.
 ///
 /// # Errors
 /// `file` cannot be read.
-pub fn copy_elementary(
-    plan: &PacketPlan,
+pub fn copy_elementary<'p>(
+    places: impl Into<PacketPlaces<'p>>,
     presentation: &Presentation,
     (track, numbers): (usize, Range<usize>),
     file: &(impl ReadAt + ?Sized),
     media: &mut Vec<u8>,
 ) -> io::Result<Vec<MediaSample>> {
     let track = &presentation.tracks()[track];
-    let mut units = UnitReader { plan, packets: PacketReader::new(plan, 0, file), last: None };
+    let places = places.into();
+    let mut units = UnitReader { places, packets: PacketReader::new(places, 0, file), last: None };
     let mut samples: Vec<MediaSample> = Vec::with_capacity(numbers.len());
     let packet = |number: usize| {
         let at = number.checked_sub(1).filter(|_| numbers.end > numbers.start)?;
-        place(plan, track.samples.sample(at).file_offset).map(|(packet, _)| packet)
+        place(places, track.samples.sample(at).file_offset).map(|(packet, _)| packet)
     };
     // Each packet once, or twice where units share it.
     let span = packet(numbers.end).zip(packet(numbers.start + 1));
@@ -94,7 +97,7 @@ pub fn copy_elementary(
 
 /// Takes access units out of packets.
 struct UnitReader<'a, F: ?Sized> {
-    plan: &'a PacketPlan,
+    places: PacketPlaces<'a>,
     packets: PacketReader<'a, F>,
     /// The packet read last, and its number: the next unit often begins in it.
     last: Option<(u64, PacketBytes)>,
@@ -131,7 +134,7 @@ impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
         unit: &mut Vec<u8>,
         left: &mut u64,
     ) -> io::Result<bool> {
-        let Some((number, at)) = place(self.plan, file_offset) else { return Ok(false) };
+        let Some((number, at)) = place(self.places, file_offset) else { return Ok(false) };
         let first = match self.last.take().filter(|&(last, _)| last == number) {
             Some((_, packet)) => packet,
             None => {
@@ -173,12 +176,12 @@ impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
 
 /// Number of the packet in which a byte of the file lies, and its place there; none for a byte
 /// that is in no packet's payload.
-fn place(plan: &PacketPlan, file_offset: u64) -> Option<(u64, usize)> {
-    let extents = plan.extents();
+fn place(places: PacketPlaces<'_>, file_offset: u64) -> Option<(u64, usize)> {
+    let PacketPlaces { stride, extents, .. } = places;
     let after = extents.partition_point(|extent| extent.file_offset <= file_offset);
     let extent = extents.get(after.checked_sub(1)?)?;
     let within = file_offset - extent.file_offset;
-    let (packet, at) = (within / plan.stride(), (within % plan.stride()) as usize);
+    let (packet, at) = (within / stride, (within % stride) as usize);
     let is_there = packet < extent.ts_packets && (HEADER_BYTES..TS_PACKET_BYTES).contains(&at);
     is_there.then_some((extent.first_ts_packet + packet, at))
 }

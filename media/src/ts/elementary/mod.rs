@@ -30,7 +30,7 @@ pub use chapter::{copy_elementary, lay_out_elementary};
 use payload::PesPayload;
 use pictures::{Pictures, PicturesFault};
 pub(crate) use recorded::{PartContext, PartTrack};
-pub use recorded::{RecordedPart, RecordedStreams};
+pub use recorded::{PartLimit, RecordedPart, RecordedStreams};
 use sound::{Sound, SoundFault};
 pub(crate) use time_bases::apart;
 use time_bases::{BREAKS_MAX, SECOND, TimeBases};
@@ -42,7 +42,7 @@ use super::survey::{Programme, Survey};
 use super::tables::{TableChange, TableReader};
 use super::{PIDS, TsHeader, TsPacket};
 use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
-use crate::plan::{PacketPlan, RtpIdentity, STREAMS_MAX};
+use crate::plan::{ElementaryStream, PacketPlan, RtpIdentity, STREAMS_MAX};
 use crate::tracks::{
     Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
     title_start,
@@ -91,8 +91,13 @@ enum EsUnits {
 impl ElementaryDemuxer {
     /// The demuxer of the file with this plan.
     pub fn new(plan: &PacketPlan) -> ElementaryDemuxer {
+        ElementaryDemuxer::of_file(plan.file_bytes())
+    }
+
+    /// The demuxer of a file of so many bytes.
+    fn of_file(file_bytes: u64) -> ElementaryDemuxer {
         ElementaryDemuxer {
-            file_bytes: plan.file_bytes(),
+            file_bytes,
             next: None,
             tables: TableReader::default(),
             is_joined: false,
@@ -158,7 +163,7 @@ impl ElementaryDemuxer {
                 break;
             }
         }
-        self.choose(plan, &survey.finish());
+        self.choose(plan.streams(), &survey.finish());
         Ok(())
     }
 
@@ -166,13 +171,14 @@ impl ElementaryDemuxer {
     /// other programmes, and streams whose coding has none.
     pub(crate) fn unsent(plan: &PacketPlan, programmes: &[Programme]) -> Vec<LeftOut> {
         let mut demuxer = ElementaryDemuxer::new(plan);
-        demuxer.choose(plan, programmes);
+        demuxer.choose(plan.streams(), programmes);
         demuxer.left_out
     }
 
-    /// Chooses the programme that the plan follows, and takes its streams.
-    fn choose(&mut self, plan: &PacketPlan, programmes: &[Programme]) {
-        let is_followed = |pid: u16| plan.streams().iter().any(|stream| stream.pid == pid);
+    /// Chooses the programme that has most of the streams that are `followed`, the first of equal
+    /// ones, and takes its streams.
+    fn choose(&mut self, followed: &[ElementaryStream], programmes: &[Programme]) {
+        let is_followed = |pid: u16| followed.iter().any(|stream| stream.pid == pid);
         let shared = |programme: &Programme| {
             programme.tracks.iter().filter(|track| is_followed(track.pid)).count()
         };
@@ -196,7 +202,7 @@ impl ElementaryDemuxer {
                 }
             }
             None => {
-                for stream in plan.streams() {
+                for stream in followed {
                     let coding = Coding::of(stream.stream_type, &[]);
                     self.add(stream.pid, (stream.stream_type, coding), None);
                 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The elementary streams in a segment of a recording: a part of the file that is demultiplexed by
-//! itself.
+//! The elementary streams in a segment of a recording or channel: a part of the file that is
+//! demultiplexed by itself.
 //!
 //! To a part belong the samples whose PES packets begin in it. Their last bytes may lie behind its
 //! end: it is read on until the next unit of each stream has begun, or up to a limit, and no
 //! further than twice its length ([`BEHIND_PACKETS_MIN`] at least): a stream may have stopped for
 //! good. What is found depends on the part, the PIDs before it and the place where reading ended,
 //! so it can be found again later.
+//!
+//! A channel's packets lie side by side. With each of its programmes streams begin anew: the last
+//! part of one is read to its end, where its streams end, too.
 //!
 //! A recording may end within a picture. Of the last one it is not known how long it is; it is left
 //! out where its last packet is full, as packets at the end of a PES packet seldom are: decoders
@@ -25,12 +28,12 @@ use super::time_bases::{ORIGIN, SECOND};
 use super::{ElementaryDemuxer, EsTrack, EsUnits, copy_elementary, left_out, name};
 use crate::growing_segments::GrowingSegment;
 use crate::mux::needs_first_unit;
-use crate::plan::{PacketPlan, RtpIdentity};
+use crate::plan::{ElementaryStream, PacketPlaces, PacketPlan, RtpIdentity};
 use crate::tracks::{
     Codec, Container, LeftOut, MediaSample, Presentation, SampleTableBuilder, Track, TrackMedia,
 };
 use crate::ts::packet_reader::PacketReader;
-use crate::ts::{Coding, TsHeader, TsPacket};
+use crate::ts::{Coding, Survey, TsHeader, TsPacket};
 use crate::{ReadAt, TS_PACKET_BYTES};
 
 /// Packets behind a part that are read at least, for the end of its last units: 6 MB.
@@ -73,8 +76,17 @@ pub(crate) struct PartContext {
     /// PIDs of the streams before it, and behind it.
     pub(crate) pids: Box<[u16]>,
     pub(crate) next_pids: Box<[u16]>,
-    /// Packet before which reading ended.
-    pub(crate) until: u64,
+    /// Where reading ended.
+    pub(crate) limit: PartLimit,
+}
+
+/// Where reading for a part ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartLimit {
+    /// Before this packet at the latest.
+    Packet(u64),
+    /// With the part: its units end there.
+    Part,
 }
 
 /// Samples of a stream, at times from [`RecordedPart::first_time`] on.
@@ -101,10 +113,29 @@ impl RecordedStreams {
     ) -> io::Result<Option<RecordedStreams>> {
         let mut demuxer = ElementaryDemuxer::new(plan);
         demuxer.find_programme(plan, file)?;
+        Ok(RecordedStreams::chosen(demuxer, plan.streams()))
+    }
+
+    /// Likewise, of a programme of a channel that begins with these packets.
+    pub fn of_programme(beginning: &[u8]) -> Option<RecordedStreams> {
+        let mut survey = Survey::default();
+        survey.feed(beginning);
+        let programmes = survey.finish();
+        let first = programmes.first()?.tracks.iter();
+        let streams =
+            first.map(|one| ElementaryStream { pid: one.pid, stream_type: one.stream_type });
+        let mut demuxer = ElementaryDemuxer::of_file(beginning.len() as u64);
+        let streams: Vec<ElementaryStream> = streams.collect();
+        demuxer.choose(&streams, &programmes);
+        RecordedStreams::chosen(demuxer, &streams)
+    }
+
+    /// Those that were found of all streams of the programme.
+    fn chosen(mut demuxer: ElementaryDemuxer, all: &[ElementaryStream]) -> Option<RecordedStreams> {
         let is_video = |coding: Coding| coding.is_video();
         let first = demuxer.streams.iter().find(|stream| is_video(stream.coding));
         let first = first.map(|stream| stream.pid);
-        let codings = plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));
+        let codings = all.iter().map(|one| Coding::of(one.stream_type, &[]));
         let is_lost = first.is_none() && codings.into_iter().any(is_video);
         let is_further = |one: &EsTrack| is_video(one.coding) && Some(one.pid) != first;
         for (pid, coding) in
@@ -123,7 +154,7 @@ impl RecordedStreams {
             .collect();
         streams.sort_by_key(|stream| !is_video(stream.coding));
         let left_out = demuxer.left_out;
-        Ok((!is_lost && !streams.is_empty()).then_some(RecordedStreams { streams, left_out }))
+        (!is_lost && !streams.is_empty()).then_some(RecordedStreams { streams, left_out })
     }
 
     /// The streams of the beginning that are left out, with the reasons.
@@ -152,26 +183,26 @@ impl RecordedStreams {
         self.streams.iter().map(|stream| stream.pid).collect()
     }
 
-    /// The samples in a segment, before which the streams have these PIDs; `limit` is the packet
-    /// before which reading ends at the latest.
+    /// The samples in a segment, before which the streams have these PIDs.
     ///
     /// # Errors
     /// `file` cannot be read.
-    pub fn part(
+    pub fn part<'p>(
         &self,
-        plan: &PacketPlan,
+        places: impl Into<PacketPlaces<'p>>,
         (segment, pids): (&GrowingSegment, &[u16]),
-        limit: u64,
+        limit: PartLimit,
         file: &(impl ReadAt + ?Sized),
     ) -> io::Result<RecordedPart> {
-        let mut demuxer = self.demuxer(plan, pids);
+        let places = places.into();
+        let mut demuxer = self.demuxer(places, pids);
         let (tables, _) = segment.tables.as_chunks::<TS_PACKET_BYTES>();
         for bytes in tables {
             demuxer.feed(segment.file.start, &TsPacket { header: TsHeader::read(bytes), bytes });
         }
         let [first, end] =
-            [segment.file.start, segment.file.end].map(|byte| plan.ts_packets_before_byte(byte));
-        let mut reader = PacketReader::new(plan, first, file);
+            [segment.file.start, segment.file.end].map(|byte| places.ts_packets_before_byte(byte));
+        let mut reader = PacketReader::new(places, first, file);
         // Where the first PES packet of each stream begins that is not of the part.
         let mut ends = vec![None; self.streams.len()];
         // False where the last packet of a stream is full: its unit may go on.
@@ -179,7 +210,11 @@ impl RecordedStreams {
         let mut next_pids = None;
         let mut is_settled = false;
         let behind_max = (2 * end.saturating_sub(first)).max(BEHIND_PACKETS_MIN);
-        while reader.next_packet() < limit.max(end) {
+        let until = match limit {
+            PartLimit::Packet(packet) => packet.max(end),
+            PartLimit::Part => end,
+        };
+        while reader.next_packet() < until {
             let is_behind = reader.next_packet() >= end;
             if is_behind {
                 next_pids.get_or_insert_with(|| demuxer.end_part());
@@ -209,7 +244,10 @@ impl RecordedStreams {
         let context = PartContext {
             pids: pids.into(),
             next_pids: next_pids.unwrap_or_else(|| demuxer.pids()),
-            until: reader.next_packet(),
+            limit: match limit {
+                PartLimit::Packet(_) => PartLimit::Packet(reader.next_packet()),
+                PartLimit::Part => PartLimit::Part,
+            },
         };
         let first_time = demuxer.bases.first();
         let streams = demuxer.streams.into_iter().zip(ends).zip(are_whole);
@@ -220,14 +258,17 @@ impl RecordedStreams {
             if let EsUnits::LeftOut(reason) = &stream.units {
                 others.push(left_out(stream.pid, name(stream.coding), reason));
             }
-            tracks.push(stream.finish_part((end, is_whole), plan, file)?);
+            let is_whole = is_whole || limit == PartLimit::Part;
+            tracks.push(stream.finish_part((end, is_whole), places, file)?);
         }
+        is_settled |= limit == PartLimit::Part;
         Ok(RecordedPart { first_time, tracks, context, left_out: others, is_settled })
     }
 
     /// A demuxer of the streams with these PIDs.
-    fn demuxer(&self, plan: &PacketPlan, pids: &[u16]) -> ElementaryDemuxer {
-        let mut demuxer = ElementaryDemuxer { is_part: true, ..ElementaryDemuxer::new(plan) };
+    fn demuxer(&self, places: PacketPlaces<'_>, pids: &[u16]) -> ElementaryDemuxer {
+        let mut demuxer =
+            ElementaryDemuxer { is_part: true, ..ElementaryDemuxer::of_file(places.file_bytes) };
         for (stream, &pid) in self.streams.iter().zip(pids) {
             demuxer.add(pid, (stream.stream_type, stream.coding), stream.language);
         }
@@ -271,7 +312,7 @@ impl EsTrack {
     fn finish_part(
         self,
         (end, is_whole): (Option<u64>, bool),
-        plan: &PacketPlan,
+        places: PacketPlaces<'_>,
         file: &(impl ReadAt + ?Sized),
     ) -> io::Result<Option<PartTrack>> {
         let found = match self.units {
@@ -294,9 +335,9 @@ impl EsTrack {
             return Ok(None);
         }
         if let Some(codec) = track.codec.clone().filter(needs_first_unit)
-            && let Some(one) = track.presentation(codec, None, 0, 0..1, plan.file_bytes())
+            && let Some(one) = track.presentation(codec, None, 0, 0..1, places.file_bytes)
         {
-            copy_elementary(plan, &one, (0, 0..1), file, &mut track.first_unit)?;
+            copy_elementary(places, &one, (0, 0..1), file, &mut track.first_unit)?;
         }
         Ok(Some(track))
     }

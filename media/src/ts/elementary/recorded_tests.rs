@@ -8,8 +8,8 @@ use crate::plan::PacketPlan;
 use crate::tracks::LeftOut;
 use crate::ts::RecordedStarts;
 use crate::{
-    FragmentPeriod, GrowingFragment, GrowingFragments, GrowingSegment, GrowingSegments,
-    RecordedStreams, Scanner, TICKS_PER_SECOND, TS_PACKET_BYTES,
+    Extent, FragmentPeriod, GrowingFragment, GrowingFragments, GrowingSegment, GrowingSegments,
+    RecordedStreams, Scanner, StreamUnits, TICKS_PER_SECOND, TS_PACKET_BYTES,
 };
 
 /// Pictures of a title of 20 s.
@@ -49,6 +49,7 @@ impl Recorded {
     ) {
         self.segments.extend(&self.plan, starts, is_complete);
         let limit = GrowingSegments::settled_packets(&self.plan, is_complete);
+        let limit = PartLimit::Packet(limit);
         while let Some(segment) = self.segments.list().get(self.fragments.next()) {
             let pids = self.fragments.pids(&self.streams);
             let part = self.streams.part(&self.plan, (segment, &pids), limit, file);
@@ -292,10 +293,12 @@ fn a_stream_that_stops_for_good_is_not_waited_for_to_the_end() {
     let mut furthest = 0;
     for segment in recorded.segments.list() {
         let pids = recorded.streams.pids();
-        let part = recorded.streams.part(plan, (segment, &pids), limit, &file[..]).expect("read");
+        let most = PartLimit::Packet(limit);
+        let part = recorded.streams.part(plan, (segment, &pids), most, &file[..]).expect("read");
         let end = plan.ts_packets_before_byte(segment.file.end);
-        assert!(part.is_settled || part.context.until == limit);
-        furthest = furthest.max(part.context.until - end);
+        assert!(part.is_settled || part.context.limit == most);
+        let PartLimit::Packet(until) = part.context.limit else { panic!("it is not the last") };
+        furthest = furthest.max(until - end);
     }
     assert!(furthest >= 1 << 15, "{furthest} packets: the sound stopped");
     assert!(limit > 3 << 15 && furthest < 2 << 15, "{furthest} of {limit} packets");
@@ -332,4 +335,75 @@ fn streams_that_fragments_leave_out_are_named() {
     assert!(byte.parse::<usize>().unwrap() >= later, "{named}, not from {later} on");
     let reason = format!("PID 257, AAC: scrambled at byte {scrambled}; descramble the file first");
     assert_eq!(of(SOUND.0), [reason]);
+}
+
+/// Samples of the programmes that a splicer would send one behind the other, each cut and read by
+/// itself, as those of a channel.
+#[test]
+fn programmes_of_a_channel_have_fragments_of_their_own_on_one_timeline() {
+    let mut muxer = Muxer::default();
+    title(&mut muxer, 900_000, TITLE);
+    let seam = muxer.bytes.len() as u64 / TS_PACKET_BYTES as u64;
+    title(&mut muxer, 900_000 + TITLE * 3600, TITLE);
+    let file = muxer.bytes;
+    let mut units = StreamUnits::default();
+    units.note_join(seam);
+    units.feed(&file);
+    let mut segments = GrowingSegments::of_channel(&units, 0).expect("a place to start");
+    segments.extend_channel(&units);
+    let list = segments.list();
+    let second = list.iter().position(|segment| segment.is_break).expect("another programme");
+    let extent = Extent::of_packets(file.len() as u64 / TS_PACKET_BYTES as u64);
+    let streams = |segment: &GrowingSegment| {
+        let bytes = &file[segment.file.start as usize..segment.file.end as usize];
+        RecordedStreams::of_programme(&[&segment.tables, bytes].concat()).expect("streams")
+    };
+    let mut programmes = vec![(streams(&list[0]), GrowingFragments::new(2, 0))];
+    for (number, segment) in list.iter().enumerate() {
+        if number == second {
+            let next = programmes[0].1.followed_by(2, second);
+            programmes.push((streams(segment), next));
+        }
+        let (streams, fragments) = programmes.last_mut().expect("it has begun");
+        let limit = match list.get(number + 1) {
+            Some(next) if next.is_break => PartLimit::Part,
+            _ => PartLimit::Packet(extent.ts_packets),
+        };
+        let pids = fragments.pids(streams);
+        let part = streams.part(extent.places(), (segment, &pids), limit, &file[..]);
+        fragments.push(streams, part.expect("read"), segment, 0);
+    }
+    let mut found = [Vec::new(), Vec::new()];
+    for (streams, fragments) in &programmes {
+        let [period] = fragments.periods() else { panic!("one period") };
+        let ticks = list[period.first].start * 90_000 / TICKS_PER_SECOND;
+        assert!(period.start.abs_diff(ticks) <= 1, "{} {ticks}", period.start);
+        for (stream, found) in found.iter_mut().enumerate() {
+            for one in fragments.in_period(stream, 0, 0..usize::MAX) {
+                let source = fragments.find(stream, period.first, one.start).expect("it is there");
+                let segment = &list[one.segment];
+                let made = source.make(streams, extent.places(), segment, &file[..]);
+                found.extend(made.expect("made").media);
+            }
+        }
+    }
+    for (stream, found) in found.iter().enumerate() {
+        let all = copied(&file, stream, 0);
+        // The last segment is not whole.
+        assert!(all.starts_with(found), "stream {stream}");
+        assert!(found.len() * 10 > all.len() * 9, "{} of {}", found.len(), all.len());
+    }
+    let (_, fragments) = &mut programmes[0];
+    let all = fragments.in_period(0, 0, 0..usize::MAX).to_vec();
+    fragments.forget_before(2);
+    assert_eq!((fragments.first(), fragments.next()), (2, second));
+    assert_eq!(fragments.in_period(0, 0, 0..usize::MAX), &all[2..]);
+    assert!(fragments.find(0, 0, all[1].start).is_none(), "it is forgotten");
+    assert!(fragments.find(0, 0, all[2].start).is_some() && fragments.init(0, 0).is_some());
+    assert!(fragments.is_forgotten(0, 0, all[1].start));
+    for (stream, period, start) in [(0, 0, all[2].start), (0, 1, 0), (2, 0, 0)] {
+        assert!(!fragments.is_forgotten(stream, period, start), "{stream} {period} {start}");
+    }
+    fragments.forget_before(usize::MAX);
+    assert_eq!(fragments.first(), second);
 }

@@ -108,8 +108,9 @@ pub(crate) struct ChannelRow {
     /// `listed`, `scheduled`, `filler`, `standby` or `nothing`.
     reason: &'static str,
     targets: Vec<String>,
-    /// Address of its HLS; `None` where it has none.
+    /// Addresses of its HLS and its DASH; `None` where it has none.
     hls: Option<String>,
+    dash: Option<String>,
     /// Entries that cannot be played, in words.
     faults: Vec<String>,
     packets: u64,
@@ -262,6 +263,10 @@ impl ChannelShared {
         let on_air = self.on_air.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (config, counters) = (&self.config, &self.counters);
+        let address = |item: &WebItem| {
+            let (window, server) = self.window.as_ref().zip(server)?;
+            Some(format!("{server}/{}/{item}", window.name))
+        };
         ChannelRow {
             name: config.name.clone(),
             title: config.title.clone(),
@@ -279,11 +284,8 @@ impl ChannelShared {
                 _ => "nothing",
             },
             targets: config.targets.iter().map(ToString::to_string).collect(),
-            hls: self
-                .window
-                .as_ref()
-                .zip(server)
-                .map(|(window, server)| format!("{server}/{}/{}", window.name, WebItem::Master)),
+            hls: address(&WebItem::Master),
+            dash: address(&WebItem::Manifest),
             faults: self.faults(),
             packets: count(&counters.packets),
             bytes: count(&counters.bytes),

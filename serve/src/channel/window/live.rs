@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live: the segments of a window for players of HLS, and those who wait for the next.
+//! live: the segments of a window for players of HLS and DASH, and those who wait for the next.
 //!
 //! A channel's bytes are numbered from the first of its window on, over all parts; segments are
 //! ranges of these, so one may lie in two parts. Numbers of bytes and segments never come back:
@@ -9,6 +9,7 @@
 //!
 //! Does not cut ([`super::cutter`]) or answer ([`crate::web`]).
 
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ use tokio::sync::futures::Notified;
 
 use super::ChannelWindow;
 use crate::http::open_files::{FileContent, OpenFile};
-use crate::web::LiveState;
+use crate::web::{LiveDash, LiveState};
 
 /// Segments of a window.
 pub(crate) struct WindowLive {
@@ -41,6 +42,8 @@ pub(super) struct LiveSlot {
     /// Number of the byte from which the segments count.
     pub(super) first_byte: u64,
     pub(super) state: Option<LiveState>,
+    /// Its fragments.
+    dash: Arc<LiveDash>,
 }
 
 /// A part that holds bytes of a segment.
@@ -57,7 +60,7 @@ impl LiveSlot {
         let random = random_identity();
         let (ssrc, sequence) = (random.ssrc, random.first_sequence);
         let identity = format!("{ssrc:x}-{sequence:x}-{:x}", random.first_timestamp);
-        LiveSlot { identity, generation, first_byte: 0, state: None }
+        LiveSlot { identity, generation, first_byte: 0, state: None, dash: Arc::default() }
     }
 
     /// Returns the segments, if they are those of this identity.
@@ -92,6 +95,13 @@ impl WindowLive {
         let is_own = identity.split_once('.').is_some_and(|(own, _)| own == slot.identity);
         let first_byte = slot.first_byte;
         slot.state.as_mut().filter(|_| is_own).map(|state| look(state, first_byte))
+    }
+
+    /// Returns the fragments of an identity (with its version), if it is the present one.
+    pub(crate) fn dash(&self, identity: &str) -> Option<Arc<LiveDash>> {
+        let slot = self.slot();
+        let is_own = identity.split_once('.').is_some_and(|(own, _)| own == slot.identity);
+        is_own.then(|| slot.dash.clone())
     }
 
     /// Resolves when there is more than at the time of this call.
@@ -156,18 +166,36 @@ impl ChannelWindow {
         (at >= end).then_some(held)
     }
 
+    /// Returns the number of bytes of the channel so far.
+    pub(crate) fn written(&self) -> u64 {
+        let parts = self.lock();
+        let last = parts.back();
+        last.map_or(0, |part| part.first_byte + part.written.load(Ordering::Acquire))
+    }
+
     /// Reads these bytes of the channel; `None` where some are gone. May wait for a disk.
     pub(super) fn read(&self, bytes: Range<u64>) -> Option<Vec<u8>> {
         let mut read = vec![0; (bytes.end - bytes.start) as usize];
-        let (mut at, mut rest) = (bytes.start, &mut read[..]);
-        for HeldRange { first_byte, file, .. } in self.held(bytes)? {
+        self.read_exact_at(&mut read, bytes.start).ok()?;
+        Some(read)
+    }
+
+    /// Fills `bytes` with those of the channel from this one on. May wait for a disk.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` where some are gone; errors of the disk.
+    pub(crate) fn read_exact_at(&self, bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+        let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let held = self.held(at..at + bytes.len() as u64).ok_or_else(gone)?;
+        let mut rest = bytes;
+        for HeldRange { first_byte, file, .. } in held {
             let left = (first_byte + file.entity().bytes - at).min(rest.len() as u64);
             let (piece, behind) = rest.split_at_mut(left as usize);
-            let FileContent::Open(media) = &file.content else { return None };
-            media.file().read_exact_at(piece, at - first_byte).ok()?;
+            let FileContent::Open(media) = &file.content else { return Err(gone()) };
+            media.file().read_exact_at(piece, at - first_byte)?;
             (at, rest) = (at + left, behind);
         }
-        Some(read)
+        Ok(())
     }
 }
 
