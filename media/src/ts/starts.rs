@@ -3,9 +3,9 @@
 //!
 //! A plan knows where play can start, where that access unit ends, and the parameter sets that are
 //! lacking there, but keeps neither the tables of these places nor the times of presentation as the
-//! file has them. They are read from the packets between each place and its access unit: one read of
-//! 64 KiB a place where the tables come directly before, more where they come earlier. Tables that
-//! are older than a place are those of a place before it. A plan begins with a place at zero,
+//! file has them. They are read from the packets between each place and its access unit: one read
+//! of 64 KiB a place where the tables come directly before, more where they come earlier. Tables
+//! that are older than a place are those of a place before it. A plan begins with a place at zero,
 //! whatever lies there; here it is at the first access unit. The end of presentation is read from
 //! the last 1.5 MB.
 //!

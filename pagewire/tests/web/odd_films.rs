@@ -70,8 +70,8 @@ fn one_key_frame_in_minutes_is_cut_by_time_and_not_called_independent() {
     server.stop();
 }
 
-/// A table of key frames that is empty says that no picture is one (`stss`). Play can start with the
-/// first all the same; the rest is cut by time.
+/// A table of key frames that is empty says that no picture is one (`stss`). Play can start with
+/// the first all the same; the rest is cut by time.
 #[test]
 fn a_film_without_key_frames_is_cut_by_time() {
     let test = "odd_films::a_film_without_key_frames_is_cut_by_time";
