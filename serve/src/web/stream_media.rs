@@ -16,7 +16,7 @@ use media::{Coding, SegmentPlan, StreamKeyFrames, entry_points};
 use super::live::shown;
 use super::live_state::ShownTracks;
 use super::protection::SegmentCipher;
-use super::web_asset::OpenBytes;
+use super::web_asset::{COPIED_BYTES_MAX, OpenBytes};
 use crate::http::open_files::OpenFile;
 use crate::library::asset::Asset;
 
@@ -51,9 +51,11 @@ impl StreamMedia {
             && plan.as_ref().is_ok_and(|plan| {
                 plan.list().iter().all(|segment| plan.tables(segment).is_empty())
             });
+        let plan = plan.map_err(|refusal| refusal.to_string());
         let plan = match cipher {
+            None => plan,
+            Some(SegmentCipher::Aes128) => plan.and_then(|plan| enciphered(plan, COPIED_BYTES_MAX)),
             Some(SegmentCipher::Cbcs) => Err("cbcs enciphers fragments of MP4".to_owned()),
-            _ => plan.map_err(|refusal| refusal.to_string()),
         };
         let shown = shown(asset, file)
             .map_err(|error| format!("reading the beginning of the stream: {error}"))?;
@@ -113,5 +115,41 @@ impl StreamMedia {
             || self.asset.plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));
         let sounds = codings().filter(|coding| coding.is_audio()).count();
         self.plan.is_ok() && sounds <= 1 && codings().all(|coding| coding != Coding::H265)
+    }
+}
+
+/// The segments, if each has at most so many bytes, since it is held in memory to be enciphered.
+fn enciphered(plan: SegmentPlan, bytes_max: u64) -> Result<SegmentPlan, String> {
+    let bytes = |file: &Range<u64>| file.end - file.start;
+    let is_too_long = |file: &&Range<u64>| bytes(file) > bytes_max;
+    let Some(file) = plan.list().iter().map(|segment| &segment.file).find(is_too_long) else {
+        return Ok(plan);
+    };
+    Err(format!(
+        "a segment would have {} bytes, and {bytes_max} at most are enciphered; make key frames \
+         come more often",
+        bytes(file)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use media::{RtpIdentity, Scanner};
+
+    use super::*;
+    use crate::library::byte_name_trials::CLIP;
+
+    #[test]
+    fn segments_that_are_too_long_to_be_enciphered_are_refused_by_name() {
+        let mut scanner = Scanner::new();
+        scanner.feed(CLIP);
+        let identity = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+        let (plan, starts) = scanner.finish_with_starts(CLIP.len() as u64, identity).unwrap();
+        let plan = SegmentPlan::cut_however_long(&plan, starts, TARGET_S).unwrap();
+        let sizes = plan.list().iter().map(|segment| segment.file.end - segment.file.start);
+        let most = sizes.max().unwrap();
+        assert_eq!(enciphered(plan.clone(), most), Ok(plan.clone()));
+        let reason = enciphered(plan, most - 1).unwrap_err();
+        assert!(reason.starts_with(&format!("a segment would have {most} bytes")), "{reason}");
     }
 }

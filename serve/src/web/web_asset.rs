@@ -43,7 +43,7 @@ use crate::library::track_asset::TrackAsset;
 const STREAM_KEY: u64 = 1 << 16;
 
 /// Longest segment of a transport stream that is copied.
-const COPIED_BYTES_MAX: u64 = 256 << 20;
+pub(super) const COPIED_BYTES_MAX: u64 = 256 << 20;
 
 /// A file as HLS and DASH.
 pub(crate) struct WebAsset {
