@@ -302,7 +302,10 @@ impl DashState {
         while self.programmes.get(1).is_some_and(|second| second.first <= kept) {
             self.programmes.pop_front();
         }
-        self.programmes.iter_mut().for_each(|one| one.fragments.forget_before(kept));
+        // All others begin behind it.
+        if let Some(first) = self.programmes.front_mut() {
+            first.fragments.forget_before(kept);
+        }
     }
 
     /// The programme with the period that begins with this segment.

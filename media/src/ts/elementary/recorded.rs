@@ -252,7 +252,12 @@ impl RecordedStreams {
         let first_time = demuxer.bases.first();
         let streams = demuxer.streams.into_iter().zip(ends).zip(are_whole);
         let mut tracks = Vec::with_capacity(self.streams.len());
-        let mut others = demuxer.left_out;
+        // Behind the last packets of a programme's pictures may be the map of the next programme,
+        // which names its streams itself.
+        let mut others = match limit {
+            PartLimit::Packet(_) => demuxer.left_out,
+            PartLimit::Part => Vec::new(),
+        };
         others.retain(|one| self.left_out.iter().all(|known| known.id != one.id));
         for ((stream, end), is_whole) in streams {
             if let EsUnits::LeftOut(reason) = &stream.units {

@@ -335,6 +335,16 @@ fn streams_that_fragments_leave_out_are_named() {
     assert!(byte.parse::<usize>().unwrap() >= later, "{named}, not from {later} on");
     let reason = format!("PID 257, AAC: scrambled at byte {scrambled}; descramble the file first");
     assert_eq!(of(SOUND.0), [reason]);
+
+    // In the last segment of a programme it is the map of the next.
+    let Recorded { plan, streams, .. } = &recorded;
+    let has_it = |segment: &&GrowingSegment| segment.file.contains(&(later as u64));
+    let segment = recorded.segments.list().iter().find(has_it).expect("a segment");
+    let is_named = |limit| {
+        let part = streams.part(plan, (segment, &streams.pids()), limit, &muxer.bytes[..]);
+        part.expect("read").left_out.iter().any(|one| one.id == 0x130)
+    };
+    assert!(is_named(PartLimit::Packet(plan.ts_packets())) && !is_named(PartLimit::Part));
 }
 
 /// Samples of the programmes that a splicer would send one behind the other, each cut and read by

@@ -148,7 +148,8 @@ impl WindowLive {
 }
 
 impl ChannelWindow {
-    /// Returns the parts that hold these bytes of the channel, opened; `None` where some are gone.
+    /// Returns the parts that hold these bytes of the channel, opened, at least one; `None` where
+    /// some are gone, or none were asked for.
     pub(crate) fn held(&self, bytes: Range<u64>) -> Option<Vec<HeldRange>> {
         let (mut at, end) = (bytes.start, bytes.end);
         let parts: Vec<_> = self.lock().iter().cloned().collect();
@@ -163,7 +164,7 @@ impl ChannelWindow {
             held.push(HeldRange { first_byte: part.first_byte, began: part.began, file });
             at = until;
         }
-        (at >= end).then_some(held)
+        (at >= end && !held.is_empty()).then_some(held)
     }
 
     /// Returns the number of bytes of the channel so far.
