@@ -13,7 +13,8 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
 use media::{
-    Extract, PacketPlan, Refusal, RtpIdentity, Scanner, SegmentPlan, Survey, TS_PACKET_BYTES,
+    Extract, PacketPlan, Refusal, RtpIdentity, Scanner, SegmentPlan, StreamKeyFrames, Survey,
+    TS_PACKET_BYTES,
 };
 
 use crate::FuzzTarget;
@@ -191,7 +192,7 @@ fn check_segments(bytes: &[u8], target_s: u64) {
     scanner.feed(bytes);
     let scanned = scanner.finish_with_starts(bytes.len() as u64, IDENTITY);
     let (plan, starts) = scanned.expect("it was a plan before");
-    let segments = match SegmentPlan::cut(&plan, starts, target_s) {
+    let segments = match SegmentPlan::cut(&plan, starts.clone(), target_s) {
         Ok(segments) => segments,
         Err(refusal) => return assert!(!refusal.to_string().is_empty()),
     };
@@ -209,6 +210,21 @@ fn check_segments(bytes: &[u8], target_s: u64) {
     }
     assert_eq!(end + segments.tail_bytes(), bytes.len() as u64);
     assert!(segments.target_s() <= 4 * target_s.max(1));
+    let frames = StreamKeyFrames::of(&plan, &starts, &segments, bytes).expect("it is in memory");
+    let Ok(frames) = frames else { return };
+    let mut end = 0;
+    for frame in frames.list() {
+        assert!(end <= frame.file.start && frame.file.start < frame.file.end);
+        end = frame.file.end;
+        assert!(
+            frames.tables(frame).first_chunk().is_some_and(|&[sync, ..]: &[u8; 3]| sync == 0x47)
+        );
+    }
+    assert!(end <= bytes.len() as u64);
+    let ticks: u64 = frames.list().iter().map(|frame| frame.ticks).sum();
+    assert_eq!(ticks, segments.list().iter().map(|segment| segment.ticks).sum::<u64>());
+    let tables = frames.file_tables();
+    assert!(tables.is_none_or(|tables| tables.len() == frames.list().len()));
 }
 
 /// Checks the plan against its file.
