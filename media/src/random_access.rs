@@ -94,9 +94,9 @@ impl AccessReader {
                 head[*count] = byte;
                 *count += 1;
                 let is_full = *count == SLICE_BYTES;
-                let kind = slice_type(&head[..*count]);
-                if kind.is_some() || is_full {
-                    self.decide(kind.is_some_and(|kind| kind % 5 == INTRA));
+                let found = slice_head(&head[..*count]);
+                if found.is_some() || is_full {
+                    self.decide(found.is_some_and(|(_, is_intra)| is_intra));
                 }
             }
             NalPart::Messages(messages) => {
@@ -211,11 +211,12 @@ fn is_point_of_file<E>(
     Ok(false)
 }
 
-/// slice_type of a slice of H.264, behind its NAL header; none where it is cut off.
-fn slice_type(head: &[u8]) -> Option<u32> {
+/// first_mb_in_slice of a slice of H.264, from behind its NAL header, and true for an I slice; none
+/// where it is cut off.
+pub(crate) fn slice_head(head: &[u8]) -> Option<(u32, bool)> {
     let bits = &mut Bits::new(head);
-    bits.golomb()?;
-    bits.golomb()
+    let (first, kind) = (bits.golomb()?, bits.golomb()?);
+    Some((first, kind % 5 == INTRA))
 }
 
 /// Headers of the messages of a NAL unit of supplemental information.

@@ -14,15 +14,16 @@
 //!
 //! Costs a pass over the places to start, and a read of [`READ_MAX`] pictures.
 //!
-//! Sources: RFC 8216 §4.3.3.6 (EXT-X-I-FRAMES-ONLY), §3.2; ISO/IEC 14496-10 §7.3.3, table 7-6.
+//! Sources: RFC 8216 §4.3.3.6 (EXT-X-I-FRAMES-ONLY), §3.2; ISO/IEC 14496-10 §7.3.3.
 //! Does not list pictures of other codings than H.264: HLS has no others in transport streams.
 
 use std::io;
 use std::ops::Range;
 
-use crate::bits::{Bits, without_emulation};
+use crate::bits::without_emulation;
 use crate::byte_stream::started_nals;
 use crate::plan::{EntryPoint, PacketPlan};
+use crate::random_access::slice_head;
 use crate::segments::{SegmentPlan, begin, places};
 use crate::sequence::H264Frames;
 use crate::ts::{Coding, EntryContext, EntryPoints, key_unit};
@@ -194,13 +195,10 @@ fn is_one_intra_picture(unit: &[u8]) -> bool {
             }
             1 | 2 | REFRESH => {
                 let head = without_emulation(&nal[1..nal.len().min(SLICE_BYTES)]);
-                let bits = &mut Bits::new(&head);
-                let (Some(first), Some(kind)) = (bits.golomb(), bits.golomb()) else {
-                    return false;
-                };
+                let Some((first, is_intra)) = slice_head(&head) else { return false };
                 pictures += u32::from(first == 0);
                 // The second field may refer to the first.
-                if pictures <= 1 && kind % 5 != INTRA {
+                if pictures <= 1 && !is_intra {
                     return false;
                 }
             }
@@ -213,9 +211,6 @@ fn is_one_intra_picture(unit: &[u8]) -> bool {
 /// Types of NAL units.
 const REFRESH: u8 = 5;
 const SEQUENCE_SET: u8 = 7;
-
-/// slice_type of an I slice, modulo 5.
-const INTRA: u32 = 2;
 
 /// Bytes of a slice that hold its first two fields, and what keeps start codes out.
 const SLICE_BYTES: usize = 16;

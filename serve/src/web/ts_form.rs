@@ -31,7 +31,7 @@ impl TsForm {
     /// Reads the query of a request for an item: multivariant playlists have both forms.
     ///
     /// # Errors
-    /// What is wrong with the query, and what to write.
+    /// The fault of the query, and what to write.
     pub(super) fn asked(item: &WebItem, query: Option<&str>) -> Result<TsForm, String> {
         let mut form = TsForm::default();
         if *item != WebItem::Master {
