@@ -566,6 +566,9 @@ impl SampleTableBuilder {
                 && next.decode == before.decode + samples * u64::from(before.duration)
         });
         let table = &mut self.table;
+        // As where all were marked from the beginning.
+        let samples = table.sizes.len();
+        table.starts.take_if(|starts| starts.len() == samples);
         // A table is kept for as long as its file is served, and grew by doubling.
         table.sizes.shrink_to_fit();
         table.rows.shrink_to_fit();

@@ -92,6 +92,18 @@ fn starts_that_no_table_marks_are_found_in_the_pictures() {
     }
 }
 
+#[test]
+fn a_table_of_starts_that_were_found_is_the_table_of_starts_that_were_marked() {
+    let pictures = [PICTURES[1]; 3].concat();
+    let [found, marked] = [0x1_0000, 0].map(|flags| {
+        let mut film = fragmented(&[0], 12, flags);
+        film[PLACE as usize..][..36].copy_from_slice(&pictures);
+        demux(&film).unwrap()
+    });
+    assert!(found.warnings()[0].contains("and 3 were found"), "{:?}", found.warnings());
+    assert_eq!(found.tracks()[0].samples, marked.tracks()[0].samples);
+}
+
 /// A file of fragments of three pictures of so many bytes, of 40 ms each and with these flags, that
 /// begin at these times.
 fn fragmented(times: &[u32], bytes: u32, flags: u32) -> Vec<u8> {
