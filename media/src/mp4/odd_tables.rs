@@ -20,7 +20,7 @@ use crate::random_access;
 use crate::tracks::{MediaSample, SampleTableBuilder};
 
 /// Part of a second by which times of fragments may step back: some pictures.
-const STEPS_BACK_PER_SECOND: u64 = 5;
+const STEPS_BACK_PER_SECOND: u32 = 5;
 
 /// Findings about the tables of a track.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,8 +79,9 @@ impl OddTables {
         (samples, is_video): (&SampleTableBuilder, bool),
     ) {
         let last = samples.last_decode();
+        let most = samples.so_far().timescale() / STEPS_BACK_PER_SECOND;
         let back = last.saturating_sub(sample.decode);
-        if back == 0 || back * STEPS_BACK_PER_SECOND > u64::from(samples.so_far().timescale()) {
+        if back == 0 || back > u64::from(most) {
             return;
         }
         let units = back as u32;

@@ -106,7 +106,7 @@ fn a_table_of_starts_that_were_found_is_the_table_of_starts_that_were_marked() {
 
 /// A file of fragments of three pictures of so many bytes, of 40 ms each and with these flags, that
 /// begin at these times.
-fn fragmented(times: &[u32], bytes: u32, flags: u32) -> Vec<u8> {
+fn fragmented(times: &[u64], bytes: u32, flags: u32) -> Vec<u8> {
     let pictures = Trak { entries: vec![h264_entry()], ..Trak::empty(1) };
     let trex = boxed(b"trex", &[&words(&[0, 1, 1, 40, bytes, flags])]);
     let moov = boxed(b"moov", &[&mvhd(), &pictures.bytes(), &boxed(b"mvex", &[&trex])]);
@@ -114,7 +114,7 @@ fn fragmented(times: &[u32], bytes: u32, flags: u32) -> Vec<u8> {
         [boxed(b"ftyp", &[b"isom\0\0\0\0"]), boxed(b"mdat", &[&[7; 1000]]), moov].concat();
     for (&time, place) in times.iter().zip((PLACE..).step_by(3 * bytes as usize)) {
         let header = boxed(b"tfhd", &[&words(&[1, 1, 0, place])]);
-        let time = boxed(b"tfdt", &[&words(&[0, time])]);
+        let time = boxed(b"tfdt", &[&words(&[1 << 24]), &time.to_be_bytes()]);
         let run = boxed(b"trun", &[&words(&[0, 3])]);
         film.extend(boxed(b"moof", &[&boxed(b"traf", &[&header, &time, &run])]));
     }
@@ -136,8 +136,11 @@ fn fragments_that_step_back_by_a_little_wait_for_the_last_sample() {
     ];
     assert_eq!(times.collect::<Vec<_>>(), expected.concat());
     assert!(demux(&fragmented(&[0, 100], 10, 0)).unwrap().warnings().is_empty(), "a short sample");
-    let far = demux(&fragmented(&[1000, 800], 10, 0)).unwrap_err();
-    let Refusal::Sample { sample: 3, fault: SampleFault::Time { decode: 800 }, .. } = far else {
-        panic!("{far:?}")
-    };
+    for far in [1000, 1 << 61, (1 << 62) - 200] {
+        let refusal = demux(&fragmented(&[far, 800], 10, 0)).unwrap_err();
+        let Refusal::Sample { sample: 3, fault: SampleFault::Time { decode: 800 }, .. } = refusal
+        else {
+            panic!("{far}: {refusal:?}")
+        };
+    }
 }
