@@ -212,7 +212,8 @@ fn cut_off(
         };
         let Some(found) = found else {
             // Even the header is cut; the first sample lies behind it, or behind some padding.
-            let is_first = (next..=next + PADDING_BYTES_MAX).contains(&first);
+            let padding = first.checked_sub(next);
+            let is_first = padding.is_some_and(|bytes| bytes <= PADDING_BYTES_MAX);
             return Ok(is_first.then_some(first..u64::MAX));
         };
         match &found.code {

@@ -68,6 +68,17 @@ fn samples_behind_the_media_that_is_missing_are_refused() {
     assert!(matches!(demux(&film), Err(Refusal::Sample { sample: 7, .. })));
 }
 
+#[test]
+fn samples_behind_a_box_without_an_end_are_refused() {
+    let mut film = pieces::fragmented(0x2_0000);
+    let start = last_fragment(&film);
+    film.truncate(start + 420);
+    let endless = [&[0, 0, 0, 1], b"free".as_slice(), &[0xff; 8]].concat();
+    film[start + 400..start + 416].copy_from_slice(&endless);
+    let refused = demux(&film);
+    assert!(matches!(refused, Err(Refusal::Sample { sample: 4, .. })), "{refused:?}");
+}
+
 /// Such files once got the cure to remux them, for which ffmpeg needs the index.
 #[test]
 fn file_without_its_index_is_not_to_be_remuxed() {
