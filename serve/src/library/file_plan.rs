@@ -7,7 +7,6 @@
 //! Does not look into samples of tracks.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,7 +60,7 @@ pub fn plan_file(
         name: path.to_string_lossy().into_owned(),
         file: file.try_clone().map_err(unreadable)?,
         key,
-        id: FileId { device: metadata.dev(), inode: metadata.ino() },
+        id: FileId::of(&metadata),
         is_growing: is_recorded(file),
         elementary: None,
     };

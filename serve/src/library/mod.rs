@@ -39,7 +39,6 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -370,7 +369,7 @@ impl Library {
         let name = self.resolved(name, &file);
         let key = asset_key(&self.folder.path_of(&name), &file)
             .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
-        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        let id = FileId::of(&metadata);
         let is_growing = growing_file::is_recorded(&file);
         Ok(OpenedFile { name, file, key, id, is_growing, elementary: None })
     }
@@ -518,7 +517,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(file), Ok(found)) = (file.metadata(), std::fs::symlink_metadata(path)) else {
         return false;
     };
-    (file.dev(), file.ino()) == (found.dev(), found.ino())
+    FileId::of(&file) == FileId::of(&found)
 }
 
 #[cfg(test)]

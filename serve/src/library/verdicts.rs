@@ -13,6 +13,8 @@
 //! Does not remember verdicts across restarts.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use media::plan::PlanKey;
@@ -24,6 +26,12 @@ use super::NoAsset;
 pub(super) struct FileId {
     pub(super) device: u64,
     pub(super) inode: u64,
+}
+
+impl FileId {
+    pub(super) fn of(metadata: &Metadata) -> FileId {
+        FileId { device: metadata.dev(), inode: metadata.ino() }
+    }
 }
 
 /// Verdicts of the latest scans.
