@@ -177,7 +177,9 @@ fn listed(
         ));
     }
     let (entries, mut list): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    times[..].first_mut().into_iter().for_each(|first| *first = begin);
+    if let Some(first) = times.first_mut() {
+        *first = begin;
+    }
     let ends = times.iter().skip(1).chain([&end]);
     for ((frame, at), end) in list.iter_mut().zip(&times).zip(ends) {
         frame.ticks = end.saturating_sub(*at);

@@ -383,7 +383,6 @@ pub struct SampleTableBuilder {
     row_end: u64,
     /// Time of decoding behind the last sample.
     end: u64,
-    all_are_starts: bool,
     /// The second of decoding that is counted, with its samples and their bytes.
     second: u64,
     in_second: u32,
@@ -409,7 +408,6 @@ impl SampleTableBuilder {
             file_bytes,
             row_end: 0,
             end: 0,
-            all_are_starts: true,
             second: 0,
             in_second: 0,
             bytes_in_second: 0,
@@ -475,8 +473,7 @@ impl SampleTableBuilder {
         if table.offsets.last().is_none_or(|last| last.offset != offset) {
             push(&mut table.offsets, Offset { first: number, offset });
         }
-        if !is_start && self.all_are_starts {
-            self.all_are_starts = false;
+        if !is_start && table.starts.is_none() {
             table.starts = Some((0..number).collect());
         }
         if let Some(starts) = table.starts.as_mut().filter(|_| is_start) {
