@@ -72,7 +72,7 @@ pub struct GrowingFragment {
     pub bytes: u64,
     /// True when it begins with a sample that needs no other.
     pub is_independent: bool,
-    /// What is added to the times of the demultiplexer.
+    /// Units added to the times of the demultiplexer.
     moved: i64,
     /// Samples of the segment that are left out at its beginning.
     skipped: u32,
@@ -105,7 +105,7 @@ pub struct PeriodTrack {
     pub init: Vec<u8>,
 }
 
-/// What a fragment is made of.
+/// A fragment, and the facts of which its bytes are made.
 #[derive(Debug)]
 pub struct FragmentSource {
     fragment: GrowingFragment,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the schema of MPDs demands, for the elements that pagewire writes: one row an element, with
-//! its attributes, their types, and its children in their order.
+//! The schema of MPDs, for the elements that pagewire writes: one row an element, with its
+//! attributes, their types, and its children in their order.
 //!
 //! No registry has a package with DASH-MPD.xsd, so the rows are written here after the standard.
 //! Rules that a schema cannot state are below the rows.
@@ -304,7 +304,7 @@ fn every_fault_is_found() {
     assert!(faults(&swapped).iter().any(|one| one == fault), "{:?}", faults(&swapped));
 }
 
-/// What is wrong with a description.
+/// The faults of a description.
 pub(crate) fn faults(text: &str) -> Vec<String> {
     let root = parse(text);
     let mut faults = Vec::new();

@@ -226,7 +226,7 @@ fn ffmpeg_finds_every_document_in_the_segments_of_its_time() {
     server.stop();
 }
 
-/// What ffmpeg's own muxer writes comes back, with a document without text behind it.
+/// A document of ffmpeg's own muxer comes back, with a document without text behind it.
 #[test]
 fn a_document_of_ffmpeg_comes_back() {
     let test = "ttml::a_document_of_ffmpeg_comes_back";

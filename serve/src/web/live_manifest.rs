@@ -33,7 +33,7 @@ const DELAY_TARGETS: u64 = 3;
 /// Units of the starts of periods.
 const PERIOD_UNITS: u64 = 90_000;
 
-/// What a description is made of.
+/// Facts that a description is made of.
 pub(super) struct Described<'a> {
     /// Fragments of each programme; a recording is one.
     pub(super) programmes: &'a [&'a GrowingFragments],

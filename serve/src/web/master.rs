@@ -31,7 +31,7 @@ use super::web_asset::{TrackMedia, WebAsset, WebMedia};
 /// A file in a playlist or MPD.
 pub(super) struct Listed<'a> {
     pub(super) asset: &'a WebAsset,
-    /// What its addresses begin with.
+    /// Beginning of its addresses.
     pub(super) below: String,
     /// Distinguishes its groups from those of other files.
     pub(super) suffix: String,

@@ -61,7 +61,7 @@ pub(crate) struct WebAsset {
     playlists: Playlists,
 }
 
-/// What the file is.
+/// The content of the file, as players take it.
 pub(super) enum WebMedia {
     Tracks(TrackMedia),
     Stream(StreamMedia),
