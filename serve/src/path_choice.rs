@@ -38,6 +38,8 @@ pub struct PathCost {
 pub(crate) struct Chosen {
     pub(crate) streams: Choice,
     pub(crate) download: &'static Spec,
+    /// Sends many ranges of a file in a step.
+    pub(crate) ranges: &'static Spec,
 }
 
 impl Chosen {
@@ -97,7 +99,9 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     };
     let download = search.cheapest(Transport::Tcp, 0, DOWNLOADS, &|_| true);
     let download = download.expect("the reference has no needs").spec;
-    let mut chosen = Chosen { streams, download };
+    let ranges = paths::find(Transport::Tcp, RANGES).expect("a member of the list");
+    let ranges = if (ranges.probe)(&host).is_ok() { ranges } else { download };
+    let mut chosen = Chosen { streams, download, ranges };
     let named = named(config)?;
     for spec in [named.stream, named.download].into_iter().flatten() {
         (spec.probe)(&host).map_err(|unavailable| Error::Setting {
@@ -109,7 +113,9 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     if let Some(spec) = named.stream {
         chosen.streams = forced(spec, chosen.streams, config)?;
     }
-    chosen.download = named.download.unwrap_or(chosen.download);
+    if let Some(spec) = named.download {
+        (chosen.download, chosen.ranges) = (spec, spec);
+    }
     chosen.log();
     Ok(chosen)
 }
@@ -186,7 +192,8 @@ impl Chosen {
         let framed = self.streams.framed.name;
         let framed_images = self.streams.framed_image.map_or("none", |spec| spec.name);
         tracing::info!("frames over TCP by {framed}; from wire images: {framed_images}");
-        tracing::info!("downloads by {}", self.download.name);
+        let (whole, ranges) = (self.download.name, self.ranges.name);
+        tracing::info!("downloads by {whole}; of many ranges: {ranges}");
     }
 }
 
@@ -322,6 +329,8 @@ const OTHER_WEIGHT: f64 = 1.15;
 const GATHERED: &[&str] = &["mmap_gso", "mmap_writev", "read_writev"];
 const IMAGED: &[&str] = &["wire_sendfile"];
 const DOWNLOADS: &[&str] = &["sendfile", "read_write"];
+/// Path for many ranges of a file, the one that sends them in a step.
+const RANGES: &str = "vmsplice";
 /// Packets of a short burst and of a long one, for which costs are measured.
 const BURSTS: [u32; 2] = [10, 44];
 /// Least packets of a long burst: the geometric mean of the two.
@@ -346,7 +355,7 @@ mod tests {
     fn without_costs_the_order_is_the_usual_one() {
         let chosen = choose(&with(Vec::new())).unwrap();
         assert_eq!(chosen.streams.gathered.short.name, "mmap_gso");
-        assert_eq!(chosen.download.name, "sendfile");
+        assert_eq!((chosen.download.name, chosen.ranges.name), ("sendfile", "vmsplice"));
         let framed = (chosen.streams.framed.name, chosen.streams.framed_image.unwrap().name);
         assert_eq!(framed, ("framed_writev", "framed_sendfile"));
     }
@@ -399,5 +408,9 @@ mod tests {
         assert_eq!(chosen.streams.gathered.long.name, "mmap_writev");
         assert!(chosen.streams.image.is_none(), "an image would be sent another way");
         assert!(chosen.streams.framed_image.is_none());
+        assert_eq!((chosen.download.name, chosen.ranges.name), ("sendfile", "vmsplice"));
+        config.paths = vec!["read_write".to_owned()];
+        let chosen = choose(&config).unwrap();
+        assert_eq!((chosen.download.name, chosen.ranges.name), ("read_write", "read_write"));
     }
 }

@@ -165,6 +165,7 @@ impl Server {
             web,
             posters,
             downloads: Downloads::new(chosen.download),
+            range_downloads: Downloads::new(chosen.ranges),
             kernel_tls_downloads: Downloads::sendfile(),
             began: Instant::now(),
             started_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),

@@ -56,6 +56,8 @@ pub(crate) struct ServerState {
     pub(crate) web: WebAssets,
     pub(crate) posters: Posters,
     pub(crate) downloads: Downloads,
+    /// Paths for many ranges of a file.
+    pub(crate) range_downloads: Downloads,
     /// Paths for connections that the kernel encrypts.
     pub(crate) kernel_tls_downloads: Downloads,
     pub(crate) began: Instant,

@@ -152,6 +152,11 @@ fn sendfile_gives_the_same_bytes() {
 }
 
 #[test]
+fn vmsplice_gives_the_same_bytes() {
+    assert_path("vmsplice");
+}
+
+#[test]
 fn splice_gives_the_same_bytes() {
     assert_path("splice");
 }

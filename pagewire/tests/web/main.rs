@@ -33,6 +33,7 @@ mod live;
 mod live_dash;
 mod live_playlists;
 mod live_rules;
+mod many_ranges;
 mod many_requests;
 mod master_rules;
 mod mpd_schema;

@@ -6,18 +6,19 @@
 //! content and can discard it: to `/dev/null` by one call without a copy, and where that does not
 //! empty the pipe, by replacing it.
 //!
-//! Sources: `splice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
+//! Sources: `splice(2)`, `vmsplice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
 //! (`splice_to_socket`, `copy_splice_read`), `mm/filemap.c` (`filemap_splice_read`).
 //!
 //! Does not wait for room in the pipe. It may wait for the file.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use crate::error::{Errno, Error};
 use crate::send_stats::SendStats;
-use crate::sys::{counted, last_errno, page_bytes};
+use crate::sys::{FileMap, counted, last_errno, page_bytes};
 
 /// `/dev/null`, for unwanted bytes.
 const NOWHERE: &str = "/dev/null";
@@ -63,6 +64,35 @@ impl Pipe {
     ) -> Result<u64, Errno> {
         let mut offset = libc::off_t::try_from(offset).map_err(|_| Errno::new(libc::EOVERFLOW))?;
         let put = splice(file.as_fd(), Some(&mut offset), self.write.as_fd(), bytes, stats)?;
+        self.bytes += put;
+        Ok(put)
+    }
+
+    /// Puts ranges of a mapped file into it, none of them empty and 1,024 at most (`UIO_MAXIOV`),
+    /// or as many pages of them as it has room for and the file has; `EFAULT` when the first page
+    /// is not there, or not mapped.
+    pub(crate) fn fill_mapped(
+        &mut self,
+        map: &FileMap,
+        ranges: &[Range<u64>],
+        stats: &mut SendStats,
+    ) -> Result<u64, Errno> {
+        let slice = |range: &Range<u64>| {
+            let bytes = range.end - range.start;
+            let iov_base = map.address(range.start, bytes)?;
+            // It lies in the map, whose length is a usize.
+            Some(libc::iovec { iov_base, iov_len: bytes as usize })
+        };
+        let slices: Option<Vec<_>> = ranges.iter().map(slice).collect();
+        let slices = slices.ok_or(Errno::new(libc::EFAULT))?;
+        stats.calls += 1;
+        // SAFETY: `slices` is alive and its length the one given. The memory it names lies in
+        // `map`, which outlives the call; the pipe then refers to the file's pages, not to the map.
+        let put = unsafe {
+            let (pipe, flags) = (self.write.as_raw_fd(), libc::SPLICE_F_NONBLOCK);
+            libc::vmsplice(pipe, slices.as_ptr(), slices.len(), flags)
+        };
+        let put = counted(put)? as u64;
         self.bytes += put;
         Ok(put)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths for downloads: a range of a file to a TCP socket, one step at a time, one file per path.
+//! Paths for downloads: ranges of a file to a TCP socket, one step at a time, one file per path.
 //!
 //! A step makes its calls once and does not wait for the peer, so the caller decides the order of
 //! the sockets. It may wait for the *file*: ask [`crate::MappedFile::is_in_cache`] first.
@@ -16,8 +16,10 @@ pub(crate) mod sendfile;
 pub(crate) mod splice;
 pub(crate) mod uring_send;
 pub(crate) mod uring_send_zc;
+pub(crate) mod vmsplice;
 pub(crate) mod zerocopy;
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
@@ -32,6 +34,7 @@ pub(crate) const PATHS: &[&Spec] = &[
     &mmap_send::SPEC,
     &sendfile::SPEC,
     &splice::SPEC,
+    &vmsplice::SPEC,
     &zerocopy::SPEC,
     &uring_send::SPEC,
     &uring_send_zc::SPEC,
@@ -55,6 +58,22 @@ pub trait DownloadPath: Send {
         socket: BorrowedFd<'_>,
         stats: &mut SendStats,
     ) -> Result<u64, SendError>;
+
+    /// Does the same for ranges, which leave in the order given, as if they were one: returns the
+    /// number of bytes sent of all of them, at least one unless each is empty. Where this is not
+    /// implemented, a step is one of the first range.
+    fn send_ranges(
+        &mut self,
+        source: &MappedFile,
+        ranges: &[Range<u64>],
+        socket: BorrowedFd<'_>,
+        stats: &mut SendStats,
+    ) -> Result<u64, SendError> {
+        match ranges.iter().find(|range| !range.is_empty()) {
+            Some(first) => self.send(source, first.start, first.end - first.start, socket, stats),
+            None => Ok(0),
+        }
+    }
 }
 
 /// Interprets the refusal of `call` while sending `source`.

@@ -3,6 +3,7 @@
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -113,7 +114,8 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
                 assert_eq!((stats.bytes, stats.packets), (bytes as u64, 0), "{what}");
                 let fewest = claimed_calls(spec) * steps;
                 // A pipe is emptied of bytes that the socket did not take.
-                let most = if spec.name == "splice" { fewest + steps } else { fewest };
+                let has_pipe = matches!(spec.name, "splice" | "vmsplice");
+                let most = if has_pipe { fewest + steps } else { fewest };
                 let calls = stats.calls;
                 assert!((fewest..=most).contains(&calls), "{what}: {calls} calls in {steps} steps");
             }
@@ -159,6 +161,118 @@ fn an_empty_range_makes_no_call() {
         let mut stats = SendStats::default();
         let sent = path.send(&source, 10, 0, server.as_fd(), &mut stats);
         assert_eq!((sent, stats), (Ok(0), SendStats::default()), "{spec}");
+    }
+}
+
+/// Sends ranges until all are sent or an error ends it; counts the steps, and returns the rest.
+fn download_ranges(
+    path: &mut dyn DownloadPath,
+    source: &MappedFile,
+    mut ranges: Vec<Range<u64>>,
+    socket: &TcpStream,
+    stats: &mut SendStats,
+) -> (u64, Result<(), SendError>) {
+    let (start, mut steps) = (Instant::now(), 0);
+    while ranges.iter().any(|range| !range.is_empty()) {
+        assert!(start.elapsed() < PATIENCE, "{ranges:?} are left after {PATIENCE:?}");
+        steps += 1;
+        match path.send_ranges(source, &ranges, socket.as_fd(), stats) {
+            Ok(0) => panic!("a step of 0 bytes"),
+            Ok(mut sent) => {
+                for range in &mut ranges {
+                    let passed = sent.min(range.end - range.start);
+                    range.start += passed;
+                    sent -= passed;
+                }
+                assert_eq!(sent, 0, "no more is sent than was asked for");
+            }
+            Err(SendError::Blocked) => thread::sleep(Duration::from_micros(100)),
+            Err(error) => return (steps, Err(error)),
+        }
+    }
+    (steps, Ok(()))
+}
+
+/// Returns the bytes of ranges.
+fn of_ranges(content: &[u8], ranges: &[Range<u64>]) -> Vec<u8> {
+    let bytes = |range: &Range<u64>| content[range.start as usize..range.end as usize].to_vec();
+    ranges.iter().flat_map(bytes).collect()
+}
+
+#[test]
+fn ranges_arrive_in_the_order_given() {
+    let (source, content) = file_of(3 << 20);
+    let every = |step: u64, bytes: u64| (0..150).map(move |n| n * step..n * step + bytes);
+    let lists: [Vec<Range<u64>>; 6] = [
+        every(20_000, 15_000).collect(),
+        every(7, 3).collect(),
+        every(4_096, 4_096).rev().collect(),
+        every(5_000, 9_000).collect(),
+        vec![100..100, 4_095..4_097, 9..9, 4_095..4_097, 0..1, 3 << 20..3 << 20],
+        vec![0..1 << 20, 1..2, 1 << 20..2 << 20],
+    ];
+    for (spec, mut path) in download_paths() {
+        for (number, ranges) in lists.iter().enumerate() {
+            let what = format!("{spec}, list {number}");
+            let (server, client) = connection();
+            let arrived = reader(client);
+            let mut stats = SendStats::default();
+            let list = ranges.clone();
+            let (_, end) = download_ranges(&mut *path, &source, list, &server, &mut stats);
+            assert_eq!(end, Ok(()), "{what}");
+            drop(server);
+            let (arrived, expected) = (arrived.join().unwrap(), of_ranges(&content, ranges));
+            assert!(arrived == expected, "{what}: {} of {}", arrived.len(), expected.len());
+            assert_eq!(stats.bytes, expected.len() as u64, "{what}");
+        }
+    }
+}
+
+/// What `vmsplice` is for: a step takes as many ranges as its pipe has room for.
+#[test]
+fn many_ranges_cost_two_calls_where_the_socket_takes_them() {
+    let (source, content) = file_of(1 << 20);
+    let ranges: Vec<Range<u64>> = (0..100).map(|n| n * 10_000..n * 10_000 + 300).collect();
+    for (spec, mut path) in download_paths() {
+        let (server, client) = connection();
+        let arrived = reader(client);
+        set_up(&mut *path, &source, spec, &server);
+        let mut stats = SendStats::default();
+        let list = ranges.clone();
+        let (steps, end) = download_ranges(&mut *path, &source, list, &server, &mut stats);
+        let expected_steps = if spec.name == "vmsplice" { 1 } else { 100 };
+        assert_eq!((steps, end), (expected_steps, Ok(())), "{spec}");
+        assert_eq!(stats.calls, claimed_calls(spec) * expected_steps, "{spec}");
+        drop(server);
+        assert!(arrived.join().unwrap()[1..] == of_ranges(&content, &ranges), "{spec}");
+    }
+}
+
+/// In the middle of a step, in a page and at its border, and before the first byte.
+#[test]
+fn ranges_of_a_file_shorter_than_promised_are_sent_to_its_end() {
+    for (spec, mut path) in download_paths() {
+        for cut in [0_u64, 7, 8_192, 100_001, 120_000] {
+            let (source, content) = file_of(400_000);
+            source.map().unwrap();
+            source.file().set_len(cut).unwrap();
+            let ranges: Vec<Range<u64>> = (0..30).map(|n| n * 12_000..n * 12_000 + 9_000).collect();
+            let (server, client) = connection();
+            let arrived = reader(client);
+            let mut stats = SendStats::default();
+            let list = ranges.clone();
+            let (_, end) = download_ranges(&mut *path, &source, list, &server, &mut stats);
+            drop(server);
+            assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{spec} {cut}");
+            let before = |range: &Range<u64>| range.start.min(cut)..range.end.min(cut);
+            let there: Vec<Range<u64>> = ranges.iter().map(before).collect();
+            let (arrived, there) = (arrived.join().unwrap(), of_ranges(&content, &there));
+            let (before, behind) = arrived.split_at(there.len());
+            // A step of one range may end in the page of the cut, as above.
+            let may_end_there = spec.sources.contains(&"mmap(2)") && spec.name != "vmsplice";
+            assert!(before == there && (behind.is_empty() || may_end_there), "{spec} {cut}");
+            assert!(behind.len() < 4096 && behind.iter().all(|byte| *byte == 0), "{spec}");
+        }
     }
 }
 

@@ -209,8 +209,9 @@ async fn serve_request(
     let mut pace = pace.watched_by(&client.viewer);
     let sent = match stream {
         ClientStream::Plain(stream) => {
-            let (downloads, turns) = (&server.downloads, &client.turns);
-            let target = PlainTarget { stream, downloads, turns, is_encrypted: false };
+            let (downloads, ranges) = (&server.downloads, &server.range_downloads);
+            let turns = &client.turns;
+            let target = PlainTarget { stream, downloads, ranges, turns, is_encrypted: false };
             transmit(&target, request, response, content, &mut pace, server).await
         }
         ClientStream::Tls(stream) => {
@@ -220,8 +221,8 @@ async fn serve_request(
         ClientStream::KernelTls(stream) => {
             keep_alive &= stream.may_send(&mut response);
             let (stream, downloads) = (stream.tcp(), &server.kernel_tls_downloads);
-            let target =
-                PlainTarget { stream, downloads, turns: &client.turns, is_encrypted: true };
+            let (ranges, turns) = (downloads, &client.turns);
+            let target = PlainTarget { stream, downloads, ranges, turns, is_encrypted: true };
             transmit(&target, request, response, content, &mut pace, server).await
         }
     };
