@@ -7,6 +7,9 @@
 //! it holds; a range takes a place in the pipe for each page that it touches. A page of which this
 //! process has no page table entry costs a fault, some 64 KiB at a time.
 //!
+//! It is not opened where the pipe would be shorter than [`STEP_BYTES_MIN`], as those of a user who
+//! has many are (`/proc/sys/fs/pipe-user-pages-soft`): its steps would hold two pages.
+//!
 //! The pipe serves all connections of a thread in turn, so nothing stays in it: bytes that a socket
 //! refuses are discarded, at one call more. A step behind one that was refused is therefore short,
 //! and each that a socket takes whole makes the next four times as long.
@@ -25,7 +28,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::slice;
 
-use crate::error::{Errno, SendError};
+use crate::error::{Errno, Error, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
 use crate::spec::{Open, Spec, SystemCalls, Transport};
@@ -43,6 +46,10 @@ pub(crate) static SPEC: Spec = Spec {
     probe: |host| host.needs_kernel(2, 6),
     open: Open::Download(|| {
         let pipe = Pipe::new(STEP_BYTES_MAX / page_bytes())?;
+        if pipe.pages() * page_bytes() < STEP_BYTES_MIN {
+            let (call, object) = ("fcntl F_SETPIPE_SZ", "a pipe, which is too short".into());
+            return Err(Error::Host { call, object, errno: Errno::new(libc::EPERM) });
+        }
         Ok(Box::new(Vmsplice { pipe, step_bytes: STEP_BYTES_MAX, step: Vec::new() }))
     }),
 };

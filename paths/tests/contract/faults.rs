@@ -11,8 +11,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, 
 use rustix::process::{Resource, Rlimit};
 
 use paths::{
-    Batch, Destination, Feed, MappedFile, Open, PathFault, PathReport, Piece, QUOTE_BYTES,
-    SEGMENTS_MAX, SendError, SendStats, SystemCalls,
+    Batch, Destination, Error, Feed, MappedFile, Open, PathFault, PathReport, Piece, QUOTE_BYTES,
+    SEGMENTS_MAX, SendError, SendStats, SystemCalls, Transport,
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
@@ -410,6 +410,13 @@ fn inside_a_short_pipe() {
         assert_eq!((stats.packets, stats.refused), (300, 0), "{spec}");
         let lowered = to.take_segment_limit_lowered().map(|lowered| lowered.to);
         assert_eq!(lowered.unwrap_or(SEGMENTS_MAX), to.segments(), "{spec}");
+    }
+    // Its steps would hold two pages.
+    let vmsplice = paths::find(Transport::Tcp, "vmsplice").unwrap();
+    let Open::Download(open) = vmsplice.open else { panic!("it sends downloads") };
+    match open() {
+        Err(Error::Host { call: "fcntl F_SETPIPE_SZ", .. }) => {}
+        other => panic!("{:?}", other.map(|_| "opened")),
     }
     drop(held);
 }

@@ -75,6 +75,11 @@ fn open(spec: &Spec) -> Result<Box<dyn DownloadPath>, String> {
 }
 
 impl BorrowedPath<'_> {
+    /// True unless the chosen path could not be opened.
+    pub(crate) fn is_chosen(&self) -> bool {
+        self.home.is_some()
+    }
+
     pub(crate) fn path(&mut self) -> &mut dyn DownloadPath {
         &mut **self.path.as_mut().expect("it is there until it is dropped")
     }
@@ -92,8 +97,8 @@ impl Drop for BorrowedPath<'_> {
 
 /// Fallback paths, the better first.
 const INSTEAD: [&str; 2] = ["sendfile", "read_write"];
-/// Most kept paths: at most 64 MiB of rings, and two descriptors each. Further concurrent downloads
-/// open a path each.
+/// Most kept paths: at most 64 MiB of rings, and three descriptors each. Further concurrent
+/// downloads open a path each.
 const KEPT_MAX: usize = 64;
 
 #[cfg(test)]

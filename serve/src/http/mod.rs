@@ -44,6 +44,7 @@ pub(crate) mod open_files;
 mod pace_buckets;
 pub(crate) mod page;
 mod pictures;
+mod range_sending;
 mod refusals;
 mod resource;
 mod transmit;

@@ -2,23 +2,13 @@
 //! transmit: sends the answer to a request.
 //!
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
-//! with `MSG_MORE`, so that it leaves with the first bytes of the file, which goes from page cache
-//! to socket by the download path ([`paths`]), in steps of at most a [`PART_BYTES`] more than
-//! [`STEP_BYTES_MAX`]. The first, of [`FIRST_BYTES_MAX`], is made at once, so that short answers
-//! wait for no long ones; the others are made by turns ([`LongTurns`]). Before each step the server
-//! checks part by part that it is in memory; if its first part is not, a thread that may block
-//! fetches that. Ranges of one file that follow each other, as those of one track of an interleaved
-//! film, leave together, a mebibyte a step ([`DownloadPath::send_ranges`]); the path of such a step
-//! is borrowed for it alone, as it holds a pipe. Few ranges, and small ones, are corked
-//! (`TCP_CORK`).
+//! with `MSG_MORE`, so that it leaves with the first bytes of the file, which go from page cache to
+//! socket in steps ([`RangeSending`]). Many small ranges are copied together; few ranges, and small
+//! ones, are corked (`TCP_CORK`).
 //!
-//! Costs, with `sendfile` and `vmsplice`: no copy, one system call a step that the socket takes
-//! whole, two where it holds many ranges, and two a part where the check was not made a moment ago.
-//! A segment of 3.7 MB with 100 ranges took 1,483 µs of processor time by a `sendfile` a range and
-//! 959 in such steps; for 100 connections that read slowly, 0.33 and 0.19 s/GB (Xeon 2.5 GHz, Linux
-//! 6.18, in turn).
+//! Costs: one system call for a head, the boxes before the media included, and those of the steps.
 //!
-//! Sources: send(2) (`MSG_MORE`), sendfile(2), vmsplice(2), tcp(7) (`TCP_CORK`).
+//! Sources: send(2) (`MSG_MORE`), tcp(7) (`TCP_CORK`).
 //! Does not choose the path ([`crate::path_choice`]).
 
 use std::io::IoSlice;
@@ -27,12 +17,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use paths::{DownloadPath, MappedFile, SendError, SendStats};
+use paths::{DownloadPath, MappedFile, SendStats};
 use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendFlags, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::task::spawn_blocking;
 use wire::http::{Part, Request, Response, error};
 
 use crate::config::Timeouts;
@@ -40,9 +29,9 @@ use crate::http::body_reader::{BodyReader, NotRead};
 use crate::http::download_pace::DownloadPace;
 use crate::http::download_paths::Downloads;
 use crate::http::index::Body;
-use crate::http::joined_files::JoinedFiles;
 use crate::http::long_turns::LongTurns;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
+use crate::http::range_sending::RangeSending;
 use crate::http::resource::Content;
 use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
@@ -239,17 +228,8 @@ async fn transmit_file(
     let is_small = left < parts.len() as u64 * CORKED_BYTES_MAX;
     let is_joined = parts.len() > 1 && (is_small || parts.len() <= CORKED_RANGES_MAX);
     let is_corked = is_joined && set_tcp_cork(stream, true).is_ok();
-    let mut sending = RangeSending {
-        target,
-        file,
-        media,
-        path,
-        is_first: true,
-        allowance: Allowance::new(server.config.timeouts.write),
-        stats: SendStats::default(),
-        in_memory: 0..0,
-        step: Vec::new(),
-    };
+    let timeouts = server.config.timeouts;
+    let mut sending = RangeSending::new(target, (file, media), path, timeouts);
     let mut turn_bytes = 0;
     let mut is_whole = true;
     let mut run = Vec::with_capacity(parts.len());
@@ -313,190 +293,12 @@ async fn write_more(
     true
 }
 
-/// Ranges of a file on the way to a connection.
-struct RangeSending<'a> {
-    target: &'a PlainTarget<'a>,
-    file: &'a Arc<OpenFile>,
-    media: &'a MappedFile,
-    path: &'a mut dyn DownloadPath,
-    /// True until the first step of the answer.
-    is_first: bool,
-    allowance: Allowance,
-    stats: SendStats,
-    /// Bytes of the file that were found in memory by the last look, or lie between such.
-    in_memory: Range<u64>,
-    /// Ranges of the step.
-    step: Vec<Range<u64>>,
-}
-
-impl<'a> RangeSending<'a> {
-    /// Sends ranges of several files; false as [`RangeSending::send`].
-    async fn send_split(
-        &mut self,
-        files: &'a JoinedFiles,
-        ranges: &[Range<u64>],
-        pace: &mut DownloadPace<'_>,
-    ) -> bool {
-        let split: Vec<_> = ranges.iter().flat_map(|range| files.split(range.clone())).collect();
-        for of_file in split.chunk_by(|(file, _), (next, _)| Arc::ptr_eq(file, next)) {
-            let file = of_file[0].0;
-            let FileContent::Open(media) = &file.content else { return false };
-            (self.file, self.media, self.in_memory) = (file, media, 0..0);
-            let mut run: Vec<_> = of_file.iter().map(|(_, own)| own.clone()).collect();
-            if !self.send(&mut run, pace).await {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Sends ranges of the file; false when the peer left or the file was shortened.
-    async fn send(&mut self, mut ranges: &mut [Range<u64>], pace: &mut DownloadPace<'_>) -> bool {
-        let stream = self.target.stream;
-        advance(&mut ranges, 0);
-        while let [first, ..] = ranges {
-            let at = first.start;
-            if !self.in_memory.contains(&at) {
-                self.find_in_memory(ranges, pace).await;
-            }
-            let wanted = self.choose(ranges, u64::MAX);
-            let (mut bytes, waited) = pace.turn(wanted, Some(stream.as_fd())).await;
-            self.allowance.pause(waited);
-            match std::mem::replace(&mut self.is_first, false) {
-                true => bytes = bytes.min(FIRST_BYTES_MAX),
-                false => self.target.turns.next().await,
-            }
-            if bytes < wanted {
-                self.choose(ranges, bytes);
-            }
-            let step = stream.try_io(Interest::WRITABLE, || self.step().map_err(as_io));
-            match step {
-                Ok(sent) => {
-                    advance(&mut ranges, sent);
-                    self.allowance.handed(sent);
-                    pace.sent(sent);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    if !self.allowance.writable(stream).await {
-                        return false;
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!("http download, byte {at}: {error}");
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// Finds out what is in memory from the first range on, and has its first part fetched if that
-    /// is not.
-    async fn find_in_memory(&mut self, ranges: &[Range<u64>], pace: &mut DownloadPace<'_>) {
-        let (at, end) = (ranges[0].start, end_of_near(ranges));
-        // To the next border of a part, so that clients share what is known of it.
-        let border = (at / PART_BYTES + 1) * PART_BYTES;
-        let mut until = border.min(end);
-        if fetch((self.file, self.media), at..until).await {
-            pace.stalled();
-        }
-        // One call takes as much as there is, and the socket; a stop costs a wake-up.
-        while until < end && until - at < STEP_BYTES_MAX {
-            let next = (end - until).min(PART_BYTES);
-            if !self.file.is_in_memory(self.media, until, next) {
-                break;
-            }
-            until += next;
-        }
-        self.in_memory = at..until;
-    }
-
-    /// Chooses the ranges of a step among those found in memory, of at most `bytes_max`; returns
-    /// their bytes.
-    fn choose(&mut self, ranges: &[Range<u64>], bytes_max: u64) -> u64 {
-        self.step.clear();
-        let mut bytes = 0;
-        for range in ranges {
-            if !self.in_memory.contains(&range.start) || bytes >= bytes_max {
-                break;
-            }
-            let end = range.end.min(self.in_memory.end);
-            let end = end.min(range.start.saturating_add(bytes_max - bytes));
-            self.step.push(range.start..end);
-            bytes += end - range.start;
-            if end < range.end {
-                break;
-            }
-        }
-        bytes
-    }
-
-    /// Makes a step of the chosen ranges; a long one is a step of its own.
-    fn step(&mut self) -> Result<u64, SendError> {
-        let (media, stats) = (self.media, &mut self.stats);
-        let socket = self.target.stream.as_fd();
-        let (first, bytes) = (self.step[0].start, self.step[0].end - self.step[0].start);
-        if self.step.len() > 1
-            && bytes < LONG_RANGE_BYTES
-            // A file system may have no maps.
-            && media.map().is_ok()
-            && let Some(mut path) = self.target.ranges.take()
-        {
-            return path.path().send_ranges(media, &self.step, socket, stats);
-        }
-        self.path.send(media, first, bytes, socket, stats)
-    }
-}
-
 /// Returns the range of a part that lies in a file.
 fn range(part: &Part) -> Option<Range<u64>> {
     match part {
         Part::File { offset, bytes } => Some(*offset..offset + bytes),
         _ => None,
     }
-}
-
-/// Passes over bytes that were sent, and over empty ranges.
-fn advance(ranges: &mut &mut [Range<u64>], mut sent: u64) {
-    while let Some(first) = ranges.first_mut() {
-        let passed = sent.min(first.end - first.start);
-        first.start += passed;
-        sent -= passed;
-        if !first.is_empty() {
-            return;
-        }
-        *ranges = &mut std::mem::take(ranges)[1..];
-    }
-}
-
-/// Returns the end of the first range and of those that follow it at short distances.
-fn end_of_near(ranges: &[Range<u64>]) -> u64 {
-    let mut end = ranges[0].end;
-    for next in &ranges[1..] {
-        if next.start < end || next.start - end > NEAR_BYTES_MAX {
-            break;
-        }
-        end = end.max(next.end);
-    }
-    end
-}
-
-/// Loads the range into memory on a thread that may block, unless it is there; true when it was
-/// not.
-async fn fetch((file, media): (&Arc<OpenFile>, &MappedFile), range: Range<u64>) -> bool {
-    if file.is_in_memory(media, range.start, range.end - range.start) {
-        return false;
-    }
-    let file = file.clone();
-    let fetched = spawn_blocking(move || match &file.content {
-        FileContent::Open(media) => media.prefetch_unless(range, false),
-        FileContent::Held(_) => Ok(()),
-    });
-    if let Ok(Err(error)) = fetched.await {
-        // The following send reports the error with its consequences.
-        tracing::debug!("http download: {error}");
-    }
-    true
 }
 
 /// Sends a listing through a buffer; false when the peer does not accept it.
@@ -544,17 +346,6 @@ pub(super) fn text(part: &Part) -> &[u8] {
     }
 }
 
-fn as_io(error: SendError) -> std::io::Error {
-    match error {
-        SendError::Blocked => std::io::ErrorKind::WouldBlock.into(),
-        other => std::io::Error::other(other.to_string()),
-    }
-}
-
-/// Bytes that a call may take, those to the next border of a part aside.
-const STEP_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of an answer's first step.
-const FIRST_BYTES_MAX: u64 = 256 << 10;
 /// Longest answer whose body is copied behind its head: one buffer costs 5 % less than two at a
 /// kilobyte.
 const JOINED_BYTES_MAX: u64 = 4 << 10;
@@ -571,10 +362,6 @@ const CORKED_BYTES_MAX: u64 = 4 << 10;
 /// Mb/s was 0.18 s/GB with it, 0.22 to 0.25 without (nginx 0.20); that for 16 connections that
 /// never pause 0.31 with it and 0.22 without, as more of the work is the receiver's then.
 const CORKED_RANGES_MAX: usize = 8;
-/// Ranges of this length are sent by a call each: it costs about a microsecond, their bytes fifty.
-const LONG_RANGE_BYTES: u64 = 256 << 10;
-/// Bytes between two ranges that are looked for in memory, and fetched, together with them.
-const NEAR_BYTES_MAX: u64 = 64 << 10;
 /// Bytes that take as long as the call that sends them.
 const CALL_BYTES: u64 = 16 << 10;
 /// Buffer of a listing: rows with addresses filled in, until they are written.
