@@ -228,7 +228,7 @@ fn ranges_arrive_in_the_order_given() {
     }
 }
 
-/// What `vmsplice` is for: a step takes as many ranges as its pipe has room for.
+/// A step of `vmsplice` takes as many ranges as its pipe has room for; of other paths, one.
 #[test]
 fn many_ranges_cost_two_calls_where_the_socket_takes_them() {
     let (source, content) = file_of(1 << 20);
