@@ -368,6 +368,16 @@ mod tests {
         assert_eq!(TRIES.load(Ordering::Relaxed), 1);
     }
 
+    /// Its reports in the error queue are no end of the connection.
+    #[tokio::test]
+    async fn a_long_download_by_zerocopy_is_whole() {
+        let content: Vec<u8> = (0..40_000_000_u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect();
+        let zerocopy = Downloads::new(paths::find(Transport::Tcp, "zerocopy").unwrap());
+        let whole = 0..content.len() as u64;
+        let (arrived, _) = sent(&content, &[whole], (&zerocopy, &zerocopy)).await;
+        assert!(arrived == content, "{} of {} bytes", arrived.len(), content.len());
+    }
+
     #[test]
     fn ranges_are_looked_for_together_as_far_as_they_are_near() {
         let end = |list: &[Range<u64>]| end_of_near(list);

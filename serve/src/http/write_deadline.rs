@@ -8,14 +8,17 @@
 //! space in the socket's buffer is no measure of progress: the buffer may hold megabytes and wakes
 //! a writer when a third has left, which takes a slow peer minutes. The kernel's count of
 //! unacknowledged bytes is used instead.
-//! Costs nothing while a socket accepts bytes, and one call every [`LOOK_EVERY`] while it does not.
+//! Costs nothing while a socket accepts bytes, and one call every [`LOOK_EVERY`] while it does not;
+//! where `MSG_ZEROCOPY` is used, six calls a wait.
 //!
-//! Sources: tcp(7) (SIOCOUTQ), RFC 9293 §3.8.6.2 (a receiver opens its window in steps).
+//! Sources: tcp(7) (SIOCOUTQ), RFC 9293 §3.8.6.2 (a receiver opens its window in steps), Linux
+//! `Documentation/networking/msg_zerocopy.rst` (reports make `poll` return `POLLERR`).
 //! Does not limit a peer's rate (the network does).
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -47,8 +50,7 @@ impl Allowance {
         self.until += time;
     }
 
-    /// Waits until the socket accepts more; false when the peer is gone or too slow. A socket with
-    /// an error is "writable" for ever, so it counts as gone.
+    /// Waits until the socket accepts more; false when the peer is gone or too slow.
     pub(crate) async fn writable(&mut self, stream: &TcpStream) -> bool {
         if !self.is_counted {
             // Earlier answers may still be queued, and leave first.
@@ -56,8 +58,8 @@ impl Allowance {
             self.queued = paths::unacknowledged(stream.as_fd()).unwrap_or(self.queued);
         }
         loop {
-            match timeout(LOOK_EVERY.min(self.most), stream.ready(Interest::WRITABLE)).await {
-                Ok(ready) => return ready.is_ok_and(|ready| !ready.is_write_closed()),
+            match timeout(LOOK_EVERY.min(self.most), writable(stream)).await {
+                Ok(is_connected) => return is_connected,
                 Err(_) => {
                     let unacknowledged = paths::unacknowledged(stream.as_fd()).unwrap_or(u64::MAX);
                     if !self.look(unacknowledged, Instant::now()) {
@@ -97,6 +99,34 @@ impl Allowance {
         self.until = self.until.checked_add(earned).map_or(latest, |until| until.min(latest));
         now < self.until
     }
+}
+
+/// Waits until the socket accepts more; false when the peer is gone. A socket with an error is
+/// "writable" for ever, so it counts as gone; one with reports of `MSG_ZEROCOPY` in its error queue
+/// looks the same to the event loop from then on, and is waited for by a registration of its own.
+async fn writable(stream: &TcpStream) -> bool {
+    match stream.ready(Interest::WRITABLE).await {
+        Ok(ready) if !ready.is_write_closed() => true,
+        Ok(_) if is_connected(stream) => {
+            let own = stream.as_fd().try_clone_to_owned();
+            match own.and_then(|own| TcpStream::from_std(own.into())) {
+                Ok(own) => own.ready(Interest::WRITABLE).await.is_ok(),
+                Err(error) => {
+                    tracing::debug!("waiting for a socket with reports: {error}");
+                    false
+                }
+            }
+        }
+        _ => false,
+    }
+}
+
+/// True while neither an error nor the end of the connection has been reported.
+fn is_connected(stream: &TcpStream) -> bool {
+    let mut asked = [PollFd::new(stream, PollFlags::OUT)];
+    let is_polled = poll(&mut asked, Some(&Timespec::default())).is_ok();
+    let is_ended = asked[0].revents().contains(PollFlags::HUP);
+    is_polled && !is_ended && stream.take_error().is_ok_and(|error| error.is_none())
 }
 
 /// Least rate, bytes a second: a modem's; a slower peer is an attack or has gone away. A receiver
