@@ -3,12 +3,11 @@
 //!
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
 //! with `MSG_MORE`, so that it leaves with the first bytes of the file, which go from page cache to
-//! socket in steps ([`RangeSending`]). Many small ranges are copied together; few ranges, and small
-//! ones, are corked (`TCP_CORK`).
+//! socket in steps ([`RangeSending`]), corked ([`Cork`]). Many small ranges are copied together.
 //!
 //! Costs: one system call for a head, the boxes before the media included, and those of the steps.
 //!
-//! Sources: send(2) (`MSG_MORE`), tcp(7) (`TCP_CORK`).
+//! Sources: send(2) (`MSG_MORE`).
 //! Does not choose the path ([`crate::path_choice`]).
 
 use std::io::IoSlice;
@@ -18,7 +17,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use paths::{DownloadPath, MappedFile, SendStats};
-use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendFlags, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -26,6 +24,7 @@ use wire::http::{Part, Request, Response, error};
 
 use crate::config::Timeouts;
 use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::cork::Cork;
 use crate::http::download_pace::DownloadPace;
 use crate::http::download_paths::Downloads;
 use crate::http::index::Body;
@@ -223,11 +222,8 @@ async fn transmit_file(
     if !write_more(stream, &opening, is_alone, &mut allowance).await {
         return false;
     }
-    // Every `sendfile` ends with a segment of its own, however short, unless TCP is told to wait.
     let left = parts.clone().map(Part::bytes).sum::<u64>();
-    let is_small = left < parts.len() as u64 * CORKED_BYTES_MAX;
-    let is_joined = parts.len() > 1 && (is_small || parts.len() <= CORKED_RANGES_MAX);
-    let is_corked = is_joined && set_tcp_cork(stream, true).is_ok();
+    let cork = Cork::of_answer(stream, parts.len(), left);
     let timeouts = server.config.timeouts;
     let mut sending = RangeSending::new(target, (file, media), path, timeouts);
     let mut turn_bytes = 0;
@@ -259,9 +255,7 @@ async fn transmit_file(
         };
     }
     *server.meters.downloads.lock().unwrap() += sending.stats;
-    if is_corked {
-        let _ = set_tcp_cork(stream, false);
-    }
+    drop(cork);
     is_whole
 }
 
@@ -353,15 +347,6 @@ const JOINED_BYTES_MAX: u64 = 4 << 10;
 const GATHERED_BYTES_MAX: u64 = 64 << 10;
 /// Longest opening of an answer that is copied behind its head.
 const OPENING_BYTES_MAX: usize = 64 << 10;
-/// Longest range, in the mean of an answer, for which TCP is corked. Over loopback, answers of 150
-/// ranges of 650 bytes cost 880 µs of processor time without and 555 with it; those of 103 ranges
-/// of 35 KB, 1,050 without and 1,850 with it.
-const CORKED_BYTES_MAX: u64 = 4 << 10;
-/// Ranges of an answer for which it is corked whatever their length: the short ones at both ends of
-/// a segment then leave with the long one between them. The server's time for 1,500 viewers of 5
-/// Mb/s was 0.18 s/GB with it, 0.22 to 0.25 without (nginx 0.20); that for 16 connections that
-/// never pause 0.31 with it and 0.22 without, as more of the work is the receiver's then.
-const CORKED_RANGES_MAX: usize = 8;
 /// Bytes that take as long as the call that sends them.
 const CALL_BYTES: u64 = 16 << 10;
 /// Buffer of a listing: rows with addresses filled in, until they are written.

@@ -31,6 +31,8 @@ pub(crate) struct OpenFile {
     etag: String,
     content_type: &'static str,
     residence: Residence,
+    /// True for a file of a file system in memory; set at the first look.
+    in_memory_file_system: OnceLock<bool>,
     /// Its share of a limit.
     share: Option<OwnedSemaphorePermit>,
 }
@@ -87,6 +89,7 @@ impl OpenFile {
             etag: file_etag(bytes, modified, metadata.ino()),
             content_type: content_type(name),
             residence: Residence::default(),
+            in_memory_file_system: OnceLock::new(),
             share: None,
         }
     }
@@ -153,18 +156,23 @@ impl OpenFile {
     pub(crate) fn is_in_memory(&self, media: &MappedFile, offset: u64, bytes: u64) -> bool {
         let part = offset / PART_BYTES;
         let now_s = clock_s();
-        if self.residence.is_fresh(part, now_s) {
+        if self.is_in_memory_file_system(media) || self.residence.is_fresh(part, now_s) {
             return true;
         }
         // Of the whole part: those who ask for other bytes of it need not look.
         let from = part * PART_BYTES;
         let whole = from..(from + PART_BYTES).min(self.bytes);
-        if media.is_in_cache(whole.clone()) || is_in_memory_file_system(media.file()) {
+        if media.is_in_cache(whole.clone()) {
             self.residence.note(part, now_s, self.bytes.div_ceil(PART_BYTES));
             return true;
         }
         let asked = offset..offset + bytes;
         asked != whole && media.is_in_cache(asked)
+    }
+
+    /// True for a file of a file system in memory; one call at the first look.
+    pub(crate) fn is_in_memory_file_system(&self, media: &MappedFile) -> bool {
+        *self.in_memory_file_system.get_or_init(|| is_in_memory_file_system(media.file()))
     }
 }
 
