@@ -192,13 +192,15 @@ impl<'a> RangeSending<'a> {
     /// Makes a step of the chosen ranges; a long one is a step of its own. Where they cannot be
     /// sent together (a file system without maps, a user without room for pipes, a sandbox without
     /// the call) each is. A file in memory is sent from its map as long as the socket takes
-    /// everything, as `sendfile` looks for each of its pages from the root of a tree.
+    /// everything, as `sendfile` looks for each of its pages from the root of a tree; where the
+    /// kernel encrypts, it reads the pages anyway.
     fn step(&mut self) -> Result<u64, SendError> {
         let (media, stats) = (self.media, &mut self.stats);
         let socket = self.target.stream.as_fd();
         let (first, bytes) = (self.step[0].start, self.step[0].end - self.step[0].start);
         let are_short = self.step.len() > 1 && bytes < LONG_RANGE_BYTES;
-        let is_mapped = self.is_flowing && self.file.is_in_memory_file_system(media);
+        let is_plain = !self.target.is_encrypted;
+        let is_mapped = is_plain && self.is_flowing && self.file.is_in_memory_file_system(media);
         if (are_short || is_mapped) && self.are_joined {
             let borrowed = self.target.ranges.take().filter(BorrowedPath::is_chosen);
             match borrowed.map(|mut it| it.path().send_ranges(media, &self.step, socket, stats)) {
