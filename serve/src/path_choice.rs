@@ -325,8 +325,7 @@ const COPY_WEIGHT: f64 = 1.5;
 /// and a pipe is three descriptors; and a calibration is kind to pipes, as its socket refuses
 /// nothing. Calibrated 1.1 to 1.65 times cheaper than `sendfile` on one machine, `vmsplice` took as
 /// much as it for files in ext4 and connections that take everything, and 1.5 times as much for 300
-/// that read slowly (390 and 580 µs for 4 MB; Xeon 2.5 GHz, Linux 6.18). Where it is cheaper it is
-/// used whatever is chosen here ([`crate::http`]'s `range_sending`).
+/// that read slowly (390 and 580 µs for 4 MB; Xeon 2.5 GHz, Linux 6.18).
 const OTHER_WEIGHT: f64 = 2.0;
 
 /// In order of cost on the machine measured first (`pagewire lab paths`), the reference last.

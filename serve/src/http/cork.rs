@@ -13,10 +13,12 @@
 //! (`tcp_nagle_test`), `fs/splice.c` (`splice_direct_to_actor`).
 //! Does not cork answers that one call sends.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use rustix::net::sockopt::set_tcp_cork;
 use tokio::net::TcpStream;
 
-/// A corked connection; what is left of the answer leaves when this is dropped.
+/// A corked connection, until this is dropped or the answer has to wait ([`uncork`]).
 pub(super) struct Cork<'a>(Option<&'a TcpStream>);
 
 impl<'a> Cork<'a> {
@@ -31,9 +33,16 @@ impl<'a> Cork<'a> {
 impl Drop for Cork<'_> {
     fn drop(&mut self) {
         if let Some(stream) = self.0 {
-            let _ = set_tcp_cork(stream, false);
+            uncork(stream.as_fd());
         }
     }
+}
+
+/// Lets what was written leave: at an answer's end, and before it waits for a pace or a disk, as a
+/// segment that is not full would leave 200 ms later. The rest of it is not corked again.
+pub(super) fn uncork(socket: BorrowedFd<'_>) {
+    // Fails for a connection that has ended, whose next send says so.
+    let _ = set_tcp_cork(socket, false);
 }
 
 fn is_saving(parts: usize, bytes: u64) -> bool {

@@ -60,6 +60,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::sleep;
 use wire::http::{Part, Request, Response};
 
+use crate::http::cork::uncork;
 use crate::http::open_files::FileContent;
 use crate::http::pace_buckets::{
     BURST_BYTES_MIN, Bucket, MediaBuckets, Rate, TURN_BYTES_MIN, bytes_in, time_of,
@@ -267,6 +268,10 @@ impl<'a> DownloadPace<'a> {
             if wait.is_zero() {
                 return (wanted.min(schedule.granted), waited);
             }
+            // What the last turn left must not wait with this one.
+            if waited.is_zero() {
+                socket.into_iter().for_each(uncork);
+            }
             sleep(wait.min(LOOK_EVERY)).await;
             if socket.is_some_and(has_failed) {
                 // The send says so: a peer that is gone has no share.
@@ -429,7 +434,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::os::fd::AsFd;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use rustix::net::sockopt::tcp_cork;
+
     use super::*;
+    use crate::http::cork::Cork;
 
     const MB: u64 = 1_000_000;
 
@@ -517,5 +530,40 @@ mod tests {
             assert!(seek.reserve(now).0.is_zero());
         }
         assert_eq!(locked(&pace.media).of(rate, now).ahead_bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_leaves_before_a_wait() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (connection, counters) = (ConnectionPace::default(), DownloadPaceCounters::default());
+        let schedule = Some(Schedule {
+            connection: &connection,
+            counters: &counters,
+            left: 100 * MB,
+            granted: 0,
+            media: Some(Rate::of_media(MB, 4.0)),
+            charged: None,
+            permit: None,
+            is_paced: false,
+            limited: [false; 3],
+            socket_rate: UNPACED,
+        });
+        let mut pace = DownloadPace { schedule, ..DownloadPace::default() };
+        let cork = Cork::of_answer(&stream, 1, 100 * MB);
+        for turn in 0.. {
+            assert!(tcp_cork(&stream).unwrap(), "turn {turn}");
+            let polled = polled_once(pin!(pace.turn(MB, Some(stream.as_fd())))).await;
+            let Poll::Ready((bytes, _)) = polled else { break };
+            pace.sent(bytes);
+        }
+        assert!(!tcp_cork(&stream).unwrap());
+        drop(cork);
+    }
+
+    /// Polls once.
+    async fn polled_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
     }
 }

@@ -171,7 +171,7 @@ impl OpenFile {
     }
 
     /// True for a file of a file system in memory; one call at the first look.
-    pub(crate) fn is_in_memory_file_system(&self, media: &MappedFile) -> bool {
+    fn is_in_memory_file_system(&self, media: &MappedFile) -> bool {
         *self.in_memory_file_system.get_or_init(|| is_in_memory_file_system(media.file()))
     }
 }
