@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::Server;
 use crate::harness::answer::Line;
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, Ears, Heard, LOCALHOST, Player, PortPair, assert_cname};
+use crate::harness::{Server, await_ok};
 use crate::resource_snapshot::{ResourceSnapshot, sessions};
 use crate::serve;
 
@@ -289,7 +289,16 @@ fn a_range_of_ports_that_is_spent_refuses_with_453() {
     assert_eq!(server.index()["server"]["sessions_refused"], 3);
 
     assert_eq!(players[0].command("TEARDOWN", &[]).status, 200);
-    let Ok(mut late) = Player::try_set_up(control, "a.ts") else { panic!("a pair is free") };
+    // The task that reads its RTCP port ends behind the answer.
+    let mut control = Some(control);
+    let mut late = await_ok(|| {
+        let asked = Player::try_set_up(control.take().expect("it was given back"), "a.ts");
+        asked.map_err(|refused| {
+            let (again, answer) = *refused;
+            control = Some(again);
+            format!("a pair is free: {answer:?}")
+        })
+    });
     let begin = late.play();
     late.hear("it plays", |heard| heard.packets.len() > 10);
     late.heard().assert_gapless(&clip, begin);
