@@ -31,6 +31,8 @@ pub(crate) struct OpenFile {
     etag: String,
     content_type: &'static str,
     residence: Residence,
+    /// True where fewer bytes are allocated than it has.
+    is_sparse: bool,
     /// True for a file of a file system in memory; set at the first look.
     in_memory_file_system: OnceLock<bool>,
     /// Its share of a limit.
@@ -89,6 +91,7 @@ impl OpenFile {
             etag: file_etag(bytes, modified, metadata.ino()),
             content_type: content_type(name),
             residence: Residence::default(),
+            is_sparse: metadata.blocks().saturating_mul(ALLOCATION_BYTES) < bytes,
             in_memory_file_system: OnceLock::new(),
             share: None,
         }
@@ -168,6 +171,12 @@ impl OpenFile {
         }
         let asked = offset..offset + bytes;
         asked != whole && media.is_in_cache(asked)
+    }
+
+    /// True for a file with holes in a file system in memory. They are allocated for good, or
+    /// refused where that is full, when they are read through a map.
+    pub(crate) fn has_holes_in_memory(&self, media: &MappedFile) -> bool {
+        self.is_sparse && self.is_in_memory_file_system(media)
     }
 
     /// True for a file of a file system in memory; one call at the first look.
@@ -261,6 +270,8 @@ fn body_by(
 }
 
 /// Types of file systems (statfs(2)).
+/// Bytes of the unit in which stat(2) counts what is allocated.
+const ALLOCATION_BYTES: u64 = 512;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 /// Reads of a file that changes all the time.
