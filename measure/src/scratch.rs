@@ -116,7 +116,7 @@ fn remove_left(below: &Path, young: Duration) {
 }
 
 /// Maps an I/O error to [`Error::Host`] with the action and the path.
-pub fn failed(doing: &str, what: &Path) -> impl FnOnce(std::io::Error) -> Error {
+pub fn failed(doing: &str, what: &Path) -> impl FnOnce(io::Error) -> Error {
     Error::host(format!("{doing} {}", what.display()))
 }
 

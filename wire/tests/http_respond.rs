@@ -396,7 +396,8 @@ fn listings_count_what_is_held_and_are_not_sent_twice() {
         after: b"]".to_vec(),
     };
     let get = listing(&request("GET", ""), rows(5), now());
-    let parts = [Part::Bytes(b"[".to_vec()), Part::Held { bytes: 5 }, Part::Bytes(b"]".to_vec())];
+    let parts =
+        [Part::Bytes(b"["[..].into()), Part::Held { bytes: 5 }, Part::Bytes(b"]"[..].into())];
     assert_eq!((get.status, &get.parts[..]), (200, &parts[..]));
     for (name, value) in [
         ("Content-Length", "7"),
@@ -463,7 +464,7 @@ fn only_media_may_be_sniffed() {
 fn pages_are_not_cached_and_know_head() {
     let body = b"<p>index</p>".to_vec();
     let get = page(&request("GET", ""), 200, "text/html; charset=utf-8", body.clone(), now());
-    assert_eq!(get.parts, [Part::Bytes(body.clone())]);
+    assert_eq!(get.parts, [Part::Bytes(body.clone().into())]);
     assert_eq!(field(&get, "Content-Length"), Some("12"));
     assert_eq!(field(&get, "Cache-Control"), Some("no-cache"));
     assert_eq!(field(&get, "X-Content-Type-Options"), Some("nosniff"));

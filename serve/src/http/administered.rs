@@ -60,7 +60,7 @@ pub(crate) async fn assets(
                 part => whole.extend_from_slice(text(part)),
             }
         }
-        response.parts = vec![Part::Bytes(whole)];
+        response.parts = vec![Part::Bytes(whole.into())];
     }
     response
 }

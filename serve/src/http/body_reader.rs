@@ -206,9 +206,9 @@ mod tests {
     fn parts_are_read_in_pieces_of_any_size() {
         let parts = || {
             vec![
-                Part::Bytes(b"head".into()),
-                Part::Bytes(b"".into()),
-                Part::Bytes(b"and tail".into()),
+                Part::Bytes(b"head"[..].into()),
+                Part::Bytes(b""[..].into()),
+                Part::Bytes(b"and tail"[..].into()),
             ]
         };
         for step in 1..14 {

@@ -197,7 +197,7 @@ async fn resource(
         return (key(named, (request, client), server, now).await, Content::Text);
     }
     let name = plain_name(path);
-    let address = web::address::parse(&name).filter(|_| has_channels);
+    let address = if has_channels { web::address::parse(&name) } else { None };
     if is_new_viewer(request, &name)
         && let Some(load_max) = server.limits.limits().admit_load
         && !server.capacity.has_room_for_viewer(

@@ -7,7 +7,7 @@
 //!
 //! Costs: one system call for a head, the boxes before the media included, and those of the steps.
 //!
-//! Sources: send(2) (`MSG_MORE`).
+//! Sources: sendmsg(2) (`MSG_MORE`).
 //! Does not choose the path ([`crate::path_choice`]).
 
 use std::io::IoSlice;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use paths::{DownloadPath, MappedFile, SendStats};
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use wire::http::{Part, Request, Response, error};
@@ -179,9 +179,23 @@ async fn write_pieces<'a>(
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(4);
     slices.push(IoSlice::new(head));
     slices.extend(pieces.map(IoSlice::new));
-    let mut rest = &mut slices[..];
+    write_slices(stream, &mut slices, SendFlags::empty(), allowance).await
+}
+
+/// The same of slices, with these flags.
+async fn write_slices(
+    stream: &TcpStream,
+    mut rest: &mut [IoSlice<'_>],
+    flags: SendFlags,
+    allowance: &mut Allowance,
+) -> bool {
+    let flags = flags | SendFlags::NOSIGNAL;
     while !rest.is_empty() {
-        match stream.try_write_vectored(&rest[..rest.len().min(SLICES_MAX)]) {
+        let some = &rest[..rest.len().min(SLICES_MAX)];
+        let written = stream.try_io(Interest::WRITABLE, || {
+            Ok(sendmsg(stream, some, &mut SendAncillaryBuffer::default(), flags)?)
+        });
+        match written {
             Ok(0) => return false,
             Ok(written) => {
                 allowance.handed(written as u64);
@@ -210,16 +224,18 @@ async fn transmit_file(
     let mut allowance = Allowance::new(server.config.timeouts.write);
     let stream = target.stream;
     // A head that may have to wait for its body leaves at once.
-    let is_alone = target.is_encrypted || pace.may_wait();
+    let more = match target.is_encrypted || pace.may_wait() {
+        true => SendFlags::empty(),
+        false => SendFlags::MORE,
+    };
     let mut parts = response.parts.iter().peekable();
-    let mut opening = response.head;
     // Boxes before the media leave with the head, by the same call.
-    while opening.len() < OPENING_BYTES_MAX
-        && let Some(part) = parts.next_if(|part| matches!(part, Part::Bytes(_)))
-    {
-        opening.extend_from_slice(text(part));
+    let mut opening: Vec<IoSlice<'_>> = Vec::with_capacity(4);
+    opening.push(IoSlice::new(&response.head));
+    while let Some(part) = parts.next_if(|part| matches!(part, Part::Bytes(_))) {
+        opening.push(IoSlice::new(text(part)));
     }
-    if !write_more(stream, &opening, is_alone, &mut allowance).await {
+    if !write_slices(stream, &mut opening, more, &mut allowance).await {
         return false;
     }
     let left = parts.clone().map(Part::bytes).sum::<u64>();
@@ -251,40 +267,15 @@ async fn transmit_file(
             part if parts.peek().is_none() => {
                 write_pieces(stream, text(part), std::iter::empty(), &mut allowance).await
             }
-            part => write_more(stream, text(part), is_alone, &mut allowance).await,
+            part => {
+                let piece = &mut [IoSlice::new(text(part))];
+                write_slices(stream, piece, more, &mut allowance).await
+            }
         };
     }
     *server.meters.downloads.lock().unwrap() += sending.stats;
     drop(cork);
     is_whole
-}
-
-/// Writes bytes that more will follow, with which they leave unless they are to leave alone.
-async fn write_more(
-    stream: &TcpStream,
-    mut bytes: &[u8],
-    is_alone: bool,
-    allowance: &mut Allowance,
-) -> bool {
-    let more = if is_alone { SendFlags::empty() } else { SendFlags::MORE };
-    while !bytes.is_empty() {
-        let sent = stream
-            .try_io(Interest::WRITABLE, || Ok(send(stream, bytes, more | SendFlags::NOSIGNAL)?));
-        match sent {
-            Ok(0) => return false,
-            Ok(sent) => {
-                allowance.handed(sent as u64);
-                bytes = &bytes[sent..];
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                if !allowance.writable(stream).await {
-                    return false;
-                }
-            }
-            Err(_) => return false,
-        }
-    }
-    true
 }
 
 /// Returns the range of a part that lies in a file.
@@ -345,8 +336,6 @@ pub(super) fn text(part: &Part) -> &[u8] {
 const JOINED_BYTES_MAX: u64 = 4 << 10;
 /// Longest answer of several ranges that is copied together.
 const GATHERED_BYTES_MAX: u64 = 64 << 10;
-/// Longest opening of an answer that is copied behind its head.
-const OPENING_BYTES_MAX: usize = 64 << 10;
 /// Bytes that take as long as the call that sends them.
 const CALL_BYTES: u64 = 16 << 10;
 /// Buffer of a listing: rows with addresses filled in, until they are written.

@@ -301,9 +301,9 @@ mod tests {
     fn an_answer_ends_where_the_records_of_its_key_do() {
         let parts = || {
             vec![
-                Part::Bytes(b"--a".into()),
+                Part::Bytes(b"--a"[..].into()),
                 Part::File { offset: 7, bytes: 100 },
-                Part::Bytes(b"--a--".into()),
+                Part::Bytes(b"--a--"[..].into()),
             ]
         };
         let left = |bytes_max| {

@@ -203,8 +203,9 @@ pub(crate) fn identity_of(path: &str) -> Option<(&str, &str)> {
         let digits = part.strip_prefix('-').unwrap_or(part);
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let parts: Vec<&str> = content.splitn(3, '-').collect();
-    (parts.len() == 3 && parts.into_iter().all(is_part)).then_some((file, identity))
+    let (inode, rest) = content.split_once('-')?;
+    let (bytes, time) = rest.split_once('-')?;
+    [inode, bytes, time].into_iter().all(is_part).then_some((file, identity))
 }
 
 /// A number as it is written here: decimal, without leading zeros.

@@ -8,17 +8,18 @@
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges), §15.5.11 (410 Gone); RFC 8246 (immutable).
 //! Does not send.
 
+use std::fmt::Write as _;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use access::carried;
-use media::cmaf::SegmentParts;
-use wire::http::{Entity, Part, Request, Response, content_type, error, respond, respond_whole};
+use wire::http::{Entity, Request, Response, content_type, error, respond, respond_whole};
 
 use super::address::{SubtitleId, WebAddress, WebItem};
 use super::carry::{AddressedText, Carried, with_credentials};
 use super::clear_key;
+use super::item_parts::ItemParts;
 use super::live::LiveAsset;
 use super::live_dash;
 use super::live_media::RecordingNow;
@@ -34,6 +35,8 @@ use crate::library::{Library, NoAsset};
 /// Cache-Control of what an identity names: the content cannot change.
 const IMMUTABLE: &str = "max-age=31536000, immutable";
 const REVALIDATED: &str = "no-cache";
+/// An entity tag has about half of them.
+const ETAG_BYTES: usize = 128;
 /// Largest playlist that credentials are written into: a day of short segments.
 const CARRIED_BYTES_MAX: u64 = 4 << 20;
 
@@ -94,7 +97,7 @@ pub(crate) async fn answer(
         let subtitles = web.subtitles.listed(&asset, side_cars(library, name), library).await;
         let made = asset.first_text((item, form), &subtitles);
         shown = made.as_ref().map(|text| crc32fast::hash(text));
-        (made.map(|text| of_text(text.to_vec())), file.clone())
+        (made.map(ItemParts::of_text), file.clone())
     } else if let Some(id) = subtitle(item).filter(|&id| asset.ttml.get(id).is_none()) {
         let at = (&*asset, &file);
         let cues = web.subtitles.cues((name, id), at, library).await;
@@ -106,7 +109,7 @@ pub(crate) async fn answer(
         let text = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             match &*cues {
-                Ok(cues) => Ok(made.subtitle_text(&item, cues).map(|text| of_text(text.into()))),
+                Ok(cues) => Ok(made.subtitle_text(&item, cues).map(ItemParts::of_text)),
                 Err(reason) => Err(NoAsset::Refused(reason.clone())),
             }
         });
@@ -119,14 +122,11 @@ pub(crate) async fn answer(
         let address = format!("{name}/~{}/{item}", asset.identity);
         let bytes = asset.copied_bytes(&item);
         match web.copies.get((address, bytes), move || made.copied(&item, &media)).await {
-            Ok(copy) => {
-                let whole = 0..copy.entity().bytes;
-                (Some(SegmentParts { head: Vec::new(), ranges: vec![whole] }), copy)
-            }
+            Ok(copy) => (Some(ItemParts::of_file(copy.entity().bytes)), copy),
             Err(reason) => return (refused(request, &reason, now), file),
         }
     } else {
-        let text = asset.text(item).map(|text| of_text(text.to_vec()));
+        let text = asset.text(item).map(ItemParts::of_text);
         (text.or_else(|| web.made_parts.get(&asset, item)), file.clone())
     };
     let Some(mut parts) = parts else {
@@ -140,25 +140,27 @@ pub(crate) async fn answer(
         return (error(request, 404, &what, now), file);
     };
     let kind = kind(item);
-    let mut etag = match shown {
-        None => format!("{}/{item}", asset.identity),
-        Some(shown) => format!("{}/{item}/{shown:x}", asset.identity),
-    };
+    let mut etag = String::with_capacity(ETAG_BYTES);
+    // Writing to a string does not fail.
+    let _ = write!(etag, "\"{}/{item}", asset.identity);
+    if let Some(shown) = shown {
+        let _ = write!(etag, "/{shown:x}");
+    }
     let keys = asset.keys.as_ref().filter(|_| asset.has_cipher(SegmentCipher::Cbcs));
     match (item, origin) {
         (WebItem::Master | WebItem::Playlist(_) | WebItem::KeyPlaylist, _)
             if keys.is_some() && clear_key::is_asked(request) =>
         {
-            parts = of_text(clear_key::playlist(&parts.head, item, keys));
+            parts = ItemParts::of_text(clear_key::playlist(&parts.head, item, keys));
             etag += "/clear-key";
         }
         (WebItem::Manifest, Some(origin)) if keys.is_some() => {
-            parts = of_text(clear_key::with_origin(&parts.head, origin));
-            etag += &format!("/{:08x}", crc32fast::hash(origin.as_bytes()));
+            parts = ItemParts::of_text(clear_key::with_origin(&parts.head, origin));
+            let _ = write!(etag, "/{:08x}", crc32fast::hash(origin.as_bytes()));
         }
         _ => {}
     }
-    let etag = format!("\"{etag}\"");
+    etag.push('"');
     let modified = if may_change(item) { now } else { file.entity().modified };
     let entity = Entity { bytes: parts.bytes(), etag: &etag, content_type: kind, modified };
     (made(request, &entity, parts, item, now), source)
@@ -261,14 +263,14 @@ pub(crate) async fn title_answer(
         etag: &etag,
         content_type: content_type(if *item == WebItem::Manifest { "a.mpd" } else { "a.m3u8" }),
     };
-    made(request, &entity, of_text(text), item, now)
+    made(request, &entity, ItemParts::of_text(text), item, now)
 }
 
 /// Returns the answer with a resource, or with the ranges of it that are asked for.
 pub(super) fn made(
     request: &Request,
     entity: &Entity<'_>,
-    parts: SegmentParts,
+    parts: ItemParts,
     item: &WebItem,
     now: SystemTime,
 ) -> Response {
@@ -281,7 +283,7 @@ pub(super) fn made(
 pub(super) fn made_as(
     request: &Request,
     entity: &Entity<'_>,
-    parts: SegmentParts,
+    parts: ItemParts,
     may_change: bool,
     now: SystemTime,
 ) -> Response {
@@ -289,7 +291,7 @@ pub(super) fn made_as(
         true => respond_whole(request, entity, now),
         false => respond(request, entity, now, crate::rtsp::stream_session::random_id),
     };
-    response.parts = placed(response.parts, parts);
+    response.parts = parts.placed(response.parts);
     if response.status >= 400 {
         return response;
     }
@@ -325,12 +327,12 @@ pub(crate) async fn carried_file(
     let text = text.await.ok().flatten()?;
     let entity = Entity { bytes: text.len() as u64, ..file.entity() };
     let mut response = respond_whole(request, &entity, now);
-    response.parts = placed(response.parts, of_text(text.into_bytes()));
+    response.parts = ItemParts::of_text(text).placed(response.parts);
     Some(response.with_field("Cache-Control", REVALIDATED))
 }
 
 /// Writes the credentials of a request's query behind the addresses that a text lists.
-pub(super) fn carrying(mut parts: SegmentParts, item: &WebItem, request: &Request) -> SegmentParts {
+pub(super) fn carrying(mut parts: ItemParts, item: &WebItem, request: &Request) -> ItemParts {
     let Some(query) = request.query.as_deref().and_then(carried) else { return parts };
     let form = match item {
         WebItem::Manifest | WebItem::LiveManifest => AddressedText::Manifest,
@@ -343,7 +345,7 @@ pub(super) fn carrying(mut parts: SegmentParts, item: &WebItem, request: &Reques
     if let Ok(text) = str::from_utf8(&parts.head)
         && let Some(copy) = with_credentials(form, text, carried)
     {
-        parts.head = copy.into_bytes();
+        parts.head = copy.into();
     }
     parts
 }
@@ -364,11 +366,6 @@ fn may_change(item: &WebItem) -> bool {
     )
 }
 
-/// A text as a resource.
-pub(super) fn of_text(text: Vec<u8>) -> SegmentParts {
-    SegmentParts { head: text, ranges: Vec::new() }
-}
-
 /// The subtitles of which an item is that may be made of cues.
 fn subtitle(item: &WebItem) -> Option<SubtitleId> {
     match item {
@@ -377,40 +374,6 @@ fn subtitle(item: &WebItem) -> Option<SubtitleId> {
         | WebItem::SubtitleFile(id) => Some(*id),
         _ => None,
     }
-}
-
-/// Puts the bytes and file ranges of a resource in the place of the ranges of the resource.
-fn placed(asked: Vec<Part>, mut resource: SegmentParts) -> Vec<Part> {
-    let mut placed = Vec::with_capacity(asked.len() + resource.ranges.len());
-    let head = resource.head.len() as u64;
-    let is_asked_once = asked.len() == 1;
-    for part in asked {
-        let Part::File { offset, bytes } = part else {
-            placed.push(part);
-            continue;
-        };
-        let (mut at, end) = (offset, offset + bytes);
-        if at < head {
-            let until = end.min(head);
-            placed.push(Part::Bytes(match is_asked_once && (at..until) == (0..head) {
-                true => std::mem::take(&mut resource.head),
-                false => resource.head[at as usize..until as usize].to_vec(),
-            }));
-            at = until;
-        }
-        let mut before = head;
-        for range in &resource.ranges {
-            let behind = before + (range.end - range.start);
-            if at < behind && at < end {
-                let until = end.min(behind);
-                let offset = range.start + (at - before);
-                placed.push(Part::File { offset, bytes: until - at });
-                at = until;
-            }
-            before = behind;
-        }
-    }
-    placed
 }
 
 /// Returns the answer for a file without a plan.
@@ -427,32 +390,5 @@ pub(crate) fn refused(request: &Request, reason: &NoAsset, now: SystemTime) -> R
     match reason.again_in_s() {
         Some(seconds) => response.with_field("Retry-After", &seconds.to_string()),
         None => response,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_of_a_resource_are_its_bytes_and_those_of_the_file() {
-        let resource =
-            SegmentParts { head: b"0123456789".to_vec(), ranges: vec![100..105, 200..300] };
-        let file = |offset, bytes| Part::File { offset, bytes };
-        let bytes = |text: &[u8]| Part::Bytes(text.to_vec());
-        for (asked, expected) in [
-            (file(0, 115), vec![bytes(b"0123456789"), file(100, 5), file(200, 100)]),
-            (file(2, 3), vec![bytes(b"234")]),
-            (file(9, 2), vec![bytes(b"9"), file(100, 1)]),
-            (file(10, 5), vec![file(100, 5)]),
-            (file(12, 4), vec![file(102, 3), file(200, 1)]),
-            (file(15, 1), vec![file(200, 1)]),
-            (file(114, 1), vec![file(299, 1)]),
-        ] {
-            assert_eq!(placed(vec![asked.clone()], resource.clone()), expected, "{asked:?}");
-        }
-        let text = bytes(b"--boundary");
-        let asked = vec![text.clone(), file(0, 1), text.clone()];
-        assert_eq!(placed(asked, resource), [text.clone(), bytes(b"0"), text]);
     }
 }

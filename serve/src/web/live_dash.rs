@@ -25,7 +25,6 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use media::cmaf::SegmentParts;
 use media::tracks::LeftOut;
 use media::{
     FragmentSource, GrowingFragments, GrowingSegment, PartLimit, RecordedPart, RecordedStreams,
@@ -33,7 +32,8 @@ use media::{
 use wire::http::{Entity, Request, Response, error};
 
 use super::address::{WebAddress, WebItem};
-use super::answers::{kind, made, of_text, refused};
+use super::answers::{kind, made, refused};
+use super::item_parts::ItemParts;
 use super::live_manifest::{self, Described};
 use super::live_media::LiveMedia;
 use super::live_state::LiveState;
@@ -112,7 +112,7 @@ impl<T> Found<T> {
 }
 
 /// A text or copy as an answer.
-type DashAnswer = (SegmentParts, Option<Arc<OpenFile>>);
+type DashAnswer = (ItemParts, Option<Arc<OpenFile>>);
 
 /// Returns the answer with an item of DASH of what has the address' identity, and the file that has
 /// its bytes; a text has none.
@@ -132,7 +132,7 @@ pub(super) async fn answer<M: LiveMedia>(
         WebItem::LiveInit(stream, period) => {
             let init = |state: &DashState| state.init(*stream, *period);
             media.dash().find(media, init).await.map(|init| match init {
-                Found::There(init) => Found::There((of_text(init), None)),
+                Found::There(init) => Found::There((ItemParts::of_text(init), None)),
                 Found::Gone => Found::Gone,
                 Found::Missing => Found::Missing,
             })
@@ -144,7 +144,7 @@ pub(super) async fn answer<M: LiveMedia>(
                 let _alone = alone;
                 text(&media, now)
             });
-            text.await.map(|text| Found::There((of_text(text.into_bytes()), None)))
+            text.await.map(|text| Found::There((ItemParts::of_text(text), None)))
         }
     };
     let word = M::WORD;
@@ -243,8 +243,7 @@ async fn fragment<M: LiveMedia>(
     };
     match web.copies.get((address, bytes), make).await {
         Ok(copy) => {
-            let whole = 0..copy.entity().bytes;
-            let parts = SegmentParts { head: Vec::new(), ranges: vec![whole] };
+            let parts = ItemParts::of_file(copy.entity().bytes);
             Ok(Found::There((parts, Some(copy))))
         }
         // It went while it was read.

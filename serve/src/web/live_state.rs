@@ -8,10 +8,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use media::cmaf::{SegmentParts, bits_per_second};
+use bytes::Bytes;
+use media::cmaf::bits_per_second;
 use media::{GrowingSegment, GrowingSegments, TICKS_PER_SECOND, Track};
 
 use super::address::WebItem;
+use super::item_parts::ItemParts;
 use super::live_playlist::{self, LISTED_MAX, LiveList, PartDate};
 use super::media_playlist::TICKS_PER_US;
 
@@ -46,8 +48,8 @@ pub(crate) struct LiveState {
 struct LiveTexts {
     /// First segment, that which is not whole, and number of its parts; true when no more come.
     listed: (usize, usize, usize, bool),
-    whole: Vec<u8>,
-    update: Vec<u8>,
+    whole: Bytes,
+    update: Bytes,
 }
 
 /// State of a segment or part in a playlist.
@@ -235,26 +237,27 @@ impl LiveState {
         identity: &str,
         item: &WebItem,
         update: bool,
-    ) -> Option<SegmentParts> {
+    ) -> Option<ItemParts> {
         match item {
             WebItem::Master => {
                 let text = master(identity, self.segments.list(), &self.shown)?;
-                Some(SegmentParts { head: text.into_bytes(), ranges: Vec::new() })
+                Some(ItemParts::of_text(text))
             }
             WebItem::LivePlaylist => {
                 let texts = self.texts()?;
                 let text = if update { &texts.update } else { &texts.whole };
-                Some(SegmentParts { head: text.clone(), ranges: Vec::new() })
+                Some(ItemParts::of_text(text.clone()))
             }
             WebItem::LiveSegment(number) => {
                 let segment = self.segments.segment(*number)?;
-                let head = segment.tables.to_vec();
-                Some(SegmentParts { head, ranges: vec![segment.file.clone()] })
+                let head = Bytes::copy_from_slice(&segment.tables);
+                Some(ItemParts { head, ranges: vec![segment.file.clone()] })
             }
             WebItem::LivePart(segment, number) => {
                 let part = self.segments.parts(*segment).get(*number)?;
                 let head = if *number == 0 { self.segments.tables(*segment) } else { &[] };
-                Some(SegmentParts { head: head.to_vec(), ranges: vec![part.file.clone()] })
+                let head = Bytes::copy_from_slice(head);
+                Some(ItemParts { head, ranges: vec![part.file.clone()] })
             }
             _ => None,
         }
@@ -271,7 +274,7 @@ impl LiveState {
             let (segments, dates) = (&self.segments, &self.dates[..]);
             let is_event = self.sliding_from.is_none();
             let list = LiveList { segments, dates, first, is_event };
-            let text = |update| list.text(update).into_bytes();
+            let text = |update| list.text(update).into();
             self.texts = Some(LiveTexts { listed, whole: text(false), update: text(true) });
         }
         self.texts.as_ref()
@@ -330,7 +333,7 @@ mod tests {
 
         fn text(&mut self) -> String {
             let made = self.state.parts("1-2-3.1", &WebItem::LivePlaylist, false).unwrap();
-            String::from_utf8(made.head).unwrap()
+            String::from_utf8(made.head.into()).unwrap()
         }
     }
 

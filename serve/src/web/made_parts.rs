@@ -2,22 +2,19 @@
 //! made_parts: the boxes of segments that are asked for again, and the file ranges behind them.
 //!
 //! The boxes of a segment are made of its samples. Viewers of one film ask for the same segments:
-//! they are made once, and copied into each answer. What is used least goes first when all
+//! they are made once, and each answer has the same bytes. What is used least goes first when all
 //! together take more than [`BYTES_MAX`]; that of a plan that was dropped is not asked for, and
 //! goes with it.
 //!
-//! Costs a look-up and a copy of the boxes (10 KB for 6 s of two tracks): 1 µs, where making them
-//! takes 25.
+//! Costs a look-up, where making the boxes (10 KB for 6 s of two tracks) takes 25 µs.
 //!
 //! Does not keep media.
 
-use std::sync::Arc;
-
-use media::cmaf::SegmentParts;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::address::WebItem;
+use super::item_parts::ItemParts;
 use super::web_asset::WebAsset;
 use super::web_assets::cache;
 
@@ -26,15 +23,15 @@ const BYTES_MAX: u64 = 32 << 20;
 const PARTS_EXPECTED: usize = 4096;
 
 /// Parts of segments, by the number of the plan and the item.
-pub(super) struct MadeParts(Cache<(u64, WebItem), Arc<SegmentParts>, ByParts>);
+pub(super) struct MadeParts(Cache<(u64, WebItem), ItemParts, ByParts>);
 
 #[derive(Clone)]
 struct ByParts;
 
-impl Weighter<(u64, WebItem), Arc<SegmentParts>> for ByParts {
-    fn weight(&self, key: &(u64, WebItem), parts: &Arc<SegmentParts>) -> u64 {
+impl Weighter<(u64, WebItem), ItemParts> for ByParts {
+    fn weight(&self, key: &(u64, WebItem), parts: &ItemParts) -> u64 {
         let ranges = size_of_val(&parts.ranges[..]);
-        (size_of_val(key) + size_of_val(&**parts) + parts.head.len() + ranges) as u64
+        (size_of_val(key) + size_of_val(parts) + parts.head.len() + ranges) as u64
     }
 }
 
@@ -44,16 +41,16 @@ impl MadeParts {
     }
 
     /// Returns the bytes and file ranges of an item of a plan, as [`WebAsset::parts`].
-    pub(super) fn get(&self, asset: &WebAsset, item: &WebItem) -> Option<SegmentParts> {
+    pub(super) fn get(&self, asset: &WebAsset, item: &WebItem) -> Option<ItemParts> {
         if !matches!(item, WebItem::Segment(..) | WebItem::KeyFrame(_)) {
-            return asset.parts(item);
+            return asset.parts(item).map(ItemParts::from);
         }
         let key = (asset.number, item.clone());
         if let Some(parts) = self.0.get(&key) {
-            return Some(SegmentParts::clone(&parts));
+            return Some(parts);
         }
-        let parts = asset.parts(item)?;
-        self.0.insert(key, Arc::new(parts.clone()));
+        let parts = ItemParts::from(asset.parts(item)?);
+        self.0.insert(key, parts.clone());
         Some(parts)
     }
 }

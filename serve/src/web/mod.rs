@@ -27,6 +27,7 @@ mod channel_answers;
 #[cfg(test)]
 mod channel_trials;
 pub(crate) mod clear_key;
+mod item_parts;
 mod live;
 mod live_dash;
 mod live_manifest;

@@ -12,7 +12,8 @@ use std::time::SystemTime;
 use wire::http::{Entity, Request, Response, error};
 
 use super::address::WebItem;
-use super::answers::{carrying, kind, made_as, of_text, refused};
+use super::answers::{carrying, kind, made_as, refused};
+use super::item_parts::ItemParts;
 use super::web_assets::WebAssets;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
@@ -47,7 +48,7 @@ pub(crate) fn picture_answer(
     let Some(bytes) = bytes else {
         return error(request, 404, "the file has no such sheet of thumbnails", now);
     };
-    let parts = carrying(of_text(bytes.to_vec()), item, request);
+    let parts = carrying(ItemParts::of_text(bytes.to_vec()), item, request);
     let identity = web.identity(file);
     let is_pinned = version(request).is_some_and(|asked| asked == identity);
     let entity = Entity {

@@ -16,12 +16,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bytes::Bytes;
 use media::cmaf::{
     CopiedSegment, SegmentParts, TARGET_S, TrackSegments, copy_samples, init_section,
 };
 use media::text::{CueList, TextTrack, text_tracks};
 use media::tracks::MediaSample;
 use media::{Coding, ReadAt, copy_elementary};
+use wire::http::Entity;
 
 use super::address::{TrackList, VERSION, WebItem};
 use super::master::Listed;
@@ -88,10 +90,10 @@ struct Playlists {
     /// By the form of a transport stream.
     masters: [NewestText; 2],
     manifest: NewestText,
-    key: OnceLock<Option<Vec<u8>>>,
-    streams: [OnceLock<Option<Vec<u8>>>; 2],
-    stream_keys: [OnceLock<Option<Vec<u8>>>; 2],
-    tracks: HashMap<TrackList, OnceLock<Vec<u8>>>,
+    key: OnceLock<Option<Bytes>>,
+    streams: [OnceLock<Option<Bytes>>; 2],
+    stream_keys: [OnceLock<Option<Bytes>>; 2],
+    tracks: HashMap<TrackList, OnceLock<Bytes>>,
 }
 
 /// The text with the subtitles that were there when it was asked for last.
@@ -99,19 +101,19 @@ struct Playlists {
 struct NewestText(Mutex<Option<(Vec<ListedSubtitle>, MadeText)>>);
 
 /// A text; `None` where the file has none of its kind.
-type MadeText = Option<Arc<[u8]>>;
+type MadeText = Option<Bytes>;
 
 impl NewestText {
     fn get(
         &self,
         subtitles: &[ListedSubtitle],
         make: impl FnOnce() -> Option<Vec<u8>>,
-    ) -> Option<Arc<[u8]>> {
+    ) -> Option<Bytes> {
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*newest {
             Some((made_with, text)) if made_with == subtitles => text.clone(),
             _ => {
-                let text = make().map(Arc::from);
+                let text = make().map(Bytes::from);
                 *newest = Some((subtitles.to_vec(), text.clone()));
                 text
             }
@@ -166,7 +168,7 @@ impl WebAsset {
         &self,
         (item, form): (&WebItem, TsForm),
         subtitles: &[ListedSubtitle],
-    ) -> Option<Arc<[u8]>> {
+    ) -> Option<Bytes> {
         let playlists = &self.playlists;
         match (item, &self.media) {
             (WebItem::Master, _) => playlists.masters[form as usize].get(subtitles, || {
@@ -197,28 +199,34 @@ impl WebAsset {
     }
 
     /// Returns the text of a playlist of media; `None` where the file has none of this kind.
-    pub(super) fn text(&self, item: &WebItem) -> Option<&[u8]> {
+    pub(super) fn text(&self, item: &WebItem) -> Option<Bytes> {
         let playlists = &self.playlists;
         let text = match (item, &self.media) {
             (WebItem::Playlist(list), WebMedia::Tracks(media)) => {
-                let text = || media_playlist::of_tracks(media, list, &self.key_tag(item));
+                let text = || media_playlist::of_tracks(media, list, &self.key_tag(item)).into();
                 playlists.tracks.get(list)?.get_or_init(text)
             }
             (WebItem::KeyPlaylist, WebMedia::Tracks(media)) => {
-                let text = || media_playlist::of_key_frames(media, &self.key_tag(item));
+                let text =
+                    || media_playlist::of_key_frames(media, &self.key_tag(item)).map(Bytes::from);
                 playlists.key.get_or_init(text).as_ref()?
             }
             (WebItem::TsPlaylist(form), WebMedia::Stream(media)) => {
-                let text = || media_playlist::of_stream(media, *form, &self.key_tag(item));
+                let text = || {
+                    media_playlist::of_stream(media, *form, &self.key_tag(item)).map(Bytes::from)
+                };
                 playlists.streams[*form as usize].get_or_init(text).as_ref()?
             }
             (WebItem::TsKeyPlaylist(form), WebMedia::Stream(media)) => {
-                let text = || media_playlist::of_stream_keys(media, *form, &self.key_tag(item));
+                let text = || {
+                    media_playlist::of_stream_keys(media, *form, &self.key_tag(item))
+                        .map(Bytes::from)
+                };
                 playlists.stream_keys[*form as usize].get_or_init(text).as_ref()?
             }
             _ => return None,
         };
-        Some(text)
+        Some(text.clone())
     }
 
     /// Returns the reason why a file has no playlist of the key frames of its transport stream.
@@ -548,8 +556,8 @@ fn bytes_of(parts: SegmentParts, file: &OpenFile) -> io::Result<CopiedSegment> {
 }
 
 /// Returns the identity of a file's content in addresses, with the mark of its protection.
-pub(super) fn identity(file: &OpenFile, mark: &str) -> String {
-    format!("{}.{VERSION}{mark}", file.entity().etag.trim_matches('"'))
+pub(super) fn identity(entity: &Entity<'_>, mark: &str) -> String {
+    format!("{}.{VERSION}{mark}", entity.etag.trim_matches('"'))
 }
 
 /// The bytes of an open file.

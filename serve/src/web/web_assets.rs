@@ -116,8 +116,9 @@ impl WebAssets {
     }
 
     /// Returns the identity of a file's content in addresses.
-    pub(super) fn identity(&self, file: &OpenFile) -> String {
-        identity(file, self.protection.as_ref().map_or("", Protection::mark))
+    pub(super) fn identity<'a>(&self, file: &'a OpenFile) -> &'a str {
+        let mark = self.protection.as_ref().map_or("", Protection::mark);
+        file.identity(|entity| identity(entity, mark))
     }
 
     /// Returns the film for which the keys of a file's content are made.
@@ -217,7 +218,8 @@ impl WebAssets {
         library: &Arc<Library>,
         peer: IpAddr,
     ) -> Result<Arc<WebAsset>, NotWhole> {
-        let named = AssetName { file: name.to_owned(), identity: self.identity(file), form };
+        let named =
+            AssetName { file: name.to_owned(), identity: self.identity(file).to_owned(), form };
         let made = self.assets.get_or_insert_async(&named, async {
             let hung_up = std::future::pending;
             let mut asset = library.asset(name, peer, hung_up()).await?;

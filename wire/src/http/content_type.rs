@@ -24,8 +24,10 @@ pub fn content_type(path: &str) -> &'static str {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// Extension and type, where `mime_guess` has none, an unregistered or a less known one.
+/// Extension and type, where `mime_guess` has none, an unregistered or a less known one, or where
+/// it is asked all the time.
 const OURS: &[(&str, &str)] = &[
+    ("mp4", "video/mp4"),
     ("ts", "video/mp2t"),
     ("m2ts", "video/mp2t"),
     ("mts", "video/mp2t"),

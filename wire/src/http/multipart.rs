@@ -24,10 +24,10 @@ pub(super) fn parts(
             "{line_end}--{boundary}\r\nContent-Type: {content_type}\r\n\
              Content-Range: bytes {first}-{last}/{bytes}\r\n\r\n"
         );
-        parts.push(Part::Bytes(header.into_bytes()));
+        parts.push(Part::Bytes(header.into()));
         parts.push(Part::File { offset: first, bytes: span.bytes() });
     }
-    parts.push(Part::Bytes(format!("\r\n--{boundary}--\r\n").into_bytes()));
+    parts.push(Part::Bytes(format!("\r\n--{boundary}--\r\n").into()));
     parts
 }
 

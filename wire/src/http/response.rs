@@ -17,6 +17,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use httpdate::HttpDate;
 
 use super::conditions::{LAST_SECOND, PreconditionResult, Validators, whole_seconds};
@@ -56,7 +57,7 @@ pub struct Response {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// These bytes.
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     /// This range of the file; never empty.
     File {
         /// Offset in the file.
@@ -243,7 +244,8 @@ pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Resp
     }
     head.field("Content-Type", listing.content_type);
     let held = Part::Held { bytes: listing.held_bytes };
-    let mut parts = vec![Part::Bytes(listing.before), held, Part::Bytes(listing.after)];
+    let mut parts =
+        vec![Part::Bytes(listing.before.into()), held, Part::Bytes(listing.after.into())];
     parts.retain(|part| part.bytes() > 0);
     head.field("Content-Length", parts.iter().map(Part::bytes).sum::<u64>());
     response(status, head, parts, request)
@@ -354,7 +356,7 @@ fn page_from(
 ) -> Response {
     head.field("Content-Type", content_type);
     head.field("Content-Length", body.len());
-    let parts = if body.is_empty() { Vec::new() } else { vec![Part::Bytes(body)] };
+    let parts = if body.is_empty() { Vec::new() } else { vec![Part::Bytes(body.into())] };
     response(status, head, parts, framed)
 }
 
@@ -433,7 +435,8 @@ impl HeadWriter {
     }
 
     fn field(&mut self, name: &str, value: impl Display) {
-        self.push(format_args!("{name}: "));
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b": ");
         let value_at = self.0.len();
         self.push(format_args!("{value}"));
         for byte in &mut self.0[value_at..] {
@@ -509,5 +512,5 @@ fn reason(status: u16) -> &'static str {
 /// Methods that are known and not allowed (RFC 9110 §9.3, RFC 5789).
 const KNOWN_METHODS: &[&str] = &["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"];
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// A head of a download has about 300 bytes.
-const HEAD_BYTES: usize = 400;
+/// A head of a download has about 300 bytes, one of a segment 500.
+const HEAD_BYTES: usize = 800;

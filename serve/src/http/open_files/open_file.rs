@@ -35,6 +35,8 @@ pub(crate) struct OpenFile {
     is_sparse: bool,
     /// True for a file of a file system in memory; set at the first look.
     in_memory_file_system: OnceLock<bool>,
+    /// Identity of its content in addresses; set when it is asked for first.
+    identity: OnceLock<String>,
     /// Its share of a limit.
     share: Option<OwnedSemaphorePermit>,
 }
@@ -93,6 +95,7 @@ impl OpenFile {
             residence: Residence::default(),
             is_sparse: metadata.blocks().saturating_mul(ALLOCATION_BYTES) < bytes,
             in_memory_file_system: OnceLock::new(),
+            identity: OnceLock::new(),
             share: None,
         }
     }
@@ -135,6 +138,11 @@ impl OpenFile {
             etag: &self.etag,
             content_type: self.content_type,
         }
+    }
+
+    /// Returns the identity of its content in addresses, which a server makes in one way.
+    pub(crate) fn identity(&self, make: impl FnOnce(&Entity<'_>) -> String) -> &str {
+        self.identity.get_or_init(|| make(&self.entity()))
     }
 
     /// Returns a range of a held body.

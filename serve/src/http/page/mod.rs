@@ -109,7 +109,7 @@ pub(crate) fn admin(request: &Request, now: SystemTime) -> Option<Response> {
     let (file, _) = asset(&request.path)?;
     let bytes = if request.accepts_gzip { file.gzip } else { file.plain };
     for part in &mut response.parts {
-        *part = Part::Bytes(bytes.to_vec());
+        *part = Part::Bytes(bytes.to_vec().into());
     }
     Some(response)
 }
@@ -155,7 +155,7 @@ fn whole(request: &Request, text: String, now: SystemTime) -> Response {
     };
     let mut response = respond_whole(request, &entity, now);
     for part in &mut response.parts {
-        *part = Part::Bytes(text.clone().into_bytes());
+        *part = Part::Bytes(text.clone().into());
     }
     if response.status >= 400 {
         return response;
