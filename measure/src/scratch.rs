@@ -64,33 +64,34 @@ impl ScratchDir {
         self.folder.path().join(format!("target-{}", self.targets))
     }
 
-    /// Has every file written to its device, dropped from memory and read again from front to
-    /// back: the page cache then holds it in the pieces of its read-ahead and not in those of the
-    /// writer, as a file that was there before a server began. Nothing changes where files lie in
-    /// memory alone.
-    pub fn read_again(&self) -> Result<(), Error> {
-        let mut folders = vec![self.folder.path().to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).map_err(failed("reading", &folder))? {
-                let path = entry.map_err(failed("reading", &folder))?.path();
-                let kind = fs::symlink_metadata(&path).map_err(failed("reading", &path))?;
-                if kind.is_dir() {
-                    folders.push(path);
-                } else if kind.is_file() {
-                    read_anew(&path).map_err(failed("reading", &path))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Removes a source or target.
     pub fn remove(path: &Path) -> Result<(), Error> {
         fs::remove_dir_all(path).map_err(failed("removing", path))
     }
 }
 
-fn read_anew(path: &Path) -> io::Result<()> {
+/// Has every file below a folder written to its device, dropped from memory and read again from
+/// front to back: the page cache then holds it in the pieces of its read-ahead and not in those of
+/// the writer, as a file that was there before a server began. Nothing changes where files lie in
+/// memory alone. Links are not followed.
+///
+/// # Errors
+/// [`Error::Host`]: a folder or file cannot be read, or not written to its device.
+pub fn read_again(folder: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(failed("reading", folder))? {
+        let entry = entry.map_err(failed("reading", folder))?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(failed("reading", &path))?;
+        if kind.is_dir() {
+            read_again(&path)?;
+        } else if kind.is_file() {
+            read_file_again(&path).map_err(failed("reading", &path))?;
+        }
+    }
+    Ok(())
+}
+
+fn read_file_again(path: &Path) -> io::Result<()> {
     let mut file = File::open(path)?;
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -159,7 +160,7 @@ mod tests {
         let film = scratch.folder("films").unwrap().join("film.mp4");
         fs::write(&film, [7; 100_000]).unwrap();
         std::os::unix::fs::symlink("/dev/zero", film.with_extension("endless")).unwrap();
-        scratch.read_again().unwrap();
+        read_again(scratch.folder.path()).unwrap();
         assert_eq!(fs::read(&film).unwrap(), [7; 100_000]);
     }
 }

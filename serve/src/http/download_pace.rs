@@ -12,11 +12,11 @@
 //! sent is given back. Bodies are charged without a look-up until they exceed the least burst
 //! together.
 //!
-//! What the burst has room for leaves at once, unless a limit applies. The rest of a body leaves in
-//! turns of a second's bytes, at most [`TURN_BYTES_MAX`], by a timer of its task:
-//! pace and share are read again at each, and the kernel holds a turn, where a socket's buffer may
-//! hold megabytes. Within a turn the kernel spreads the packets (`SO_MAX_PACING_RATE`) at 5/4 of
-//! the rate: by the queueing discipline `fq` where the interface has it, by a timer of the socket
+//! As much as the burst has room for leaves at once, unless a limit applies. The rest of a body
+//! leaves in turns of a second's bytes, at most [`TURN_BYTES_MAX`], by a timer of its task: pace
+//! and share are read again at each, and the kernel holds a turn, where a socket's buffer may hold
+//! megabytes. Within a turn the kernel spreads the packets (`SO_MAX_PACING_RATE`) at 5/4 of the
+//! rate: by the queueing discipline `fq` where the interface has it, by a timer of the socket
 //! elsewhere; the call is the same. The turns give the rate and the option the smoothness, so the
 //! rate is kept where the option has no effect.
 //!
@@ -269,8 +269,8 @@ impl<'a> DownloadPace<'a> {
                 return (wanted.min(schedule.granted), waited);
             }
             // What the last turn left must not wait with this one.
-            if waited.is_zero() {
-                socket.into_iter().for_each(uncork);
+            if let Some(socket) = socket.filter(|_| waited.is_zero()) {
+                uncork(socket);
             }
             sleep(wait.min(LOOK_EVERY)).await;
             if socket.is_some_and(has_failed) {

@@ -95,7 +95,8 @@ pub(super) async fn transmit_text(
     timeouts: Timeouts,
 ) -> bool {
     let pieces = response.parts.iter().map(text);
-    write_pieces(stream, &response.head, pieces, &mut Allowance::new(timeouts.write)).await
+    let mut allowance = Allowance::new(timeouts.write);
+    write_pieces(stream, &response.head, pieces, SendFlags::empty(), &mut allowance).await
 }
 
 /// Sends an answer with ranges of a held body.
@@ -125,7 +126,8 @@ async fn transmit_held(
         pieces.into_iter().for_each(|piece| whole.extend_from_slice(piece));
         allowance.write(stream, &whole).await
     } else {
-        write_pieces(stream, &response.head, pieces.into_iter(), &mut allowance).await
+        let pieces = pieces.into_iter();
+        write_pieces(stream, &response.head, pieces, SendFlags::empty(), &mut allowance).await
     };
     (stats.copied_bytes, stats.calls) = (stats.bytes, 1);
     *server.meters.downloads.lock().unwrap() += stats;
@@ -174,22 +176,14 @@ async fn write_pieces<'a>(
     stream: &TcpStream,
     head: &'a [u8],
     pieces: impl Iterator<Item = &'a [u8]>,
-    allowance: &mut Allowance,
-) -> bool {
-    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(4);
-    slices.push(IoSlice::new(head));
-    slices.extend(pieces.map(IoSlice::new));
-    write_slices(stream, &mut slices, SendFlags::empty(), allowance).await
-}
-
-/// The same of slices, with these flags.
-async fn write_slices(
-    stream: &TcpStream,
-    mut rest: &mut [IoSlice<'_>],
     flags: SendFlags,
     allowance: &mut Allowance,
 ) -> bool {
     let flags = flags | SendFlags::NOSIGNAL;
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(4);
+    slices.push(IoSlice::new(head));
+    slices.extend(pieces.map(IoSlice::new));
+    let mut rest = &mut slices[..];
     while !rest.is_empty() {
         let some = &rest[..rest.len().min(SLICES_MAX)];
         let written = stream.try_io(Interest::WRITABLE, || {
@@ -230,12 +224,8 @@ async fn transmit_file(
     };
     let mut parts = response.parts.iter().peekable();
     // Boxes before the media leave with the head, by the same call.
-    let mut opening: Vec<IoSlice<'_>> = Vec::with_capacity(4);
-    opening.push(IoSlice::new(&response.head));
-    while let Some(part) = parts.next_if(|part| matches!(part, Part::Bytes(_))) {
-        opening.push(IoSlice::new(text(part)));
-    }
-    if !write_slices(stream, &mut opening, more, &mut allowance).await {
+    let boxes = std::iter::from_fn(|| parts.next_if(|part| matches!(part, Part::Bytes(_))));
+    if !write_pieces(stream, &response.head, boxes.map(text), more, &mut allowance).await {
         return false;
     }
     let left = parts.clone().map(Part::bytes).sum::<u64>();
@@ -264,12 +254,9 @@ async fn transmit_file(
                     _ => sending.send(&mut run, pace).await,
                 }
             }
-            part if parts.peek().is_none() => {
-                write_pieces(stream, text(part), std::iter::empty(), &mut allowance).await
-            }
             part => {
-                let piece = &mut [IoSlice::new(text(part))];
-                write_slices(stream, piece, more, &mut allowance).await
+                let flags = if parts.peek().is_none() { SendFlags::empty() } else { more };
+                write_pieces(stream, text(part), std::iter::empty(), flags, &mut allowance).await
             }
         };
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use media::cmaf::SegmentParts;
 use wire::http::Part;
 
-/// What is sent as an item: bytes, then ranges of the file.
+/// Parts of an item as they are sent: bytes, then ranges of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ItemParts {
     /// A text, or the boxes and tables before the media.

@@ -9,6 +9,7 @@
 
 use std::fmt::Write;
 
+use bytes::Bytes;
 use media::TICKS_PER_SECOND;
 
 use super::address::{SubtitleId, TrackList, WebItem};
@@ -68,7 +69,7 @@ pub(super) fn seconds(us: u64) -> String {
 }
 
 /// Returns the playlist of tracks that are sent together; `key` is the tag of its key, or empty.
-pub(super) fn of_tracks(media: &TrackMedia, list: &TrackList, key: &str) -> Vec<u8> {
+pub(super) fn of_tracks(media: &TrackMedia, list: &TrackList, key: &str) -> Bytes {
     let rendition = media.plan.rendition(&list.0).expect("the plan has what has an init section");
     let segments = rendition.segments();
     let mut lines = Lines::new(VERSION_OF_FRAGMENTS, media.plan.target_s(), segments.len());
@@ -82,7 +83,7 @@ pub(super) fn of_tracks(media: &TrackMedia, list: &TrackList, key: &str) -> Vec<
         lines.duration(segment.ticks);
         let _ = writeln!(lines.text, "{list}/{number}.m4s");
     }
-    lines.end()
+    lines.end().into()
 }
 
 /// Form of the segments of subtitles.
@@ -119,7 +120,7 @@ pub(super) fn of_subtitles(
 }
 
 /// Returns the playlist of the key frames; `None` of a file without pictures.
-pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Vec<u8>> {
+pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Bytes> {
     let frames = media.plan.key_frames();
     frames.first()?;
     let pictures = TrackList(vec![media.plan.pictures(&media.asset.presentation)?]);
@@ -133,7 +134,7 @@ pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Vec<u8>> {
         lines.duration(frame.ticks);
         let _ = writeln!(lines.text, "key/{number}.m4s");
     }
-    Some(lines.end())
+    Some(lines.end().into())
 }
 
 /// Target duration of key frames that last so long.
@@ -145,7 +146,7 @@ fn target_s(ticks: impl Iterator<Item = u64>) -> u64 {
 /// Returns the playlist of the key frames of a transport stream: byte ranges of it, where the
 /// tables of each lie there and these are asked for, else segments; `None` where there is no list
 /// of them.
-pub(super) fn of_stream_keys(media: &StreamMedia, form: TsForm, key: &str) -> Option<Vec<u8>> {
+pub(super) fn of_stream_keys(media: &StreamMedia, form: TsForm, key: &str) -> Option<Bytes> {
     let frames = media.key_frames().ok()?.list();
     let tables = media.key_tables.as_ref().filter(|_| form == TsForm::Ranges);
     let version = if tables.is_some() { VERSION_OF_KEY_RANGES } else { VERSION_OF_KEYS };
@@ -175,13 +176,13 @@ pub(super) fn of_stream_keys(media: &StreamMedia, form: TsForm, key: &str) -> Op
             let _ = writeln!(lines.text, "{}", WebItem::TsKeyFrame(number));
         }
     }
-    Some(lines.end())
+    Some(lines.end().into())
 }
 
 /// Returns the playlist of a transport stream: byte ranges of it, where every segment begins with
 /// its tables and these are asked for, else segments; `None` where its packets cannot be sent as
 /// they are.
-pub(super) fn of_stream(media: &StreamMedia, form: TsForm, key: &str) -> Option<Vec<u8>> {
+pub(super) fn of_stream(media: &StreamMedia, form: TsForm, key: &str) -> Option<Bytes> {
     let is_ranges = media.is_ranges && form == TsForm::Ranges;
     let version = if is_ranges { VERSION_OF_RANGES } else { VERSION_OF_STREAMS };
     let plan = media.segments()?;
@@ -201,5 +202,5 @@ pub(super) fn of_stream(media: &StreamMedia, form: TsForm, key: &str) -> Option<
             let _ = writeln!(lines.text, "ts/{number}.ts");
         }
     }
-    Some(lines.end())
+    Some(lines.end().into())
 }

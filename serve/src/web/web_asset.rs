@@ -203,25 +203,19 @@ impl WebAsset {
         let playlists = &self.playlists;
         let text = match (item, &self.media) {
             (WebItem::Playlist(list), WebMedia::Tracks(media)) => {
-                let text = || media_playlist::of_tracks(media, list, &self.key_tag(item)).into();
+                let text = || media_playlist::of_tracks(media, list, &self.key_tag(item));
                 playlists.tracks.get(list)?.get_or_init(text)
             }
             (WebItem::KeyPlaylist, WebMedia::Tracks(media)) => {
-                let text =
-                    || media_playlist::of_key_frames(media, &self.key_tag(item)).map(Bytes::from);
+                let text = || media_playlist::of_key_frames(media, &self.key_tag(item));
                 playlists.key.get_or_init(text).as_ref()?
             }
             (WebItem::TsPlaylist(form), WebMedia::Stream(media)) => {
-                let text = || {
-                    media_playlist::of_stream(media, *form, &self.key_tag(item)).map(Bytes::from)
-                };
+                let text = || media_playlist::of_stream(media, *form, &self.key_tag(item));
                 playlists.streams[*form as usize].get_or_init(text).as_ref()?
             }
             (WebItem::TsKeyPlaylist(form), WebMedia::Stream(media)) => {
-                let text = || {
-                    media_playlist::of_stream_keys(media, *form, &self.key_tag(item))
-                        .map(Bytes::from)
-                };
+                let text = || media_playlist::of_stream_keys(media, *form, &self.key_tag(item));
                 playlists.stream_keys[*form as usize].get_or_init(text).as_ref()?
             }
             _ => return None,

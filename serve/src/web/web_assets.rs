@@ -54,7 +54,7 @@ struct AssetName {
     form: AssetForm,
 }
 
-/// What a plan is of.
+/// Form of the content that a plan is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum AssetForm {
     /// The file as it is.
@@ -255,7 +255,7 @@ fn is_of(key: &PlanKey, file: &OpenFile) -> bool {
     modified.is_some_and(|modified| file_etag(key.bytes, modified, key.inode) == file.entity().etag)
 }
 
-/// What an item is made of.
+/// Source that an item is made of.
 pub(crate) enum WebSource {
     Whole(Arc<WebAsset>),
     /// A recording, as far as it was written.

@@ -512,5 +512,5 @@ fn reason(status: u16) -> &'static str {
 /// Methods that are known and not allowed (RFC 9110 §9.3, RFC 5789).
 const KNOWN_METHODS: &[&str] = &["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"];
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// A head of a download has about 300 bytes, one of a segment 500.
-const HEAD_BYTES: usize = 800;
+/// A head of a download has some 350 bytes, one of a segment 410.
+const HEAD_BYTES: usize = 512;

@@ -44,7 +44,7 @@ use measure::meter::{Cores, pin, thread_time};
 use measure::network::Network;
 use measure::results::Results;
 use measure::schedule::in_turn;
-use measure::scratch::ScratchDir;
+use measure::scratch::{ScratchDir, read_again};
 use measure::warning::Warning;
 
 /// Returns the names of the parts, for `--part` and its help.
@@ -99,7 +99,7 @@ struct Contender {
 struct Bench<'a> {
     options: &'a Options,
     _network: Network,
-    scratch: ScratchDir,
+    _scratch: ScratchDir,
     films: PathBuf,
     folder: PathBuf,
     server: Cores,
@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         let bench = Bench {
             options,
             _network: network,
-            scratch,
+            _scratch: scratch,
             films,
             folder,
             server,
@@ -142,6 +142,7 @@ impl<'a> Bench<'a> {
         for film in bench.films_needed() {
             film.write(&bench.films, quick)?;
         }
+        read_again(&bench.films)?;
         results.notes.push(format!(
             "one server at a time on one core, one client thread on another; {rounds} rounds of \
              {:.1} s in which the servers take turns, each after {:.1} s of warm-up; films by \
@@ -227,6 +228,7 @@ impl<'a> Bench<'a> {
                 _ => packager::package(part, &part.film.path(&self.films), &folder)?,
             };
             by = packaged.by;
+            read_again(&folder)?;
             for (name, more) in [(NGINX, ""), (NGINX_OPEN, OPEN_FILE_CACHE)] {
                 let (server, served) = (Server::Nginx(more), folder.clone());
                 let lists = vec![(name, of_files(&packaged)?, Vec::new())];
@@ -234,7 +236,6 @@ impl<'a> Bench<'a> {
             }
         }
         results.notes.push(format!("{}: {}; nginx's files: {by}", part.name, part.answers));
-        self.scratch.read_again()?;
         Ok(contenders)
     }
 
@@ -277,9 +278,9 @@ impl<'a> Bench<'a> {
         if self.has_nginx {
             let folder = self.folder.join(VIEWERS);
             packager::package(part, &part.film.path(&self.films), &folder)?;
+            read_again(&folder)?;
             members.push((NGINX, Server::Nginx(""), folder, "/media.m3u8"));
         }
-        self.scratch.read_again()?;
         results.notes.push(format!(
             "{VIEWERS}: pagewire load of {}, in pagewire with its usual pace",
             part.answers

@@ -277,9 +277,9 @@ fn body_by(
     Ok((None, before))
 }
 
-/// Types of file systems (statfs(2)).
 /// Bytes of the unit in which stat(2) counts what is allocated.
 const ALLOCATION_BYTES: u64 = 512;
+/// Types of file systems (statfs(2)).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
 /// Reads of a file that changes all the time.

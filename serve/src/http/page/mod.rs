@@ -109,7 +109,7 @@ pub(crate) fn admin(request: &Request, now: SystemTime) -> Option<Response> {
     let (file, _) = asset(&request.path)?;
     let bytes = if request.accepts_gzip { file.gzip } else { file.plain };
     for part in &mut response.parts {
-        *part = Part::Bytes(bytes.to_vec().into());
+        *part = Part::Bytes(Bytes::from_static(bytes));
     }
     Some(response)
 }
@@ -154,8 +154,9 @@ fn whole(request: &Request, text: String, now: SystemTime) -> Response {
         content_type: "text/html; charset=utf-8",
     };
     let mut response = respond_whole(request, &entity, now);
+    let text = Bytes::from(text);
     for part in &mut response.parts {
-        *part = Part::Bytes(text.clone().into());
+        *part = Part::Bytes(text.clone());
     }
     if response.status >= 400 {
         return response;
