@@ -32,6 +32,9 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const LABORATORY_ONLY: &[&str] =
     &["addr2line", "iced_x86", "nix", "object", "perf_event", "stalls"];
 
+/// Packages whose library has a name of its own.
+const LIBRARY_NAMES: &[(&str, &str)] = &[("md-5", "md5"), ("perf-event2", "perf_event")];
+
 /// Names of public types that several crates may have, and why.
 const SHARED_TYPE_NAMES: &[(&str, &str)] =
     &[("Error", "each crate has its own; callers write `paths::Error`")];
@@ -77,6 +80,40 @@ fn dependencies_are_those_that_the_architecture_draws() {
         }
     }
     findings.assert_none();
+}
+
+/// A dependency that no line of a crate names costs each build of it, and draws a false arrow.
+#[test]
+fn every_dependency_is_used() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    for member in members(&root) {
+        let sources = files.iter().filter(|file| file.starts_with(&member));
+        let sources = sources.filter(|file| has_extension(file, "rs"));
+        let text: String = sources.map(|file| code_of(&read(&root, file))).collect();
+        let manifest = PathBuf::from(&member).join("Cargo.toml");
+        for (line, package) in dependencies(&read(&root, &manifest)) {
+            let renamed = LIBRARY_NAMES.iter().find(|(name, _)| *name == package);
+            let library = renamed.map_or(package.replace('-', "_"), |(_, name)| (*name).to_owned());
+            if !names_crate(&text, &library) {
+                findings.add(
+                    &manifest,
+                    line,
+                    &format!("`{package}` is used by no line; remove it"),
+                );
+            }
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn a_crate_is_named_by_a_path_or_an_import() {
+    let is_named = |text: &str| names_crate(text, "serve");
+    assert!(is_named("use serve::Limits;") && is_named("serve::run()") && is_named("use serve;"));
+    assert!(is_named("use {media, serve as server};") && is_named("serve!(a)"));
+    assert!(!is_named("fn serve() {}") && !is_named("observe::a()") && !is_named("let serve = 1;"));
 }
 
 /// A tracer, a disassembler and performance counters are the laboratory's; nobody's server has
@@ -370,6 +407,18 @@ fn drawn_arrows(text: &str) -> Vec<(usize, String, Vec<String>)> {
     }
     assert!(!rows.is_empty(), "a table of crates between its markers");
     rows
+}
+
+/// True when code names a crate: `name::`, `name!`, or alone in a `use`.
+fn names_crate(code: &str, name: &str) -> bool {
+    code.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&code[..at], &code[at + name.len()..]);
+        let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let statement = before.rsplit([';', '}']).next().unwrap_or_default();
+        let is_imported =
+            statement.trim_start().starts_with("use ") && after.starts_with([';', ',', '}', ' ']);
+        is_whole && (after.starts_with("::") || after.starts_with('!') || is_imported)
+    })
 }
 
 /// The names in backquotes.
