@@ -78,6 +78,17 @@ impl<'a> Marks<'a> {
     }
 }
 
+/// Replaces numbered marks by daggers, for documents whose readers look at one table: the first
+/// kind by one, the next by two.
+pub(crate) fn daggers(text: &str) -> String {
+    (1..=KINDS_MAX).rev().fold(text.to_owned(), |text, number| {
+        text.replace(&format!("!{number}"), &"†".repeat(number))
+    })
+}
+
+/// Kinds of warnings of one table that are told apart.
+const KINDS_MAX: usize = 4;
+
 /// Returns a kind of warning in few words.
 fn doubt(warning: &Warning) -> String {
     match warning {

@@ -2,8 +2,8 @@
 //! Tests that every figure with a warning carries a mark in the generated documents.
 //!
 //! The documents are made again from the committed files with one change: each figure that has a
-//! warning gets a unique value, so it is found in any table, bar or sentence. A mark, `!2`, follows
-//! it in its cell, or stands in the column of warnings.
+//! warning gets a unique value, so it is found in any table, bar or sentence. A mark, `!2` or
+//! in README.md a dagger, follows it in its cell, or stands in the column of warnings.
 //!
 //! Does not look at sentences written by hand.
 
@@ -70,7 +70,7 @@ fn bare<'a>(text: &str, values: &'a BTreeMap<String, String>) -> (usize, Vec<&'a
             found += 1;
             let after = words[index + 1..].iter();
             let mut after = after.skip_while(|word| **word == "s/GB");
-            if !in_column && !after.next().is_some_and(|word| word.starts_with('!')) {
+            if !in_column && !after.next().is_some_and(|word| word.starts_with(['!', '†'])) {
                 bare.push(title.as_str());
             }
         }
@@ -109,6 +109,7 @@ fn a_figure_without_its_mark_is_found() {
     };
     assert_eq!(is_bare("| a | 1.23e10 | 2.00 |"), (1, 1));
     assert_eq!(is_bare("| a | 1.23e10 !1 | 2.00 |"), (1, 0));
+    assert_eq!(is_bare("| a | 1.23e10 † | 2.00 |"), (1, 0));
     assert_eq!(is_bare("- stock: `memcpy` 1.23e10, `other` 3.00 !1"), (1, 1));
     assert_eq!(is_bare("    a  1 a call  1.23e10 s/GB !1  ██"), (1, 0));
     let head = "| | CPU cost | spread | warnings |\n|---|--:|--:|---|\n";

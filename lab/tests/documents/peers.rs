@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use measure::{Results, Row};
 
-use crate::grid::Marks;
+use crate::grid::{Marks, daggers};
 use crate::measurements::{parameter, with_tables};
 
 /// Returns the tables of docs/peers.md.
@@ -66,6 +66,7 @@ pub(crate) fn tables(results: &Results) -> String {
 }
 
 /// Returns README's headline: the number of timely sessions on a core, and the server's CPU cost.
+/// Servers have the names of their projects, and a figure with a warning has a dagger.
 pub(crate) fn headline(results: &Results) -> String {
     let marks = Marks::of(&results.warnings);
     let mut text = "\n".to_owned();
@@ -78,14 +79,16 @@ pub(crate) fn headline(results: &Results) -> String {
     };
     table(&mut text, &titles, results, cells);
     let legend = marks.legend(&text);
+    for (member, project) in PROJECTS {
+        text = text.replace(&format!("| {member} |"), &format!("| {project} |"));
+    }
     let Results { command, commit, taken, host, .. } = results;
     let _ = write!(
         text,
         "\nRTP over loopback, where the sender is charged for receiving too; CPU s/GB with {} \
-         sessions each. The servers do not all do the same work: gstreamer_shared and ffmpeg read \
-         the file once for all clients, multicat and ffmpeg push to fixed ports without RTSP; \
-         [docs/peers.md](docs/peers.md) has all of it.\n\n`{command}`: {}; commit {commit}, \
-         {taken}.\n",
+         sessions each. The servers do different work: a shared pipeline and ffmpeg read the file \
+         once for all clients, multicat and ffmpeg push to fixed ports without RTSP. All figures: \
+         [docs/peers.md](docs/peers.md).\n\n`{command}`: {}; commit {commit}, {taken}.\n",
         number_of_sessions(results),
         host.line(),
     );
@@ -93,7 +96,7 @@ pub(crate) fn headline(results: &Results) -> String {
         let _ = write!(text, "\n{legend}");
     }
     text.push('\n');
-    text
+    daggers(&text)
 }
 
 /// Appends a line for each member that has one of these figures.
@@ -150,6 +153,15 @@ fn number_of_sessions(results: &Results) -> &str {
     row.map_or("no", |row| parameter(row, "sessions"))
 }
 
+/// Members of the experiment, by the names under which their projects are known.
+const PROJECTS: &[(&str, &str)] = &[
+    ("gstreamer_own", "GStreamer, a pipeline for each client"),
+    ("gstreamer_shared", "GStreamer, one pipeline for all"),
+    ("live555", "live555"),
+    ("mediamtx", "MediaMTX"),
+    ("multicat", "multicat"),
+    ("ffmpeg", "ffmpeg"),
+];
 const CPU_COST: &str = "CPU cost";
 const MOST_TIMELY: &str = "timely sessions a core";
 /// Values of the parameter `number`.
@@ -173,7 +185,9 @@ fn figures_of_all_peers_stand_in_both_documents() {
     push("nginx", "requests", 31_000.0, &[("bytes", "1000")]);
     push("nginx", CPU_COST, 29.0, &[("bytes", "1000")]);
     let headline = headline(&results);
-    assert!(headline.contains("| pagewire | 3072 | 0.610 |\n| gstreamer_own | 68.0 | 23.0 |\n"));
+    assert!(headline.contains(
+        "| pagewire | 3072 | 0.610 |\n| GStreamer, a pipeline for each client | 68.0 | 23.0 |\n"
+    ));
     assert!(headline.contains("CPU s/GB with 40 sessions each"), "{headline}");
     assert!(!headline.contains("nginx"), "{headline}");
     let tables = tables(&results);

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use measure::report::number;
 use measure::{Results, Row, SPREAD_MAX, Warning};
 
-use crate::grid::{Marks, concerns};
+use crate::grid::{Marks, concerns, daggers};
 use crate::measurements::{USUAL_BYTES, parameter};
 
 /// Name, packets a call and a remark of each bar.
@@ -62,7 +62,7 @@ pub(crate) fn of(results: &Results) -> String {
         let _ = write!(text, "\n{legend}");
     }
     text.push('\n');
-    text
+    daggers(&text)
 }
 
 /// Returns the CPU cost of a path into the sink for which the kernel segments; `segments` is empty

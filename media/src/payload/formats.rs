@@ -3,7 +3,8 @@
 //! the specification of its packets.
 //!
 //! A codec without a member does not compile: [`Codec::payload_format`] names one for each. The
-//! table of formats in README.md is made from this list, and its test asks the demuxers for each.
+//! table of formats in docs/formats.md is made from this list, and its test asks the demuxers for
+//! each.
 
 use crate::tracks::{Codec, PcmForm};
 

@@ -47,7 +47,7 @@ pub(crate) fn commands(name: &str, text: &str) -> Vec<Shown> {
             Some(language) => language == "sh",
             None => line.starts_with("    ") || (begun && line.is_empty()),
         };
-        if !inside || generated || !has_commands(&section) {
+        if !inside || generated {
             begun = false;
             continue;
         }
@@ -109,10 +109,6 @@ fn side_by_side(words: &str) -> Vec<&str> {
     if parts.iter().all(|part| is_command(part)) { parts } else { vec![words] }
 }
 
-fn has_commands(section: &str) -> bool {
-    section != "The tree"
-}
-
 /// First words of the documents' commands.
 const PROGRAMS: &[&str] = &[
     "apt",
@@ -143,7 +139,7 @@ fn commands_are_told_from_output_and_comments() {
     let text = "## Serving\n\n    pagewire serve DIR      # all\n\n    pagewire ready: there\n\
                 \n    vlc a://b            ffplay a://b\n    pagewire seal a \\\n        --b c\n\
                 words\n<!-- x: made by y -->\n    4 of 5\n<!-- end of x -->\n```c\nint x;\n```\n\
-                ```sh\nUPDATE=1 cargo test\n```\n## The tree\n\n    a/    b\n";
+                ```sh\nUPDATE=1 cargo test\n```\n";
     let shown = commands("text", text);
     let found: Vec<_> = shown.iter().map(|one| (one.line, one.command.as_str())).collect();
     let expected = [

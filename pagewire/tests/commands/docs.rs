@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Documents of docs/.
+//! README.md and the documents of docs/.
 
 use crate::{Choice, run};
 
@@ -41,4 +41,29 @@ fn commands_of_operating_run_as_they_stand() {
 #[test]
 fn commands_of_peers_run_as_they_stand() {
     run("docs::commands_of_peers_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_the_readme_run_as_they_stand() {
+    run("docs::commands_of_the_readme_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_receiving_run_as_they_stand() {
+    run("docs::commands_of_receiving_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_sealing_run_as_they_stand() {
+    run("docs::commands_of_sealing_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_serving_run_as_they_stand() {
+    run("docs::commands_of_serving_run_as_they_stand", Choice::Usual);
+}
+
+#[test]
+fn commands_of_verifying_run_as_they_stand() {
+    run("docs::commands_of_verifying_run_as_they_stand", Choice::Usual);
 }

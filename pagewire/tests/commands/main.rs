@@ -2,10 +2,10 @@
 //! The commands of README.md and docs/, word for word, in a fresh folder: each ends well, and what
 //! the document shows as output is printed.
 //!
-//! One test a document, and of README.md a section, in a network of its own, where the usual ports
-//! are free and `HOST`, `camera`, `eth1` are what a reader replaces them by. A server or recorder
-//! runs on until the next one begins. What cannot run here has a line in [`ELSEWHERE`] with the
-//! reason and who runs it, so a new command is run or explained, and never forgotten.
+//! One test a document, in a network of its own, where the usual ports are free and the names
+//! `HOST`, `camera` and `eth1` exist. A server or recorder runs until the next one begins. A
+//! command that cannot run here has a line in [`ELSEWHERE`] with the reason and the test or person
+//! that runs it, so a new command is run or explained, and never forgotten.
 //!
 //! Commands of `pagewire load` last as long as they measure: the tests in [`timed`] run them. Those
 //! of `pagewire lab` need the laboratory, which the gate does not build: they are run where
@@ -22,7 +22,6 @@ mod harness;
 #[path = "../../../paths/tests/harness/network.rs"]
 #[allow(dead_code, reason = "these tests have a network of their own")]
 mod network;
-mod readme;
 mod shell;
 mod timed;
 
@@ -73,37 +72,31 @@ const ELSEWHERE: &[(&str, &str)] = &[
 const ELSEWHERE_WHOLE: &[(&str, &str)] =
     &[("pagewire lab paths", "all sizes take half an hour; --quick is run")];
 
-/// A part of a document, by the name of the test that runs its commands.
-struct Part {
-    name: &'static str,
-    document: &'static str,
-    /// The whole document without one.
-    section: Option<&'static str>,
+/// A document with commands to run, and the test that runs them.
+struct Document {
+    test: &'static str,
+    path: &'static str,
 }
 
-const fn section(name: &'static str, section: &'static str) -> Part {
-    Part { name, document: "README.md", section: Some(section) }
+const fn document(test: &'static str, path: &'static str) -> Document {
+    Document { test, path }
 }
 
-const fn whole(name: &'static str, document: &'static str) -> Part {
-    Part { name, document, section: None }
-}
-
-/// All parts that have commands to run.
-const PARTS: &[Part] = &[
-    section("readme::commands_of_install_and_serve_run_as_they_stand", "Install and serve"),
-    section("readme::commands_of_serving_run_as_they_stand", "Serving"),
-    section("readme::commands_of_receiving_run_as_they_stand", "Receiving"),
-    section("readme::commands_of_sealing_run_as_they_stand", "Sealing"),
-    section("readme::commands_of_verifying_run_as_they_stand", "Verifying and measuring"),
-    whole("docs::commands_of_access_run_as_they_stand", "docs/access.md"),
-    whole("docs::commands_of_channels_run_as_they_stand", "docs/channels.md"),
-    whole("docs::commands_of_configuration_run_as_they_stand", "docs/configuration.md"),
-    whole("docs::commands_of_load_run_as_they_stand", "docs/load.md"),
-    whole("docs::commands_of_measurements_run_as_they_stand", "docs/measurements.md"),
-    whole("docs::commands_of_measuring_run_as_they_stand", "docs/measuring.md"),
-    whole("docs::commands_of_operating_run_as_they_stand", "docs/operating.md"),
-    whole("docs::commands_of_peers_run_as_they_stand", "docs/peers.md"),
+/// All documents that have commands to run.
+const DOCUMENTS: &[Document] = &[
+    document("docs::commands_of_the_readme_run_as_they_stand", "README.md"),
+    document("docs::commands_of_access_run_as_they_stand", "docs/access.md"),
+    document("docs::commands_of_channels_run_as_they_stand", "docs/channels.md"),
+    document("docs::commands_of_configuration_run_as_they_stand", "docs/configuration.md"),
+    document("docs::commands_of_load_run_as_they_stand", "docs/load.md"),
+    document("docs::commands_of_measurements_run_as_they_stand", "docs/measurements.md"),
+    document("docs::commands_of_measuring_run_as_they_stand", "docs/measuring.md"),
+    document("docs::commands_of_operating_run_as_they_stand", "docs/operating.md"),
+    document("docs::commands_of_peers_run_as_they_stand", "docs/peers.md"),
+    document("docs::commands_of_receiving_run_as_they_stand", "docs/receiving.md"),
+    document("docs::commands_of_sealing_run_as_they_stand", "docs/sealing.md"),
+    document("docs::commands_of_serving_run_as_they_stand", "docs/serving.md"),
+    document("docs::commands_of_verifying_run_as_they_stand", "docs/verifying.md"),
 ];
 
 /// Commands that last as long as they measure. Their status 1 says that the machine was too slow,
@@ -111,7 +104,7 @@ const PARTS: &[Part] = &[
 const MEASURES: &str = "pagewire load ";
 const LABORATORY: &str = "pagewire lab";
 
-/// Choice of commands of one run of a part.
+/// Choice of commands of one run of a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     /// All but those that measure; those of the laboratory where it is built.
@@ -120,9 +113,8 @@ enum Choice {
     Measuring,
 }
 
-/// Sections that begin with a server at work elsewhere: what it is here.
-const BEFORE: &[(&str, &str, &str)] =
-    &[("README.md", "Verifying and measuring", "pagewire serve DIR")];
+/// Documents whose commands need a server at work, and the server.
+const BEFORE: &[(&str, &str)] = &[("docs/verifying.md", "pagewire serve DIR")];
 
 /// The camera of the documents, at the usual port of RTSP.
 const CAMERA: &str = "pagewire serve camera --rtsp 127.0.0.2:554 --http 127.0.0.2:80";
@@ -162,19 +154,6 @@ fn elsewhere(command: &str) -> Option<&'static str> {
     let whole = ELSEWHERE_WHOLE.iter().find(|(line, _)| command == *line);
     let begins = || ELSEWHERE.iter().find(|(begin, _)| command.starts_with(begin));
     whole.or_else(begins).map(|(_, reason)| *reason)
-}
-
-impl Part {
-    fn has(&self, document: &str, one: &Shown) -> bool {
-        document == self.document && self.section.is_none_or(|section| section == one.section)
-    }
-
-    /// Its commands, in order.
-    fn commands(&self) -> Vec<Shown> {
-        let mut commands = shown(self.document);
-        commands.retain(|one| self.has(self.document, one));
-        commands
-    }
 }
 
 impl Choice {
@@ -272,26 +251,24 @@ fn program(desk: &Path) {
     assert!(status.expect("a C compiler, which linking needs").success());
 }
 
-/// Runs the commands of a part from its first to its last.
-fn follow(part: &Part, choice: Choice) {
+/// Runs the commands of a document from its first to its last.
+fn follow(document: &Document, choice: Choice) {
     let desk = desk(choice.film_seconds());
     let mut shell = Shell::new(desk.path());
-    let commands = part.commands();
+    let commands = shown(document.path);
     if commands.iter().any(|one| one.command.contains("rtsp://camera/")) {
         shell.start_aside(CAMERA, SERVING);
     }
-    let mut section = String::new();
+    for (_, server) in BEFORE.iter().filter(|(path, _)| *path == document.path) {
+        shell.start(server, SERVING);
+    }
+    let mut section = "";
     for one in &commands {
         if one.section != section {
-            section.clone_from(&one.section);
+            section = &one.section;
             shell.end_of(RECORDING);
-            let before =
-                BEFORE.iter().filter(|(name, of, _)| *name == part.document && *of == section);
-            for (.., line) in before {
-                shell.start(line, SERVING);
-            }
         }
-        let place = format!("{}:{}: {}", part.document, one.line, one.command);
+        let place = format!("{}:{}: {}", document.path, one.line, one.command);
         if let Some(reason) = choice.leaves_out(&one.command) {
             println!("{place}: elsewhere: {reason}");
             continue;
@@ -331,32 +308,33 @@ fn run_one(shell: &mut Shell, command: &str) -> String {
     }
 }
 
-/// Runs the commands of a part in a network of its own.
-fn run(name: &str, choice: Choice) {
-    let part = part(name);
-    if part.commands().iter().all(|one| choice.leaves_out(&one.command).is_some()) {
-        println!("{}: all of its commands are run by make test-lab", part.document);
+/// Runs the commands of a document in a network of its own.
+fn run(test: &str, choice: Choice) {
+    let document = document_of(test);
+    if shown(document.path).iter().all(|one| choice.leaves_out(&one.command).is_some()) {
+        println!("{}: all of its commands are run by make test-lab", document.path);
         return;
     }
     let measuring = if choice == Choice::Measuring { "1" } else { "" };
-    let setup = format!("{NETWORK}\nexport {PART}={name} {IS_MEASURING}={measuring}");
+    let setup = format!("{NETWORK}\nexport {TEST}={test} {IS_MEASURING}={measuring}");
     network::run(Owner::UserWithMounts, &setup, "inside_a_network");
 }
 
-fn part(name: &str) -> &'static Part {
-    PARTS.iter().find(|part| part.name == name).unwrap_or_else(|| panic!("{name} is in no list"))
+fn document_of(test: &str) -> &'static Document {
+    let found = DOCUMENTS.iter().find(|document| document.test == test);
+    found.unwrap_or_else(|| panic!("{test} is in no list"))
 }
 
 #[test]
-#[ignore = "in a network of its own, by the tests of parts"]
+#[ignore = "in a network of its own, by the tests of documents"]
 fn inside_a_network() {
-    let name = env::var(PART).expect("the tests of parts set it");
+    let test = env::var(TEST).expect("the tests of documents set it");
     let is_measuring = env::var(IS_MEASURING).is_ok_and(|set| !set.is_empty());
-    follow(part(&name), if is_measuring { Choice::Measuring } else { Choice::Usual });
+    follow(document_of(&test), if is_measuring { Choice::Measuring } else { Choice::Usual });
 }
 
-/// Each command that is run belongs to one part, and each part has its test, and one in [`timed`]
-/// where it has commands that measure.
+/// Each document with commands to run has its test, and one in [`timed`] where it has commands that
+/// measure.
 #[test]
 fn every_command_has_a_test() {
     let program = env::current_exe().expect("it runs");
@@ -364,15 +342,15 @@ fn every_command_has_a_test() {
     let listed = String::from_utf8(listed).expect("names in ASCII");
     let tests: BTreeSet<&str> =
         listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    for document in documents() {
-        let commands = shown(&document);
+    for path in documents() {
+        let commands = shown(&path);
         for one in commands.iter().filter(|one| elsewhere(&one.command).is_none()) {
-            let place = format!("{document}:{}: {}", one.line, one.command);
-            let parts: Vec<_> = PARTS.iter().filter(|part| part.has(&document, one)).collect();
-            assert_eq!(parts.len(), 1, "{place}: parts that have it");
-            let name = parts[0].name;
-            assert!(tests.contains(name), "{place}: no test {name}");
-            let (_, function) = name.split_once("::").expect("in a module");
+            let place = format!("{path}:{}: {}", one.line, one.command);
+            let found: Vec<_> = DOCUMENTS.iter().filter(|document| document.path == path).collect();
+            assert_eq!(found.len(), 1, "{place}: entries of its document in the list");
+            let test = found[0].test;
+            assert!(tests.contains(test), "{place}: no test {test}");
+            let (_, function) = test.split_once("::").expect("in a module");
             let timed = format!("timed::{function}");
             assert!(
                 !one.command.starts_with(MEASURES) || tests.contains(&*timed),
@@ -411,6 +389,6 @@ fn documents() -> Vec<String> {
 
 /// Set by `make test-lab`, which builds the laboratory.
 const WITH_LABORATORY: &str = "PAGEWIRE_TEST_LAB";
-/// Name of the part, for the test inside the network.
-const PART: &str = "PAGEWIRE_TEST_PART";
+/// Name of the document's test, for the test inside the network.
+const TEST: &str = "PAGEWIRE_TEST_DOCUMENT";
 const IS_MEASURING: &str = "PAGEWIRE_TEST_MEASURING";

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parts with commands of `pagewire load`, which last as long as they measure.
+//! Documents with commands of `pagewire load`, which last as long as they measure.
 
 use crate::{Choice, run};
 
 #[test]
 fn commands_of_verifying_run_as_they_stand() {
-    run("readme::commands_of_verifying_run_as_they_stand", Choice::Measuring);
+    run("docs::commands_of_verifying_run_as_they_stand", Choice::Measuring);
 }
 
 #[test]
