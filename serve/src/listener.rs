@@ -29,11 +29,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::http::write_deadline::Allowance;
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::rtsp::rtsp_input::read_some;
 use crate::server_state::ServerState;
+use crate::write_deadline::Allowance;
 
 /// Serves connections until it is aborted, which aborts them, too, or until a drain has begun and
 /// they have ended. `connection` makes the task of one, and names the runtime that the task runs

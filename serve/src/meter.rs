@@ -17,7 +17,6 @@ use media::PlanStore;
 use paths::SendStats;
 use serde::Serialize;
 
-use crate::http::download_pace::DownloadPaceCounters;
 use crate::limits::RateLimit;
 use crate::tls::TlsCounters;
 
@@ -147,6 +146,26 @@ impl PacerMeter {
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
 const LATE_US_MAX: u64 = 60_000_000;
+
+/// Counters of paced and limited downloads.
+#[derive(Default)]
+pub(crate) struct DownloadPaceCounters {
+    pub(crate) paced: AtomicU64,
+    pub(crate) bytes_paced: AtomicU64,
+    limited: [AtomicU64; 3],
+}
+
+impl DownloadPaceCounters {
+    /// Returns the number of downloads that were slowed to this limit.
+    pub(crate) fn limited(&self, limit: RateLimit) -> u64 {
+        self.limited[limit as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts a download that is slowed to this limit.
+    pub(crate) fn count_limited(&self, limit: RateLimit) {
+        self.limited[limit as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// Server-wide meters.
 pub(crate) struct Meters {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! path_choice: chooses the paths of streams and of downloads, by CPU cost on this machine or by
+//! Chooses the paths of streams and of downloads, by CPU cost on this machine or by
 //! name.
 //!
 //! The caller that starts a server may pass the CPU cost of paths ([`PathCost`], from a
@@ -17,6 +17,7 @@ use paths::{Feed, Host, Open, Spec, Transport, Via};
 
 use crate::config::Config;
 use crate::error::{Error, Setting};
+use crate::pacer::{ByBurst, StreamPaths};
 
 /// CPU cost of a path on this machine.
 #[derive(Debug, Clone)]
@@ -36,7 +37,7 @@ pub struct PathCost {
 /// The paths of a running server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen {
-    pub(crate) streams: Choice,
+    pub(crate) streams: StreamPaths,
     pub(crate) download: &'static Spec,
     /// Sends many ranges of a file in a step.
     pub(crate) ranges: &'static Spec,
@@ -52,32 +53,6 @@ impl Chosen {
     }
 }
 
-/// The paths of streams.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    /// Sends from the file, with RTP headers gathered.
-    pub(crate) gathered: ByBurst,
-    /// Sends from the wire image, if images are used.
-    pub(crate) image: Option<ByBurst>,
-    /// Sends frames from the file, on RTSP connections.
-    pub(crate) framed: &'static Spec,
-    /// Sends frames from the wire image, if images are used.
-    pub(crate) framed_image: Option<&'static Spec>,
-}
-
-/// A path for short bursts and one for long ones, often the same path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ByBurst {
-    pub(crate) short: &'static Spec,
-    pub(crate) long: &'static Spec,
-}
-
-impl ByBurst {
-    fn always(spec: &'static Spec) -> ByBurst {
-        ByBurst { short: spec, long: spec }
-    }
-}
-
 /// Returns the paths to use: the forced ones, otherwise the cheapest on this host.
 pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let host = Host::here();
@@ -90,7 +65,7 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     }
     let image = |path: &Ranked| config.cache_bytes_max > 0 && path.feed() == Some(Feed::Image);
     let gathered = |path: &Ranked| path.feed() == Some(Feed::Gathered);
-    let streams = Choice {
+    let streams = StreamPaths {
         gathered: search.by_burst(GATHERED, &gathered).expect("the reference has no needs"),
         image: search.by_burst(IMAGED, &image),
         framed: framed(Feed::Gathered).expect("the reference gathers"),
@@ -167,15 +142,19 @@ fn has_images(spec: &Spec, config: &Config) -> Result<(), Error> {
     }
 }
 
-fn forced(spec: &'static Spec, default: Choice, config: &Config) -> Result<Choice, Error> {
+fn forced(
+    spec: &'static Spec,
+    default: StreamPaths,
+    config: &Config,
+) -> Result<StreamPaths, Error> {
     has_images(spec, config)?;
     match spec.open {
         Open::Stream { feed: Feed::Image, .. } => {
-            Ok(Choice { image: Some(ByBurst::always(spec)), ..default })
+            Ok(StreamPaths { image: Some(ByBurst::always(spec)), ..default })
         }
         _ => {
             let gathered = ByBurst::always(spec);
-            Ok(Choice { gathered, image: None, framed_image: None, ..default })
+            Ok(StreamPaths { gathered, image: None, framed_image: None, ..default })
         }
     }
 }
@@ -336,8 +315,6 @@ const DOWNLOADS: &[&str] = &["sendfile", "read_write"];
 const RANGES: &str = "vmsplice";
 /// Packets of a short burst and of a long one, for which costs are measured.
 const BURSTS: [u32; 2] = [10, 44];
-/// Least packets of a long burst: the geometric mean of the two.
-pub(crate) const LONG_FROM_PACKETS: u64 = 21;
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@
 //! Does not: look at what git ignores, nor judge names, comments or the length of functions.
 #![forbid(unsafe_code)]
 
+mod layers;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};

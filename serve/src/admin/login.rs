@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use access::rules::Verb;
 use access::{Access, Login, Standing};
 
+use crate::random::random_hex;
+
 /// Logins of administrators.
 pub(super) struct Logins {
     access: Arc<Access>,
@@ -91,9 +93,7 @@ impl Logins {
     }
 
     fn enter(&self, user: Arc<str>, standing: Standing, now: Instant) -> String {
-        let mut bits = [0_u8; 32];
-        getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
-        let token: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = random_hex::<32>();
         let mut tokens = locked(&self.tokens);
         tokens.retain(|_, login| login.is_valid(now));
         if tokens.len() >= TOKENS_MAX

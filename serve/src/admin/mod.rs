@@ -35,10 +35,10 @@ use login::{COOKIE, Logins};
 use routes::{Found, find};
 
 use crate::config::Config;
-use crate::http::write_deadline::Allowance;
 use crate::listener::close;
 use crate::rtsp::rtsp_input::read_some;
 use crate::server_state::ServerState;
+use crate::write_deadline::Allowance;
 
 /// State of the listener.
 pub(crate) struct Admin {

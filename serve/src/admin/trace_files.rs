@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::watch::{PacketRecord, TracedPackets};
+use crate::play::{PacketRecord, TracedPackets};
 
 /// Format of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

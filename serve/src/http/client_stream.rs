@@ -22,9 +22,9 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use wire::http::RequestReader;
 
 use crate::http::event_loops::with_scratch;
-use crate::http::write_deadline::Allowance;
 use crate::listener::close;
 use crate::tls::{ClientTls, KernelTlsStream, TlsTerms};
+use crate::write_deadline::Allowance;
 
 /// Connection of a client.
 pub(super) enum ClientStream {

@@ -51,7 +51,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,7 @@ use crate::http::pace_buckets::{
 };
 use crate::http::resource::Content;
 use crate::limits::{DownloadPermit, RateLimit};
+use crate::meter::DownloadPaceCounters;
 use crate::server_state::ServerState;
 use crate::watch::HttpViewer;
 use crate::web;
@@ -118,21 +119,6 @@ enum MediaPace {
     /// It leaves at once within the burst, and is charged to the bucket of the rate.
     Charged(Rate),
     Paced(Rate),
-}
-
-/// Counters of paced and limited downloads.
-#[derive(Default)]
-pub(crate) struct DownloadPaceCounters {
-    pub(crate) paced: AtomicU64,
-    pub(crate) bytes_paced: AtomicU64,
-    limited: [AtomicU64; 3],
-}
-
-impl DownloadPaceCounters {
-    /// Returns the number of downloads that were slowed to this limit.
-    pub(crate) fn limited(&self, limit: RateLimit) -> u64 {
-        self.limited[limit as usize].load(Ordering::Relaxed)
-    }
 }
 
 impl ConnectionPace {
@@ -376,7 +362,7 @@ impl Schedule<'_> {
         if let Some(limit) = limited_by.filter(|_| limit_wait > media_wait)
             && !std::mem::replace(&mut self.limited[limit as usize], true)
         {
-            self.counters.limited[limit as usize].fetch_add(1, Ordering::Relaxed);
+            self.counters.count_limited(limit);
         }
         let rates = [self.media.filter(|_| self.is_paced), limit].into_iter().flatten();
         let rate = rates.map(|rate| rate.bytes_per_s).min().unwrap_or(UNPACED);

@@ -38,11 +38,11 @@ use crate::http::frame_budget::{Budget, Budgeted};
 use crate::http::long_turns::LongTurns;
 use crate::http::resource::{Client, Content, answer_unless};
 use crate::http::watched::{AnsweredRequest, note_file};
-use crate::http::write_deadline::RATE_MIN;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
 use crate::tls::ClientTls;
 use crate::watch::ViewerGuard;
+use crate::write_deadline::RATE_MIN;
 
 /// Serves one connection to its end.
 pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<ServerState>) {
@@ -357,7 +357,7 @@ async fn send_body(
         may_leave -= filled as u64;
         stats.bytes += filled as u64;
         stats.calls += 1;
-        // As for HTTP/1 ([`crate::http::write_deadline`]): progress earns time, up to twice the
+        // As for HTTP/1 ([`crate::write_deadline`]): progress earns time, up to twice the
         // wait.
         let earned = Duration::from_millis(filled as u64 * 1000 / RATE_MIN);
         until = (until + earned).min(Instant::now() + 2 * wait);

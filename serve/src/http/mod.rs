@@ -52,6 +52,5 @@ mod resource;
 mod transmit;
 mod transmit_encrypted;
 mod watched;
-pub(crate) mod write_deadline;
 
 pub(crate) use connection::{connection, connection_refusal, tls_connection};

@@ -38,7 +38,7 @@ use crate::http::download_paths::BorrowedPath;
 use crate::http::joined_files::JoinedFiles;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::transmit::PlainTarget;
-use crate::http::write_deadline::Allowance;
+use crate::write_deadline::Allowance;
 
 /// Ranges of a file on the way to a connection.
 pub(super) struct RangeSending<'a> {

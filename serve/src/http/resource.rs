@@ -346,7 +346,7 @@ async fn file(
         return (response, Content::Text);
     }
     let entity = file.entity();
-    let mut response = respond(request, &entity, now, crate::rtsp::stream_session::random_id);
+    let mut response = respond(request, &entity, now, crate::random::random_id);
     if entity.content_type == PLAYLIST && response.status < 400 {
         response = response.with_field("Cache-Control", "no-cache");
     }

@@ -32,8 +32,8 @@ use crate::http::long_turns::LongTurns;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::range_sending::RangeSending;
 use crate::http::resource::Content;
-use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
+use crate::write_deadline::Allowance;
 
 /// Connection that takes plain bytes.
 pub(super) struct PlainTarget<'a> {

@@ -27,9 +27,9 @@ use crate::http::download_pace::DownloadPace;
 use crate::http::event_loops::{SCRATCH_BYTES, with_scratch};
 use crate::http::long_turns::LongTurns;
 use crate::http::resource::Content;
-use crate::http::write_deadline::Allowance;
 use crate::server_state::ServerState;
 use crate::tls::ClientTls;
+use crate::write_deadline::Allowance;
 
 /// Sends an answer; false when the peer does not accept it, or a file is shorter than promised.
 pub(super) async fn transmit_encrypted(

@@ -406,7 +406,7 @@ const PACE_MIN: f64 = 1.0;
 const PACE_MAX: f64 = 1000.0;
 /// Less is a server that plays next to nothing.
 const ADMIT_LOAD_MIN: f64 = 0.05;
-/// Low-rate speech; `http/write_deadline.rs` disconnects peers at a twelfth of it.
+/// Low-rate speech; `write_deadline.rs` disconnects peers at a twelfth of it.
 const RATE_BITS_MIN: u64 = 100_000;
 /// A sixteenth of the descriptors is reserved, within the bounds below.
 const RESERVE_PART: RawFd = 16;

@@ -16,7 +16,7 @@ use super::Tools;
 use super::gather::TrackRow;
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
-use crate::rtsp::stream_session::Shift;
+use crate::play::Shift;
 use crate::wire_image::ImageLayout;
 
 impl Tools {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use paths::{ClockReading, DepartureQueue, Destination};
 
-use crate::config::PacketPacing;
+use super::packet_pacing::PacketPacing;
 
 /// A session's use of departure times.
 pub(crate) struct Departures {

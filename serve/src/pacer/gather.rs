@@ -14,7 +14,7 @@ use media::plan::PacketPlan;
 use paths::{Batch, MappedFile, Piece};
 use wire::rtsp::{INTERLEAVED_HEADER_BYTES, interleaved_header};
 
-use crate::rtsp::stream_session::Shift;
+use crate::play::Shift;
 
 /// Packets of one row of a track's chapter, and the values of their RTP headers.
 pub(super) type TrackRow<'a> = (&'a Layout, Range<u32>, &'a RtpValues);

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::PlayStart;
 use super::pacer_command::PacerCommand;
-use crate::watch::{PacketTrace, TracedPackets};
+use crate::play::{PacketTrace, TracedPackets};
 
 /// Sends a session's commands to its pacer.
 #[derive(Clone)]

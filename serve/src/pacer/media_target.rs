@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use media::plan::PacketPlan;
 use paths::Destination;
 
-use crate::rtsp::rtsp_output::RtspOutput;
-use crate::rtsp::stream_session::MediaClock;
+use crate::play::MediaClock;
+use crate::play::RtspOutput;
 use crate::wire_image::ImageLayout;
 
 /// Target of a session's media.

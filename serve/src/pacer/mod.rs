@@ -24,8 +24,10 @@ mod paced_stream;
 mod paced_track;
 mod paced_tracks;
 mod pacer_command;
+mod packet_pacing;
 mod play_start;
 mod stream_lead;
+mod stream_paths;
 mod wheel;
 
 use std::collections::HashMap;
@@ -42,21 +44,23 @@ use tokio::sync::mpsc;
 pub(crate) use departures::PacingChoice;
 pub(crate) use handle::Handle;
 pub(crate) use paced_session::PacedSession;
-pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
+pub(crate) use paced_stream::{PacedStream, StreamEnd};
 pub(crate) use paced_track::PacedTrack;
 pub(crate) use paced_tracks::{PacedTracks, TrackPlace, TrackStart};
+pub use packet_pacing::PacketPacing;
 pub(crate) use play_start::PlayStart;
 pub(crate) use stream_lead::StreamLead;
+pub(crate) use stream_paths::{ByBurst, StreamPaths};
 
 use crate::error::{Error, Setting};
 use crate::meter::{PacerCounters, PacerMeter};
-use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
+use crate::play::PacketTrace;
 use crate::prefetch::PrefetchHandle;
-use crate::watch::PacketTrace;
 use gather::Gather;
 use paced_stream::Step;
 use pacer_command::PacerCommand;
 use play_start::StartQueue;
+use stream_paths::LONG_FROM_PACKETS;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
 
 /// An event from a pacer to the control side.
@@ -83,7 +87,7 @@ struct Pacer {
 impl Pacers {
     pub(crate) fn start(
         meters: &[Arc<Mutex<PacerCounters>>],
-        choice: Choice,
+        choice: StreamPaths,
         (burst, pacing): (Duration, PacingChoice),
         readers: &PrefetchHandle,
         events: &mpsc::UnboundedSender<Event>,
@@ -167,7 +171,7 @@ pub(crate) struct Tools {
     /// Sends with departure times, if sessions may have them.
     departing: Option<Box<dyn StreamPath>>,
     /// The paths above, for their names.
-    choice: Choice,
+    choice: StreamPaths,
     gather: Gather,
     meter: PacerMeter,
     readers: PrefetchHandle,

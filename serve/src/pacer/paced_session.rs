@@ -14,8 +14,7 @@ use super::{
     PacedStream, PacedTrack, PacedTracks, PacingChoice, PlayStart, StreamLead, Tools, TrackStart,
 };
 use crate::library::asset::Source;
-use crate::rtsp::stream_session::Shift;
-use crate::watch::PacketTrace;
+use crate::play::{PacketTrace, Shift};
 
 /// A session on its pacer.
 pub(crate) enum PacedSession {

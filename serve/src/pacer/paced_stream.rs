@@ -23,10 +23,10 @@ use super::departures::Departures;
 use super::media_target::{MediaTarget, log_lowered_segment_limit};
 use super::{CATCH_UP, StreamLead, Tools};
 use crate::library::asset::Source;
+use crate::play::{
+    Link, MediaClock, PacketTrace, Sent, Shift, Speed, TracedCall, icmp_faults, ticks,
+};
 use crate::prefetch::{PrefetchHandle, SendForm, Window, whole_parts, within};
-use crate::rtsp::icmp_faults;
-use crate::rtsp::stream_session::{Link, MediaClock, Sent, Shift, Speed};
-use crate::watch::{PacketTrace, TracedCall};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {
@@ -569,12 +569,6 @@ pub(super) fn ask_first(source: &Arc<Source>, packets: &Range<u64>, readers: &Pr
     let (form, mark) = (SendForm::Source, Arc::default());
     let packets = window(source, form, start..until, limit);
     readers.ask(Window { source: source.clone(), form, packets, mark });
-}
-
-/// Converts a duration to the plan's ticks.
-pub(crate) fn ticks(duration: Duration) -> u64 {
-    let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
-    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 /// Media kept in memory ahead of a session; the next window is requested when half is used.

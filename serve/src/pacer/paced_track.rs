@@ -20,10 +20,8 @@ use super::Tools;
 use super::departures::Departures;
 use super::media_target::{MediaTarget, log_lowered_segment_limit};
 use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
+use crate::play::{Link, MediaClock, PacketTrace, Sent, TracedCall, icmp_faults};
 use crate::prefetch::{ChapterMark, ChapterRequest, PrefetchHandle};
-use crate::rtsp::icmp_faults;
-use crate::rtsp::stream_session::{Link, MediaClock, Sent};
-use crate::watch::{PacketTrace, TracedCall};
 
 /// A track of a session.
 pub(crate) struct PacedTrack {

@@ -26,8 +26,7 @@ use super::paced_stream::{Step, StreamEnd};
 use super::paced_track::PacedTrack;
 use super::{CATCH_UP, Tools};
 use crate::library::track_asset::{TrackAsset, TrackSource};
-use crate::rtsp::stream_session::{MediaClock, Shift, Speed};
-use crate::watch::PacketTrace;
+use crate::play::{MediaClock, PacketTrace, Shift, Speed};
 
 /// State of a session on its pacer.
 pub(crate) struct PacedTracks {

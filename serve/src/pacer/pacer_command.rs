@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{PacedSession, PacedTrack, PlayStart};
-use crate::watch::TracedPackets;
+use crate::play::TracedPackets;
 
 /// A command from the control side. Sessions are identified by number.
 pub(super) enum PacerCommand {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use super::{PacedSession, StreamLead, TrackStart, paced_stream};
 use crate::library::asset::Source;
 use crate::library::track_asset::ChapterKey;
+use crate::play::{Shift, Speed};
 use crate::prefetch::{ChapterRequest, PrefetchHandle};
-use crate::rtsp::stream_session::{Shift, Speed};
 
 /// Media that a play sends.
 pub(crate) enum PlayStart {

@@ -22,7 +22,7 @@ use wire::rtsp::interleaved_header;
 use super::media_target::MediaTarget;
 use super::{PacedStream, Tools};
 use crate::library::asset::Source;
-use crate::rtsp::stream_session::{Sent, Shift};
+use crate::play::{Sent, Shift};
 
 /// Bytes of transport stream in a full packet.
 const PAYLOAD_BYTES: usize = TS_PACKETS_PER_PAYLOAD as usize * TS_PACKET_BYTES;

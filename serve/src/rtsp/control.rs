@@ -23,10 +23,12 @@ use crate::access_log::AccessLine;
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::pacer::{Event, StreamEnd};
-use crate::rtsp::icmp_faults::Voices;
+use crate::play::Progress;
+use crate::play::icmp_faults::Voices;
+use crate::random::random_u32;
 use crate::rtsp::session_transport::SessionTransport;
 use crate::rtsp::stream_session::{
-    Played, Progress, RtpStream, SessionContent, SessionControl, StreamSession,
+    Played, RtpStream, SessionContent, SessionControl, StreamSession,
 };
 use crate::server_state::ServerState;
 
@@ -224,7 +226,7 @@ fn look(server: &Arc<ServerState>) {
             drop(control);
             end(server, &session, reason);
         } else if playing && now >= control.report_at {
-            control.report_at = now + rtcp::report_interval(false, random());
+            control.report_at = now + rtcp::report_interval(false, random_u32());
             report(&session, &control);
         }
     }
@@ -313,11 +315,6 @@ fn sender(
         packets: progress.packets as u32,
         octets: progress.octets as u32,
     }
-}
-
-/// Randomizes the interval of reports, so that sessions begun together do not report together.
-pub(crate) fn random() -> u32 {
-    getrandom::u32().expect("the kernel has random bits once it runs")
 }
 
 fn ntp_now() -> u64 {

@@ -18,7 +18,6 @@
 mod channel_lookup;
 pub(crate) mod control;
 mod describe;
-pub(crate) mod icmp_faults;
 pub(crate) mod media_ports;
 mod play;
 mod play_queue;
@@ -27,7 +26,6 @@ mod play_tracks;
 #[cfg(test)]
 pub(crate) mod player;
 pub(crate) mod rtsp_input;
-pub(crate) mod rtsp_output;
 pub(crate) mod session_transport;
 mod setup;
 mod standing;
@@ -60,8 +58,8 @@ use crate::library::served_folder::Denied;
 use crate::limits::{InputPace, Refused};
 use crate::listener::{close_shared, write};
 use crate::meter::Meters;
+use crate::play::RtspOutput;
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
-use crate::rtsp::rtsp_output::RtspOutput;
 use crate::rtsp::session_transport::SessionTransport;
 use crate::rtsp::starting::Starting;
 use crate::rtsp::stream_session::{RtpStream, StreamSession};

@@ -20,10 +20,11 @@ use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{Wanted, began, duration, resolve};
 use super::standing::{Standing, coordinates};
 use super::starting::Starting;
-use super::stream_session::{SessionContent, SessionControl, Shift, Speed, StreamSession};
+use super::stream_session::{SessionContent, SessionControl, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, StreamLead};
+use crate::play::{Shift, Speed};
 
 impl RtspConnection {
     pub(super) async fn play(

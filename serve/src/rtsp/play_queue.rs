@@ -34,10 +34,11 @@ use wire::rtsp::{PlayRequest, Request, Response};
 use super::play_tracks::other_ticks;
 use super::standing::coordinates;
 use super::starting::Starting;
-use super::stream_session::{Played, SessionContent, SessionControl, Shift, Speed, StreamSession};
+use super::stream_session::{Played, SessionContent, SessionControl, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, StreamLead, TrackPlace, TrackStart};
+use crate::play::{Shift, Speed};
 
 /// A play that is answered and waits for those before it.
 pub(crate) struct QueuedPlay {

@@ -15,7 +15,7 @@ use wire::rtsp::{NptRange, NptStart, RangeUnit};
 
 use crate::channel::window::ChannelWindow;
 use crate::library::asset::Source;
-use crate::pacer::ticks;
+use crate::play::ticks;
 
 /// Range in packets; `None` where the client left an end open.
 pub(super) struct Wanted {

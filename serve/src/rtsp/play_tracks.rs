@@ -29,9 +29,10 @@ use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{duration, presented_ticks};
 use super::standing::Standing;
 use super::starting::Starting;
-use super::stream_session::{Played, SessionContent, SessionControl, Speed, StreamSession};
+use super::stream_session::{Played, SessionContent, SessionControl, StreamSession};
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, TrackPlace, TrackStart};
+use crate::play::Speed;
 
 /// A range, on the timelines of a presentation.
 struct WantedTracks {

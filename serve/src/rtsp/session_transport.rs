@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tokio::net::UdpSocket;
 use wire::rtsp::ChannelPair;
 
+use crate::play::RtspOutput;
 use crate::rtsp::media_ports::Lease;
-use crate::rtsp::rtsp_output::RtspOutput;
 use crate::wire_image::ImageLayout;
 
 /// Transport of one session.

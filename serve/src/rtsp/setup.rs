@@ -32,10 +32,11 @@ use crate::listener::is_exhausted;
 use crate::meter::Meters;
 use crate::pacer::media_target::{MediaTarget, StreamTarget};
 use crate::pacer::{Handle, PacedSession, PacedStream, PacedTrack, PacedTracks};
+use crate::play::{Link, Shift, Speed};
 use crate::rtsp::media_ports::{is_own_address, media_socket};
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 use crate::rtsp::stream_session::{
-    Link, NewSession, RtpStream, SessionContent, SessionControl, Shift, Speed, StreamSession,
+    NewSession, RtpStream, SessionContent, SessionControl, StreamSession,
 };
 
 /// Transport that a session is to have.

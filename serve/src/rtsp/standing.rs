@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use media::TICKS_PER_TIMESTAMP;
 
-use super::stream_session::{Played, Progress, SessionControl, Shift, StreamSession};
+use super::stream_session::{Played, SessionControl, StreamSession};
 use crate::library::asset::Source;
+use crate::play::{Progress, Shift};
 
 /// Where a session stands that does not send.
 pub(super) struct Standing {

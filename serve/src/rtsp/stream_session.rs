@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stream_session: one client's session with its RTP streams on the control side, and the table of
+//! One client's session with its RTP streams on the control side, and the table of
 //! all sessions.
 //!
 //! A session is found by its RTSP identifier (128 random bits, and only from the address that
@@ -16,249 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use media::TICKS_PER_SECOND;
 use wire::rtsp::PlayRequest;
 
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::limits::SessionPermit;
 use crate::pacer::Handle;
-use crate::prefetch::{ReadyRange, SendForm};
-use crate::rtsp::icmp_faults::{Fault, FaultKind};
+use crate::play::{Link, Shift, Speed};
+use crate::random::{random_cname, random_id};
 use crate::rtsp::play_queue::QueuedPlay;
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
-use crate::watch::LateBuckets;
-
-/// Delivery rate of a play (RFC 2326 §12.35): how many seconds of media are sent in a second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Speed {
-    thousandths: u32,
-}
-
-impl Speed {
-    pub(crate) const ONE: Speed = Speed { thousandths: 1000 };
-
-    /// Returns the rate nearest to the one asked for: half to four times that of normal play. A
-    /// reader that takes less over TCP misses packets, as any slow reader does.
-    pub(crate) fn nearest(wanted: f64) -> Speed {
-        // No number is cast to zero.
-        let thousandths = (wanted.clamp(0.5, 4.0) * 1000.0).round() as u32;
-        Speed { thousandths: thousandths.max(500) }
-    }
-
-    /// Returns the value of the header.
-    pub(crate) fn value(self) -> f64 {
-        f64::from(self.thousandths) / 1000.0
-    }
-
-    /// Returns the time in which so many seconds of media are sent.
-    pub(crate) fn time(self, media_s: f64) -> Duration {
-        Duration::from_secs_f64(media_s / self.value())
-    }
-
-    /// Returns the media, in ticks, that is sent in this time.
-    pub(crate) fn ticks(self, time: Duration) -> u64 {
-        let ticks = crate::pacer::ticks(time);
-        match self {
-            Speed::ONE => ticks,
-            Speed { thousandths } => ticks.saturating_mul(thousandths.into()) / 1000,
-        }
-    }
-}
-
-/// Maps wall-clock time to media ticks from one reference point.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MediaClock {
-    pub(crate) moment: Instant,
-    pub(crate) ticks: u64,
-    pub(crate) speed: Speed,
-}
-
-impl MediaClock {
-    pub(crate) fn ticks_at(&self, moment: Instant) -> u64 {
-        let passed = self.speed.ticks(moment.saturating_duration_since(self.moment));
-        self.ticks.saturating_add(passed)
-    }
-
-    /// Returns the media ticks from this moment to the start of a clock that starts later.
-    pub(crate) fn ticks_to_start(&self, moment: Instant) -> u64 {
-        self.speed.ticks(self.moment.saturating_duration_since(moment))
-    }
-
-    pub(crate) fn moment_of(&self, ticks: u64) -> Instant {
-        let ahead = u128::from(ticks.saturating_sub(self.ticks));
-        let ticks_per_s = TICKS_PER_SECOND / 1000 * u64::from(self.speed.thousandths);
-        let ns = ahead * 1_000_000_000 / u128::from(ticks_per_s);
-        self.moment + Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-    }
-}
-
-/// Offset that a session adds to sequence numbers and timestamps of its asset's packets.
-///
-/// Both are continuous and monotonic across jumps (RFC 2326, appendix B): a receiver by RFC 3550
-/// §A.1 discards a packet 3000 numbers ahead or 100 behind, and ffmpeg drops everything after a
-/// jump back until the numbers have caught up. The shift is zero until the first jump, so the wire
-/// image, which holds the asset's own numbers, serves all sessions that play straight on; after a
-/// jump a session is served from the file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Shift {
-    pub(crate) sequence: u16,
-    pub(crate) timestamp: u32,
-}
-
-impl Shift {
-    /// Returns the shift with which packet `to` has this sequence number and timestamp.
-    pub(crate) fn landing(
-        source: &Arc<Source>,
-        (sequence, timestamp): (u16, u32),
-        to: u64,
-    ) -> Shift {
-        let first = source.asset.plan.identity().first_sequence;
-        let own = first.wrapping_add(to.wrapping_sub(source.asset.first_packet()) as u16);
-        Shift {
-            sequence: sequence.wrapping_sub(own),
-            timestamp: timestamp.wrapping_sub(source.holding(to).timestamp_of(to)),
-        }
-    }
-
-    /// Returns the shift with which packet `to` continues in place of packet `from`.
-    pub(crate) fn jump(self, source: &Arc<Source>, from: u64, to: u64) -> Shift {
-        let start = |packet: u64| source.holding(packet).timestamp_of(packet);
-        Shift {
-            sequence: self.sequence.wrapping_add(from.wrapping_sub(to) as u16),
-            timestamp: self.timestamp.wrapping_add(start(from).wrapping_sub(start(to))),
-        }
-    }
-}
-
-/// State of one session that pacer, readers and control share.
-#[derive(Default)]
-pub(crate) struct Link {
-    pub(crate) source: Arc<ReadyRange>,
-    pub(crate) image: Arc<ReadyRange>,
-    progress: Mutex<Progress>,
-}
-
-/// Progress of a session's sending.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Progress {
-    /// The next packet of the file or channel to send.
-    pub(crate) next: u64,
-    /// Packets and payload octets sent, as RTCP counts them.
-    pub(crate) packets: u64,
-    pub(crate) octets: u64,
-    pub(crate) late_max: Duration,
-    /// How late they were, those of a slow reader left out.
-    pub(crate) late: LateBuckets,
-    pub(crate) stalls: u64,
-    /// Sends that the kernel refused for want of room.
-    pub(crate) refused: u64,
-    /// Name of the path that sent last; empty before the first packet.
-    pub(crate) path: &'static str,
-    /// Packets that a slow reader has missed.
-    pub(crate) skipped: u64,
-    /// Number of the play that is sent, or was sent last.
-    pub(crate) play: u64,
-    /// Shift of that play, where it is one of a transport stream.
-    pub(crate) shift: Shift,
-    /// Numbers by which that shift is ahead of the next packet: those of a lead that is to be sent
-    /// before it.
-    pub(crate) ahead: u16,
-    /// Clock of that play, in ticks of the file or channel; unset until it has started.
-    pub(crate) clock: Option<MediaClock>,
-    /// Path fault claimed by verified ICMP reports.
-    pub(crate) fault: Option<Fault>,
-}
-
-/// Packets sent by one step of the pacer.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sent {
-    pub(crate) packets: u64,
-    /// Payload octets.
-    pub(crate) octets: u64,
-    pub(crate) late_max: Duration,
-    pub(crate) late: LateBuckets,
-    /// Sends that the kernel refused for want of room.
-    pub(crate) refused: u64,
-    /// Name of the path.
-    pub(crate) path: &'static str,
-    /// See [`Progress::ahead`].
-    pub(crate) ahead: u16,
-}
-
-impl Sent {
-    /// True when there is nothing to publish.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.packets == 0 && self.refused == 0
-    }
-
-    /// Adds the packets of one call.
-    pub(crate) fn add(&mut self, packets: u64, octets: u64, late: Duration) {
-        self.late.add(late, packets);
-        self.packets += packets;
-        self.octets += octets;
-        self.late_max = self.late_max.max(late);
-    }
-}
-
-impl Link {
-    pub(crate) fn mark(&self, form: SendForm) -> Arc<ReadyRange> {
-        match form {
-            SendForm::Source => self.source.clone(),
-            SendForm::Image(_) => self.image.clone(),
-        }
-    }
-
-    pub(crate) fn start_clock(&self, clock: MediaClock) {
-        self.progress.lock().unwrap().clock = Some(clock);
-    }
-
-    /// Adds the packets of one step; `next` follows them.
-    pub(crate) fn count(&self, next: u64, sent: Sent) {
-        let mut progress = self.progress.lock().unwrap();
-        progress.next = next;
-        progress.packets += sent.packets;
-        progress.octets += sent.octets;
-        progress.late_max = progress.late_max.max(sent.late_max);
-        progress.late.merge(&sent.late);
-        progress.refused += sent.refused;
-        progress.path = sent.path;
-        progress.ahead = sent.ahead;
-    }
-
-    /// Counts packets that a slow reader has missed; `next` follows them.
-    pub(crate) fn skip(&self, next: u64, packets: u64) {
-        let mut progress = self.progress.lock().unwrap();
-        (progress.next, progress.ahead) = (next, 0);
-        progress.skipped += packets;
-    }
-
-    /// Sets the position of a play about to begin, and the numbers that its lead adds. Called while
-    /// the pacer does not send.
-    pub(crate) fn start_at(&self, next: u64, ahead: u16) {
-        let mut progress = self.progress.lock().unwrap();
-        (progress.next, progress.ahead) = (next, ahead);
-    }
-
-    /// Notes the play that begins.
-    pub(crate) fn note_play(&self, play: u64, shift: Shift) {
-        let mut progress = self.progress.lock().unwrap();
-        (progress.play, progress.shift, progress.clock) = (play, shift, None);
-    }
-
-    pub(crate) fn count_stall(&self) {
-        self.progress.lock().unwrap().stalls += 1;
-    }
-
-    pub(crate) fn report_fault(&self, kind: FaultKind, now: Instant) {
-        let mut progress = self.progress.lock().unwrap();
-        progress.fault = Some(Fault::after(progress.fault, kind, now));
-    }
-
-    pub(crate) fn progress(&self) -> Progress {
-        *self.progress.lock().unwrap()
-    }
-}
 
 /// Content that a session plays.
 pub(crate) enum SessionContent {
@@ -530,18 +297,4 @@ impl StreamSessions {
     pub(crate) fn len(&self) -> usize {
         self.tables.lock().unwrap().by_number.len()
     }
-}
-
-/// Returns a random canonical name (CNAME).
-pub(crate) fn random_cname() -> String {
-    let mut bits = [0_u8; 12];
-    getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
-    wire::rtcp::cname(bits)
-}
-
-/// Returns 128 random bits in hexadecimal: RFC 2326 §3.4 asks for at least 64.
-pub(crate) fn random_id() -> String {
-    let mut bits = [0_u8; 16];
-    getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
-    bits.iter().map(|byte| format!("{byte:02x}")).collect()
 }

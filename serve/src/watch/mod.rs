@@ -12,8 +12,6 @@
 mod cause;
 pub(crate) mod history;
 mod http_viewers;
-mod late_buckets;
-mod packet_trace;
 mod session_row;
 mod session_watch;
 
@@ -27,8 +25,6 @@ pub(crate) use cause::CAUSES;
 pub(crate) use history::HistorySample;
 use history::{History, ServerTotals};
 pub(crate) use http_viewers::{HttpViewer, HttpViewers, ViewerGuard};
-pub(crate) use late_buckets::LateBuckets;
-pub(crate) use packet_trace::{PacketRecord, PacketTrace, TracedCall, TracedPackets};
 pub(crate) use session_row::{PROTOCOLS, SessionId, SessionRow};
 use session_watch::SessionWatch;
 

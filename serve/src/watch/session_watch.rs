@@ -15,9 +15,9 @@ use paths::TcpFigures;
 
 use super::cause::{ClientFigures, SlowCause, TcpChange, cause_of};
 use super::http_viewers::HttpViewer;
-use super::late_buckets::LateBuckets;
 use super::session_row::{HTTP, HTTPS, LateMs, RTSP_MULTICAST, RTSP_TCP, RTSP_UDP};
 use super::{SessionId, SessionRow};
+use crate::play::LateBuckets;
 use crate::rtsp::control::total;
 use crate::rtsp::session_transport::SessionTransport;
 use crate::rtsp::stream_session::{RtpStream, SessionContent, StreamSession};

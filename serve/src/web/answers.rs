@@ -289,7 +289,7 @@ pub(super) fn made_as(
 ) -> Response {
     let mut response = match may_change {
         true => respond_whole(request, entity, now),
-        false => respond(request, entity, now, crate::rtsp::stream_session::random_id),
+        false => respond(request, entity, now, crate::random::random_id),
     };
     response.parts = parts.placed(response.parts);
     if response.status >= 400 {

@@ -78,7 +78,7 @@ impl Announcer {
             0 => RETRY_EVERY,
             bytes => announcement_interval(count, bytes, BANDWIDTH_BITS_PER_SECOND),
         };
-        self.next_at = now + announcement_delay(interval, crate::rtsp::control::random());
+        self.next_at = now + announcement_delay(interval, crate::random::random_u32());
     }
 
     /// Withdraws what was announced.

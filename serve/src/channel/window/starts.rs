@@ -29,7 +29,7 @@ pub(super) struct Reach {
 
 impl Reach {
     pub(super) fn new(shift: Duration) -> Reach {
-        let shift_ticks = crate::pacer::ticks(shift);
+        let shift_ticks = crate::play::ticks(shift);
         Reach { shift_ticks, grace_ticks: AtomicU64::new(GRACE_TICKS) }
     }
 
@@ -57,7 +57,7 @@ impl Reach {
 
     /// Returns the greatest distance from the present at which a viewer stays in the window.
     fn ticks(&self) -> u64 {
-        self.kept_ticks().saturating_sub(MARGIN_TICKS).max(crate::pacer::ticks(LIVE_BEHIND))
+        self.kept_ticks().saturating_sub(MARGIN_TICKS).max(crate::play::ticks(LIVE_BEHIND))
     }
 
     /// Keeps media for a viewer who begins so far behind the present; false where that is too far.
@@ -103,7 +103,7 @@ impl ChannelWindow {
     /// Returns the packet to start with for a time, of these parts.
     fn start_at(&self, parts: &[Arc<Source>], ticks: u64) -> Option<u64> {
         let present = present(parts.last()?);
-        let live = present.saturating_sub(crate::pacer::ticks(LIVE_BEHIND));
+        let live = present.saturating_sub(crate::play::ticks(LIVE_BEHIND));
         let earliest = present.saturating_sub(self.reach.ticks());
         let wanted = ticks.clamp(earliest, live.max(earliest));
         let before = entry_before(parts, wanted).filter(|entry| entry.ticks >= earliest);

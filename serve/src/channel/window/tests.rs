@@ -172,7 +172,7 @@ fn no_viewer_falls_out_of_the_window() {
             }
         });
         assert!(viewers.len() > 100, "{} viewers", viewers.len());
-        assert!(furthest >= crate::pacer::ticks(shift), "nobody could go back by {shift_s} s");
+        assert!(furthest >= crate::play::ticks(shift), "nobody could go back by {shift_s} s");
     }
 }
 

@@ -58,6 +58,7 @@ use crate::http::channel_exports::is_visible;
 use crate::http::page::with_policy;
 use crate::http::resource::Client;
 use crate::library::{Library, Listed, State};
+use crate::random::random_bytes;
 use crate::server_state::ServerState;
 use crate::web::SegmentCipher;
 
@@ -156,11 +157,9 @@ impl Body {
 
 impl Index {
     pub(crate) fn new(cipher: Option<SegmentCipher>) -> Index {
-        let mut start = [0; 8];
-        getrandom::fill(&mut start).expect("the kernel has random bits once it runs");
         let packing = Arc::new(Semaphore::new(1));
         let browsing = Arc::new(Semaphore::new(BROWSED_AT_ONCE));
-        let start = u64::from_ne_bytes(start);
+        let start = u64::from_ne_bytes(random_bytes());
         Index { kept: Default::default(), packing, browsing, start, cipher }
     }
 

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use super::super::Tools;
 use super::super::media_target::{BACKLOG_MAX, packets_missed};
-use super::{PacedStream, Seen, Step, ticks};
+use super::{PacedStream, Seen, Step};
 use crate::library::asset::Source;
-use crate::rtsp::stream_session::MediaClock;
+use crate::play::{MediaClock, ticks};
 
 impl PacedStream {
     /// Returns the next packet of the file or channel to send.

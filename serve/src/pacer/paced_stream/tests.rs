@@ -15,9 +15,9 @@ use super::*;
 use crate::channel::window::tests::{GRACE, Scene};
 use crate::library::asset::Asset;
 use crate::meter::{Meters, PacerMeter};
-use crate::path_choice::{ByBurst, Choice};
+use crate::pacer::{ByBurst, StreamPaths};
+use crate::play::Progress;
 use crate::prefetch::Readers;
-use crate::rtsp::stream_session::Progress;
 use crate::wire_image::ImageLayout;
 use media::store::{asset_key, random_identity};
 
@@ -92,10 +92,10 @@ pub(in crate::pacer) fn tools(
 }
 
 /// Returns paths whose names are shown, whatever sends.
-fn paths_for_names() -> Choice {
+fn paths_for_names() -> StreamPaths {
     let path = paths::find(paths::Transport::Rtp, "mmap_gso").unwrap();
     let gathered = ByBurst { short: path, long: path };
-    Choice { gathered, image: None, framed: INTERLEAVED_PATHS[0], framed_image: None }
+    StreamPaths { gathered, image: None, framed: INTERLEAVED_PATHS[0], framed_image: None }
 }
 
 /// Creates a session over UDP to a socket of its own; all 300 packets are in memory.

@@ -14,8 +14,8 @@ use super::super::paced_stream::tests::tools;
 use super::*;
 use crate::library::track_asset::TrackAsset;
 use crate::meter::Meters;
+use crate::play::Link;
 use crate::prefetch::{Readers, fetch};
-use crate::rtsp::stream_session::Link;
 
 /// MPEG audio, layer III, 128 kbit/s, 44.1 kHz: the header of a frame of 417 bytes, of which 38 are
 /// a second.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rtsp_output: the sending side of an RTSP connection, shared by its replies and its streams.
+//! The sending side of an RTSP connection, shared by its replies and its streams.
 //!
 //! Replies and RTCP come from the control side, media from pacer threads. A lock is held for one
 //! non-blocking send call, so that no message begins inside another's frame.
@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use wire::rtsp::interleaved_header;
 
-use crate::http::write_deadline::Allowance;
+use crate::write_deadline::Allowance;
 
 /// Sending side of one connection.
 pub(crate) struct RtspOutput {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! icmp_faults: faults of the network path to a client: verifies ICMP reports and decides when one
+//! Faults of the network path to a client: verifies ICMP reports and decides when one
 //! ends a session.
 //!
 //! Anybody can forge ICMP, so a report counts only when it quotes the RTP header of a packet that
@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 use media::plan::PacketPlan;
 use paths::{PathFault, QUOTE_BYTES};
 
-use crate::rtsp::stream_session::Shift;
+use super::clock::ticks;
+use super::shift::Shift;
 
 /// A fault claimed by verified reports.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +111,7 @@ pub(crate) fn is_sent(
     let newest_sequence = sequence(&plan.header_at(number(newest), 0));
     let back = newest_sequence.wrapping_sub(sequence(quoted));
     let Some(packet) = newest.checked_sub(u64::from(back)) else { return false };
-    let recent = crate::pacer::ticks(RECENT);
+    let recent = ticks(RECENT);
     let oldest = plan.packets_before(plan.ticks(next.min(newest)).saturating_sub(recent));
     let timestamp = plan.timestamp(plan.ticks(packet)).wrapping_add(shift.timestamp);
     packet >= oldest && plan.header_at(number(packet), timestamp) == *quoted

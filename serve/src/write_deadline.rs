@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! write_deadline: writes to a TCP peer; a slow peer has as long as it makes progress, one that
+//! Writes to a TCP peer; a slow peer has as long as it makes progress, one that
 //! accepts nothing is disconnected.
 //!
 //! A peer begins with an allowance of time ([`crate::config::Timeouts::write`]); every byte that it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! late_buckets: how late the packets of one session were, in twelve buckets that double.
+//! how late the packets of one session were, in twelve buckets that double.
 //!
 //! A histogram of a session has to be small, since there are thousands of sessions and each step
 //! of a pacer adds to one under a lock. These take 96 bytes and an addition a send call. The

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! packet_trace: due and sent times of the packets of one session, while somebody asks for them.
+//! due and sent times of the packets of one session, while somebody asks for them.
 //!
 //! The pacer thread that owns the session owns the trace, and hands it back when it is told to or
 //! when the session ends. Costs a branch a send call while there is none; room for all records is

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plays: the state of one session's sending that control ([`crate::rtsp`]) and the pacers' threads
+//! share.
+//!
+//! The parts: `clock` maps time to media, `shift` maps a session's numbers to the asset's own,
+//! `progress` counts packets, `late_buckets` counts their lateness, `packet_trace` records them for
+//! an administrator, `icmp_faults` verifies ICMP reports about them, `rtsp_output` sends replies
+//! and media on an RTSP connection.
+//!
+//! Imports the library and prefetch, and neither the pacer nor a protocol.
+
+mod clock;
+pub(crate) mod icmp_faults;
+mod late_buckets;
+mod packet_trace;
+mod progress;
+mod rtsp_output;
+mod shift;
+
+pub(crate) use clock::{MediaClock, Speed, ticks};
+pub(crate) use late_buckets::LateBuckets;
+pub(crate) use packet_trace::{PacketRecord, PacketTrace, TracedCall, TracedPackets};
+pub(crate) use progress::{Link, Progress, Sent};
+pub(crate) use rtsp_output::RtspOutput;
+pub(crate) use shift::Shift;
