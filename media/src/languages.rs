@@ -7,12 +7,13 @@
 //! Sources: RFC 5646 §2.2.1; ISO 639-2 (B codes and T codes).
 //! Does not know regions or scripts: files do not name them.
 
-/// Tag (RFC 5646) and English name of a language by its code in ISO 639-2, B codes included, or by
-/// that name in any case.
+/// Tag (RFC 5646) and English name of a language by its code in ISO 639-2, B codes included, by
+/// that tag, or by that name in any case.
 pub fn language_of(word: &str) -> Option<(&'static str, &'static str)> {
     let mut languages = LANGUAGES.iter();
-    let found = languages
-        .find(|(codes, _, name)| codes.contains(&word) || name.eq_ignore_ascii_case(word))?;
+    let found = languages.find(|(codes, tag, name)| {
+        codes.contains(&word) || *tag == word || name.eq_ignore_ascii_case(word)
+    })?;
     Some((found.1, found.2))
 }
 
@@ -72,5 +73,6 @@ mod tests {
         assert_eq!(language_of("deu"), language_of("ger"));
         assert_eq!(language_of("gsw"), None);
         assert_eq!(language_of("GERMAN"), language_of("ger"));
+        assert_eq!(language_of("de"), language_of("ger"));
     }
 }

@@ -153,12 +153,17 @@ impl CueList {
         let is_long = cue.text.len() > CUE_BYTES_MAX
             || cue.identifier.len() > FIELD_BYTES_MAX
             || cue.settings.len() > FIELD_BYTES_MAX;
-        if is_long || cue.end_ms <= cue.start_ms || cue.end_ms > TIME_MS_MAX {
+        if is_long {
             self.left_out += 1;
             return Ok(());
         }
         cue.text = plain_lines(&cue.text);
+        // As the last sample that ffmpeg writes of mov_text, which has no length.
         if cue.text.is_empty() {
+            return Ok(());
+        }
+        if cue.end_ms <= cue.start_ms || cue.end_ms > TIME_MS_MAX {
+            self.left_out += 1;
             return Ok(());
         }
         if self.cues.len() == CUES_MAX {

@@ -48,6 +48,9 @@ fn subrip_cues_whose_times_cannot_be_read_are_left_out_and_counted() {
         4\n00:00:05,000 --> 00:00:06,000\n2 --> 3 is no time\n";
     let list = parse(text.as_bytes(), TextFormat::SubRip).unwrap();
     assert_eq!(list.left_out(), 2);
+    let empty = "1\n00:00:02,000 --> 00:00:02,000\n\n2\n00:00:03,000 --> 00:00:04,000\nkept\n";
+    let list = parse(empty.as_bytes(), TextFormat::SubRip).unwrap();
+    assert_eq!((list.cues().len(), list.left_out()), (1, 0), "no text, so nothing is lost");
     assert_eq!(srt(text), [cue(2000, 3000, "kept"), cue(5000, 6000, "2 --&gt; 3 is no time")]);
 }
 

@@ -183,7 +183,7 @@ fn side_cars_made_to_harm_are_left_out_and_the_film_is_played() {
         b"\xef\xbb\xbfWEBVTT\r\n\r\n00:01.000 --> 00:02.000\r\n\xe4\xbd\xa0\r\n",
     );
     let is_listed = |text: &str| {
-        let listed = ["fra", "en", "sv", "zh-Hant"];
+        let listed = ["French", "English", "Swedish", "zh-Hant"];
         let names = listed.map(|name| text.contains(&format!("NAME=\"{name}\"")));
         names == [true; 4] && addresses(text).len() == 4
     };

@@ -196,7 +196,7 @@ fn ffmpeg_finds_every_document_in_the_segments_of_its_time() {
         let sets: Vec<_> = sets.filter(|set| set.contentType.as_deref() == Some("text")).collect();
         let [set] = sets[..] else { panic!("{manifest}") };
         assert_eq!(set.mimeType.as_deref(), Some("application/mp4"));
-        assert_eq!((set.lang.as_deref(), set.Label.len()), (Some("fra"), 1));
+        assert_eq!((set.lang.as_deref(), set.Label.len()), (Some("fr"), 1));
         assert_eq!(set.Role[0].value.as_deref(), Some("subtitle"));
         let [about] = &set.representations[..] else { panic!("{manifest}") };
         assert_eq!(about.codecs.as_deref(), Some("stpp.ttml.im1t"));

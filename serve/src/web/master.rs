@@ -319,7 +319,7 @@ pub(super) struct Language {
     /// RFC 5646.
     pub(super) tag: String,
     /// In English; the code of the file where it is not known.
-    name: String,
+    pub(super) name: String,
 }
 
 /// Language of a track.
@@ -328,7 +328,7 @@ pub(super) fn language(track: &Track) -> Option<Language> {
 }
 
 impl Language {
-    /// That of a code (ISO 639-2), which stands for itself where it is not known.
+    /// That of a code (ISO 639-2) or tag (RFC 5646), which stands for itself where it is not known.
     pub(super) fn of(code: String) -> Language {
         match language_of(&code) {
             Some((tag, name)) => Language { tag: tag.to_owned(), name: name.to_owned() },

@@ -58,12 +58,12 @@ async fn words_of_side_cars_are_attributes_and_roles() {
         )
     };
     let expected = [
-        named("en", "en", "NO", "NO"),
-        named("de", "de", "YES", "NO"),
-        named("en 2", "en", "NO", "NO"),
-        named("hi", "hi", "NO", "NO"),
-        format!("{},{sdh}", named("en (SDH)", "en", "NO", "NO")),
-        named("en (forced)", "en", "NO", "YES"),
+        named("English", "en", "NO", "NO"),
+        named("German", "de", "YES", "NO"),
+        named("English 2", "en", "NO", "NO"),
+        named("Hindi", "hi", "NO", "NO"),
+        format!("{},{sdh}", named("English (SDH)", "en", "NO", "NO")),
+        named("English (forced)", "en", "NO", "YES"),
     ];
     let (mut sorted, mut lines) = (expected.to_vec(), lines);
     sorted.sort();
@@ -71,10 +71,10 @@ async fn words_of_side_cars_are_attributes_and_roles() {
     assert_eq!(lines, sorted);
     let manifest = text(&server, "/film.ts/manifest.mpd").await;
     for (label, roles) in [
-        ("en", &["subtitle"][..]),
-        ("de", &["subtitle", "main"]),
-        ("en (SDH)", &["caption"]),
-        ("en (forced)", &["forced-subtitle"]),
+        ("English", &["subtitle"][..]),
+        ("German", &["subtitle", "main"]),
+        ("English (SDH)", &["caption"]),
+        ("English (forced)", &["forced-subtitle"]),
     ] {
         let set = manifest.split_once(&format!("<Label>{label}</Label>")).expect("a set").1;
         let set = set.split_once("<Representation").expect("one file").0;
@@ -103,7 +103,8 @@ async fn a_folder_of_renditions_has_the_side_cars_in_it_and_none_beside_it() {
     let master = with(&server, &format!("{top}/master.m3u8"), ("TYPE=SUBTITLES", 3)).await;
     assert!(!master.contains("\"en\""), "another folder's rules: {master}");
     let lines: Vec<&str> = master.lines().filter(|line| line.contains("TYPE=SUBTITLES")).collect();
-    for (name, is_forced) in [("it", "NO"), ("fr", "NO"), ("de (forced)", "YES")] {
+    let expected = [("Italian", "NO"), ("French", "NO"), ("German (forced)", "YES")];
+    for (name, is_forced) in expected {
         let line = lines.iter().find(|line| line.contains(&format!("NAME=\"{name}\"")));
         let line = line.unwrap_or_else(|| panic!("{name}: {master}"));
         assert!(line.contains(&format!("FORCED={is_forced}")), "{line}");

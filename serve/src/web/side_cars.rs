@@ -302,7 +302,7 @@ mod tests {
             ("gsw.srt", Some("gsw")),
             ("English.srt", Some("en")),
             ("en.forced.srt", Some("en forced")),
-            ("Forced.EN.srt", Some("EN forced")),
+            ("Forced.EN.srt", Some("en forced")),
             ("en.default.srt", Some("en default")),
             ("en.sdh.srt", Some("en sdh")),
             ("en.cc.vtt", Some("en sdh")),

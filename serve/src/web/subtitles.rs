@@ -20,6 +20,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::address::SubtitleId;
+use super::master::Language;
 use super::side_cars::{SideCar, side_cars, side_cars_of_title};
 use super::web_asset::{OpenBytes, WebAsset};
 use super::web_assets::cache;
@@ -42,6 +43,7 @@ pub(super) struct ListedSubtitle {
     pub(super) id: SubtitleId,
     /// Name for viewers, different from those of the others; without quotes and line ends.
     pub(super) name: String,
+    /// RFC 5646; the code of the file where it is not known.
     pub(super) language: Option<String>,
     /// Of all that are listed one at most is the default.
     pub(super) flags: SubtitleFlags,
@@ -202,16 +204,19 @@ fn add(
         kept.map(|character| if character == '"' { '\'' } else { character }).collect::<String>()
     };
     let name = name.map(plain).filter(|name| !name.trim().is_empty());
+    let language = language.map(Language::of);
     let name = name.unwrap_or_else(|| {
         let uses = [(flags.is_sdh, " (SDH)"), (flags.is_forced, " (forced)")];
         let uses = uses.into_iter().filter_map(|(is_used, text)| is_used.then_some(text));
-        language.as_deref().unwrap_or(UNNAMED).to_owned() + &uses.collect::<String>()
+        let of_language = language.as_ref().map_or(UNNAMED, |language| &language.name);
+        of_language.to_owned() + &uses.collect::<String>()
     });
     let is_free = |name: &str| listed.iter().all(|other| other.name != name);
     let numbered = (2..).map(|number| format!("{name} {number}"));
     let mut names = std::iter::once(name.clone()).chain(numbered);
     let name = names.find(|name| is_free(name)).expect("numbers do not end");
     flags.is_default &= listed.iter().all(|other| !other.flags.is_default);
+    let language = language.map(|language| language.tag);
     listed.push(ListedSubtitle { id, name, language, flags });
 }
 
@@ -264,11 +269,11 @@ mod tests {
         let forced = SubtitleFlags { is_forced: true, is_default: true, ..plain };
         for (name, language, flags) in [
             (None, Some("en"), plain),
-            (Some("en"), None, plain),
+            (Some("English"), None, plain),
             (None, None, plain),
             (None, None, plain),
             (Some("a\"\n"), None, forced),
-            (None, Some("en"), sdh),
+            (None, Some("eng"), sdh),
             (None, Some("en"), forced),
             (None, Some("en"), forced),
         ] {
@@ -276,9 +281,11 @@ mod tests {
             add(&mut listed, SubtitleId::Track(1), name, (language.map(str::to_owned), flags));
         }
         let names: Vec<&str> = listed.iter().map(|one| one.name.as_str()).collect();
-        let of_flags = ["en (SDH)", "en (forced)", "en (forced) 2"];
-        assert_eq!(names[..5], ["en", "en 2", "subtitles", "subtitles 2", "a'"]);
+        let of_flags = ["English (SDH)", "English (forced)", "English (forced) 2"];
+        assert_eq!(names[..5], ["English", "English 2", "subtitles", "subtitles 2", "a'"]);
         assert_eq!(names[5..], of_flags);
+        let tags: Vec<_> = listed.iter().filter_map(|one| one.language.as_deref()).collect();
+        assert_eq!(tags, ["en"; 4], "RFC 5646");
         let defaults = listed.iter().filter(|one| one.flags.is_default);
         assert_eq!(defaults.count(), 1, "a group has one (RFC 8216 §4.3.4.1.1)");
     }
