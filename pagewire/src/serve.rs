@@ -32,6 +32,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::confinement::NamedFiles;
 pub(crate) use self::flags::with_flag;
 use self::operation::Operation;
+pub(crate) use self::upgrade::LINK as HANDOVER_LINK;
 use crate::config::{FileConfig, Loaded, Sources};
 use crate::escape::Escaped;
 use measure::{Calibration, Subject};

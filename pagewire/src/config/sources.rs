@@ -327,7 +327,8 @@ impl Sources {
             };
             let is_read = known.contains(&name)
                 || name.strip_suffix(FILE_SUFFIX).is_some_and(|name| known.contains(&name))
-                || name == format!("{VARIABLE_PREFIX}CONFIG");
+                || name == format!("{VARIABLE_PREFIX}CONFIG")
+                || name == crate::serve::HANDOVER_LINK;
             let near = nearest(name, &known).filter(|near| near.len().abs_diff(name.len()) <= 2);
             if let Some(near) = near.filter(|_| !is_read && self.variable(name).is_some()) {
                 notes.push(format!("environment {name}: no such setting; write {near}"));

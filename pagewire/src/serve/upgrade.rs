@@ -167,7 +167,7 @@ impl Drop for Started {
 }
 
 /// Environment variable that tells a process of its predecessor.
-const LINK: &str = "PAGEWIRE_HANDOVER";
+pub(crate) const LINK: &str = "PAGEWIRE_HANDOVER";
 const LINK_IS_STDIN: &str = "stdin";
 /// Longer than measuring paths and checking a thousand keys take on a slow disk.
 const READY_WAIT: Duration = Duration::from_secs(60);

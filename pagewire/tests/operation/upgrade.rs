@@ -123,6 +123,7 @@ fn an_upgrade_under_fifty_sessions_loses_no_packet_and_refuses_nobody() {
     }
     old.await_end();
     let log = server.log();
+    assert!(!log.contains("no such setting"), "of the variable that links both: {log}");
     let ends = log.lines().filter(|line| line.contains("teardown;")).collect::<Vec<_>>();
     assert_eq!(ends.len(), 50, "{log}");
     assert_eq!(ends.iter().filter(|line| line.contains("the receiver lost 7")).count(), 1, "{log}");

@@ -239,9 +239,19 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
         assert_eq!(broken, [""; 0], "{}{}", pair[0].text, pair[1].text);
     }
     let whole = fs::read(place.folder().join("0.ts")).expect("it was recorded");
-    let segments = uris(&ended).into_iter();
-    let segments = segments.map(|uri| fetch(&server, &resolved(&ended.path, uri), None).body);
-    assert!(segments.collect::<Vec<_>>().concat() == whole, "the segments are the file");
+    let segments = uris(&ended).into_iter().map(|uri| resolved(&ended.path, uri));
+    let segments: Vec<_> = segments.collect();
+    let bodies = segments.iter().map(|path| fetch(&server, path, None).body);
+    assert!(bodies.collect::<Vec<_>>().concat() == whole, "the segments are the file");
+    server.stop();
+    // The whole file does not tell where its segments were cut: other bytes once came by the same
+    // addresses from a server that was started anew.
+    let server = Server::at(&place, Command::new(PROGRAM), &["--http-pace", "off"]);
+    for path in segments.iter().chain([&ended.path]) {
+        let answer = fetch(&server, path, None);
+        assert_eq!(answer.status, 410, "{path}: {}", answer.text());
+    }
+    assert_eq!(fetch(&server, "/0.ts/master.m3u8", None).status, 200);
     server.stop();
 }
 

@@ -461,7 +461,7 @@ async fn of_title(
         let named = (&name[..], &address.item);
         match server.web.get(named, &file, &server.library, client.peer.ip()).await {
             Ok(WebSource::Whole(asset)) => title.push(short, asset),
-            Ok(WebSource::Live(..)) => {
+            Ok(WebSource::Live(..) | WebSource::Over) => {
                 let what = format!("{short} is still written: no rendition of a title yet");
                 return error(request, 404, &what, now);
             }

@@ -14,8 +14,12 @@
 //!
 //! Recordings of a high rate are read in turns with the others; while one is behind, the thread
 //! reads for half of the time at most. It still makes plans and forgets idle recordings. At most
-//! [`FOLLOWED_MAX`] are followed: one more replaces the one without a session that has been idle
-//! the longest.
+//! [`FOLLOWED_MAX`] are followed: one more replaces the one without a viewer that has been idle the
+//! longest.
+//!
+//! Players of HLS and DASH have no session and may pause. A recording that they have asked for is
+//! followed for [`PAUSED`] longer, so that they find its addresses again, and keeps its place among
+//! the others for [`IDLE`].
 //!
 //! Costs one read of the written bytes, mostly from the page cache, a descriptor and a scanner (20
 //! KiB and 20 bytes a clock reference) for each followed recording.
@@ -114,12 +118,14 @@ impl Following {
         (!state.is_stopping).then(|| std::mem::take(&mut state.new))
     }
 
-    /// Adds a recording with its first plan. False when recordings with sessions hold all places.
+    /// Adds a recording with its first plan. False when recordings with viewers hold all places.
     fn add(&self, follow: Follow, first: &Arc<Source>) -> bool {
         let mut state = self.lock();
         let mut forgotten = None;
         if state.known.len() >= FOLLOWED_MAX {
-            let idle = state.known.iter().filter(|(_, growth)| has_no_session(growth));
+            let now = Instant::now();
+            let has_viewer = |growth| !has_no_session(growth) || growth.is_viewed(now, IDLE);
+            let idle = state.known.iter().filter(|(_, growth)| !has_viewer(*growth));
             let Some(id) = idle.min_by_key(|(_, growth)| growth.asked()).map(|(id, _)| *id) else {
                 return false;
             };
@@ -140,7 +146,8 @@ impl Following {
     fn is_wanted(&self, follow: &Follow, now: Instant) -> bool {
         let mut state = self.lock();
         let is_known = state.holds(follow);
-        let is_idle = now.saturating_duration_since(follow.growth.asked()) > IDLE;
+        let is_idle = now.saturating_duration_since(follow.growth.asked()) > IDLE
+            && !follow.growth.is_viewed(now, PAUSED);
         if is_known && !(is_idle && has_no_session(&follow.growth)) {
             return true;
         }
@@ -376,6 +383,8 @@ const COST_SHARE: u32 = 20;
 const LEAST_TICKS: u64 = TICKS_PER_SECOND;
 /// Time after the last request for which a recording is followed.
 const IDLE: Duration = Duration::from_secs(30);
+/// The same after a request of a player of HLS or DASH, which may pause.
+const PAUSED: Duration = Duration::from_secs(3600);
 /// Bounds the cost of followed recordings: each one descriptor, and 20 MB after three hours.
 const FOLLOWED_MAX: usize = 256;
 const PIECE_BYTES: usize = 256 << 10;
@@ -459,6 +468,20 @@ mod tests {
         assert!(scene.newest("a.ts").is_none());
     }
 
+    /// Regression: after 30 s without a request a player of HLS found its addresses gone.
+    #[test]
+    fn recording_of_a_player_that_pauses_is_followed_on() {
+        let scene = Scene::new();
+        let _recorder = scene.record("a.ts");
+        scene.follow("a.ts").unwrap();
+        let mut follow = scene.library.following.next(None).unwrap().pop().unwrap();
+        follow.growth.note_viewed();
+        let (mut piece, asked) = (vec![0; PIECE_BYTES], follow.growth.asked());
+        assert!(scene.library.look_after(&mut follow, &mut piece, asked + 2 * IDLE));
+        assert!(scene.library.look_after(&mut follow, &mut piece, asked + PAUSED));
+        assert!(!scene.library.look_after(&mut follow, &mut piece, asked + PAUSED + IDLE));
+    }
+
     /// Regression: new ones were answered 503 until an idle one was forgotten, whoever asked for
     /// it.
     #[test]
@@ -482,6 +505,11 @@ mod tests {
         let (mut piece, now) = (vec![0; PIECE_BYTES], Instant::now());
         follows.retain_mut(|follow| scene.library.look_after(follow, &mut piece, now));
         assert_eq!(follows.len(), FOLLOWED_MAX, "the thread has let go of it");
-        drop(recorders);
+        // Players of HLS have no session, and keep theirs.
+        played.clear();
+        scene.library.following.lock().known.values().for_each(|growth| growth.note_viewed());
+        let more = scene.record("more.ts");
+        assert!(matches!(scene.follow("more.ts"), Err(NoAsset::Busy { .. })), "all are viewed");
+        drop((recorders, more));
     }
 }

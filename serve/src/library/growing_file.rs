@@ -30,6 +30,8 @@ use crate::library::asset::Source;
 pub(crate) struct Growth {
     newest: Mutex<Option<Arc<Source>>>,
     asked: Mutex<Instant>,
+    /// Time of the last request of a player of HLS or DASH.
+    viewed: Mutex<Option<Instant>>,
     /// Time of the last request that waits for what is written next.
     watched: Mutex<Option<Instant>>,
     grown: Notify,
@@ -40,6 +42,7 @@ impl Growth {
         Growth {
             newest: Mutex::new(None),
             asked: Mutex::new(Instant::now()),
+            viewed: Mutex::new(None),
             watched: Mutex::new(None),
             grown: Notify::new(),
         }
@@ -75,6 +78,17 @@ impl Growth {
     pub(crate) fn is_watched(&self, now: Instant) -> bool {
         let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.is_some_and(|at| now.saturating_duration_since(at) < WATCHED)
+    }
+
+    /// Records a request of a player of HLS or DASH.
+    pub(crate) fn note_viewed(&self) {
+        *self.viewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// True when a player of HLS or DASH has asked within this time before `now`.
+    pub(crate) fn is_viewed(&self, now: Instant, within: Duration) -> bool {
+        let viewed = *self.viewed.lock().unwrap_or_else(PoisonError::into_inner);
+        viewed.is_some_and(|at| now.saturating_duration_since(at) <= within)
     }
 
     /// Records a request for the recording.

@@ -111,8 +111,8 @@ pub(crate) enum NoAsset {
     /// Not a stream that pagewire can play: answered 415 with the reason.
     #[error("{0}")]
     Refused(String),
-    /// The file changed while it was read: another process is writing it.
-    #[error("the file is being written; try again when it is whole")]
+    /// Another process is writing the file: it changed while it was read, or too little is there.
+    #[error("the file is being written; try again in {} s", again_in.as_secs().max(1))]
     Changing { again_in: Duration },
     /// All scan slots are in use.
     #[error("other files are being read; try again in {} s", again_in.as_secs())]

@@ -62,6 +62,13 @@ fn gone(request: &Request, now: SystemTime) -> Response {
     error(request, 410, what, now)
 }
 
+/// The recording of this address was replaced, or the server no longer knows its segments: it was
+/// started anew since, or nobody has watched for long.
+fn over(request: &Request, now: SystemTime) -> Response {
+    let what = "this address of a recording is over; load master.m3u8 or manifest.mpd again";
+    error(request, 410, what, now)
+}
+
 /// Returns the answer to a request for an item of a file of this name, with the file that has its
 /// bytes. `origin` is the server as the client knows it (`http://host`), if it does.
 pub(crate) async fn answer(
@@ -81,7 +88,7 @@ pub(crate) async fn answer(
         Ok(WebSource::Live(live, asset)) if item.is_live_dash() => {
             let is_other = address.identity.is_some_and(|asked| asked != live.identity());
             if is_other || !live.is_of(&file) {
-                return (gone(request, now), file);
+                return (over(request, now), file);
             }
             let recording = RecordingNow { live, asset, file };
             let (response, copy) = live_dash::answer(request, address, &recording, web, now).await;
@@ -90,6 +97,7 @@ pub(crate) async fn answer(
         Ok(WebSource::Live(live, _)) => {
             return (of_recording(request, address, &live, &file, now), file);
         }
+        Ok(WebSource::Over) => return (over(request, now), file),
         Err(reason) => return (refused(request, &reason, now), file),
     };
     let mut shown = None;
@@ -208,7 +216,7 @@ fn of_recording(
     now: SystemTime,
 ) -> Response {
     if address.identity.is_some_and(|asked| asked != live.identity()) || !live.is_of(file) {
-        return gone(request, now);
+        return over(request, now);
     }
     let item = &address.item;
     let query = ReloadQuery::parse(request.query.as_deref()).unwrap_or_default();

@@ -28,7 +28,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use media::{GrowingSegments, ReadAt, RecordedStarts, entry_points};
+use media::{GrowingSegments, ReadAt, RecordedStarts};
 
 use super::address::VERSION;
 use super::live_dash::LiveDash;
@@ -57,15 +57,15 @@ pub(super) fn live_identity(asset: &Asset) -> String {
 }
 
 impl LiveAsset {
-    /// Makes one of a recording whose content `file` has; `None` while too little is recorded, and
-    /// of one that is not packets and nothing else. May read and wait.
+    /// Makes one of a recording in progress whose content `file` has; `None` while too little is
+    /// recorded, of one that is not packets and nothing else, and of a whole file, which does not
+    /// tell where the recording's segments were cut. May read and wait.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(super) fn new(asset: &Asset, file: &OpenFile) -> io::Result<Option<LiveAsset>> {
-        let Some(segments) = GrowingSegments::of(&asset.plan, !asset.is_growing()) else {
-            return Ok(None);
-        };
+        let segments = GrowingSegments::of(&asset.plan, !asset.is_growing());
+        let (Some(segments), Some(starts)) = (segments, asset.starts()) else { return Ok(None) };
         let state = LiveState::recording(segments, shown(asset, file)?);
         let live = LiveAsset {
             identity: live_identity(asset),
@@ -73,13 +73,7 @@ impl LiveAsset {
             state: Mutex::new(state),
             dash: LiveDash::default(),
         };
-        match asset.starts() {
-            Some(starts) => live.extend_by(asset, starts),
-            None => {
-                let starts = entry_points(&asset.plan, &OpenBytes(file))?;
-                live.extend_by(asset, &RecordedStarts::from(starts));
-            }
-        }
+        live.extend_by(asset, starts);
         let is_playable = live.state().is_playable();
         Ok(is_playable.then_some(live))
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use media::plan::PlanKey;
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter, Weighter};
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, UnitWeighter, Weighter};
 use tokio::sync::Semaphore;
 use wire::http::file_etag;
 
@@ -36,7 +36,7 @@ const ASSETS_EXPECTED: usize = 1024;
 /// The plans in use, and the segments that were copied.
 pub(crate) struct WebAssets {
     assets: Cache<AssetName, Arc<WebAsset>, ByMemory>,
-    recordings: Cache<String, Arc<LiveAsset>>,
+    recordings: Cache<String, Arc<LiveAsset>, UnitWeighter, DefaultHashBuilder, InProgress>,
     /// Places for requests that wait for what is recorded next.
     pub(crate) waits: Semaphore,
     pub(super) copies: SegmentCopies,
@@ -101,7 +101,13 @@ impl WebAssets {
     ) -> WebAssets {
         WebAssets {
             protection,
-            recordings: cache(RECORDINGS_MAX, RECORDINGS_MAX as u64, UnitWeighter),
+            recordings: Cache::with(
+                RECORDINGS_MAX,
+                RECORDINGS_MAX as u64,
+                UnitWeighter,
+                DefaultHashBuilder::default(),
+                InProgress,
+            ),
             waits: Semaphore::new(WAITS_MAX),
             assets: cache(ASSETS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
             copies: SegmentCopies::new(folder),
@@ -176,7 +182,8 @@ impl WebAssets {
         Some(WebSource::Live(live, asset.clone()))
     }
 
-    /// Returns a recording as it is now; also when it was recorded and is whole.
+    /// Returns a recording as it is now; also one that is whole, as long as it is kept from the
+    /// time when it was recorded: its cuts and dates are nowhere else.
     async fn recording(
         &self,
         name: &str,
@@ -195,19 +202,27 @@ impl WebAssets {
         if !is_same {
             return Err(no_recording());
         }
+        asset.growth().inspect(|growth| growth.note_viewed());
         let named = format!("{name}/~{}", live_identity(asset));
         let made = self.recordings.get_or_insert_async(&named, async {
+            if !asset.is_growing() {
+                return Err(NoRecording::Over);
+            }
             let (asset, file) = (asset.clone(), file.clone());
-            let is_growing = asset.is_growing();
             let made = tokio::task::spawn_blocking(move || LiveAsset::new(&asset, &file)).await;
-            let unreadable = |reason: String| NoAsset::Unreadable(reason);
+            let unreadable = |reason: String| NoRecording::Other(NoAsset::Unreadable(reason));
             let made = made.map_err(|panic| unreadable(panic.to_string()))?;
             let made = made.map_err(|error| unreadable(error.to_string()))?.map(Arc::new);
-            made.ok_or(if is_growing { NoAsset::CHANGING } else { no_recording() })
+            made.ok_or(NoRecording::Other(NoAsset::CHANGING))
         });
-        let live = made.await?;
-        live.extend(asset);
-        Ok(WebSource::Live(live, asset.clone()))
+        match made.await {
+            Ok(live) => {
+                live.extend(asset);
+                Ok(WebSource::Live(live, asset.clone()))
+            }
+            Err(NoRecording::Over) => Ok(WebSource::Over),
+            Err(NoRecording::Other(reason)) => Err(reason),
+        }
     }
 
     async fn in_form(
@@ -260,6 +275,26 @@ pub(crate) enum WebSource {
     Whole(Arc<WebAsset>),
     /// A recording, as far as it was written.
     Live(Arc<LiveAsset>, Arc<Asset>),
+    /// A recording that is whole and whose segments are no longer known.
+    Over,
+}
+
+/// Reason why a file is no recording in progress.
+enum NoRecording {
+    Over,
+    Other(NoAsset),
+}
+
+/// Keeps the recordings in progress: players hold addresses with their cuts and dates.
+#[derive(Clone)]
+struct InProgress;
+
+impl Lifecycle<String, Arc<LiveAsset>> for InProgress {
+    type RequestState = ();
+
+    fn is_pinned(&self, _: &String, live: &Arc<LiveAsset>) -> bool {
+        live.growth().is_some()
+    }
 }
 
 /// Reason why a file has no plan of all of it.
@@ -284,8 +319,9 @@ impl NotWhole {
     }
 }
 
-/// Recordings whose segments are kept.
-const RECORDINGS_MAX: usize = 256;
+/// Recordings whose segments are kept: those in progress, which are followed and at most 256, and
+/// as many that have ended.
+const RECORDINGS_MAX: usize = 512;
 
 /// Reasons for files without an end, and for others.
 const CONTINUES: &str =
