@@ -76,7 +76,7 @@ pub(crate) struct TrackPlace {
     pub(crate) leading_ticks: u64,
     /// Due time from which the other tracks are sent.
     pub(crate) other_ticks: u64,
-    /// What is added to presentation time so that timestamps continue over jumps, in ticks.
+    /// Ticks added to presentation time so that timestamps continue over jumps.
     pub(crate) shift_ticks: i64,
 }
 

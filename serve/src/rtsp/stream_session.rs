@@ -85,7 +85,7 @@ pub(crate) struct StreamSession {
     pub(crate) permit: Mutex<Option<SessionPermit>>,
 }
 
-/// What a new session is made of.
+/// Parts of a new session.
 pub(crate) struct NewSession {
     pub(crate) number: u64,
     pub(crate) peer: IpAddr,

@@ -45,7 +45,7 @@ const CODECS_BYTES: u64 = 512 << 10;
 /// A recording as HLS.
 pub(crate) struct LiveAsset {
     identity: String,
-    /// Empty when it was whole already.
+    /// Empty once it is whole, or no longer followed.
     growth: Weak<Growth>,
     state: Mutex<LiveState>,
     pub(super) dash: LiveDash,
@@ -58,13 +58,12 @@ pub(super) fn live_identity(asset: &Asset) -> String {
 
 impl LiveAsset {
     /// Makes one of a recording in progress whose content `file` has; `None` while too little is
-    /// recorded, of one that is not packets and nothing else, and of a whole file, which does not
-    /// tell where the recording's segments were cut. May read and wait.
+    /// recorded, and of one that is not packets and nothing else. May read and wait.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(super) fn new(asset: &Asset, file: &OpenFile) -> io::Result<Option<LiveAsset>> {
-        let segments = GrowingSegments::of(&asset.plan, !asset.is_growing());
+        let segments = GrowingSegments::of(&asset.plan, false);
         let (Some(segments), Some(starts)) = (segments, asset.starts()) else { return Ok(None) };
         let state = LiveState::recording(segments, shown(asset, file)?);
         let live = LiveAsset {
@@ -123,4 +122,24 @@ pub(super) fn shown(asset: &Asset, file: &OpenFile) -> io::Result<ShownTracks> {
     let mut beginning = vec![0; bytes as usize];
     OpenBytes(file).read_exact_at(&mut beginning, 0)?;
     Ok(ShownTracks::of(&asset.plan.surveyed(&beginning)))
+}
+
+#[cfg(test)]
+impl LiveAsset {
+    /// The clip as a recording that is in progress for as long as its growth is held.
+    pub(super) fn of_clip(growth: &Arc<Growth>) -> LiveAsset {
+        let clip = include_bytes!("../../../pagewire/assets/clip.ts");
+        let mut scanner = media::Scanner::new();
+        scanner.feed(clip);
+        let identity = media::store::random_identity();
+        let (plan, _) = scanner.recorded_so_far(identity).expect("a stream");
+        let segments = GrowingSegments::of(&plan, true).expect("a place to start");
+        let state = LiveState::recording(segments, ShownTracks::of(&plan.surveyed(clip)));
+        LiveAsset {
+            identity: String::new(),
+            growth: Arc::downgrade(growth),
+            state: Mutex::new(state),
+            dash: LiveDash::default(),
+        }
+    }
 }

@@ -79,18 +79,29 @@ where
     V: Clone,
     W: Weighter<K, V> + Clone,
 {
+    cache_with(expected, weight_max, weighter, DefaultLifecycle::default())
+}
+
+/// Likewise, with a rule for values that stay whatever they weigh.
+fn cache_with<K, V, W, L>(
+    expected: usize,
+    weight_max: u64,
+    weighter: W,
+    lifecycle: L,
+) -> Cache<K, V, W, DefaultHashBuilder, L>
+where
+    K: Eq + std::hash::Hash,
+    V: Clone,
+    W: Weighter<K, V> + Clone,
+    L: Lifecycle<K, V> + Clone,
+{
     let options = OptionsBuilder::new()
         .shards(1)
         .estimated_items_capacity(expected)
         .weight_capacity(weight_max)
         .build()
         .expect("both capacities are given");
-    Cache::with_options(
-        options,
-        weighter,
-        DefaultHashBuilder::default(),
-        DefaultLifecycle::default(),
-    )
+    Cache::with_options(options, weighter, DefaultHashBuilder::default(), lifecycle)
 }
 
 impl WebAssets {
@@ -101,13 +112,7 @@ impl WebAssets {
     ) -> WebAssets {
         WebAssets {
             protection,
-            recordings: Cache::with(
-                RECORDINGS_MAX,
-                RECORDINGS_MAX as u64,
-                UnitWeighter,
-                DefaultHashBuilder::default(),
-                InProgress,
-            ),
+            recordings: cache_with(RECORDINGS_MAX, RECORDINGS_MAX as u64, UnitWeighter, InProgress),
             waits: Semaphore::new(WAITS_MAX),
             assets: cache(ASSETS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
             copies: SegmentCopies::new(folder),
@@ -320,7 +325,7 @@ impl NotWhole {
 }
 
 /// Recordings whose segments are kept: those in progress, which are followed and at most 256, and
-/// as many that have ended.
+/// others that have ended.
 const RECORDINGS_MAX: usize = 512;
 
 /// Reasons for files without an end, and for others.
@@ -329,3 +334,32 @@ const CONTINUES: &str =
 const ENCIPHERED: &str = "segments are enciphered (--hls-cipher), and those of a recording cannot \
     be: wait until it is whole";
 const NO_RECORDING: &str = "no recording with key frames that can be cut as it lies in the file";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::growing_file::Growth;
+
+    /// Regression: requests for 300 other files once pushed a recording out, which was then made
+    /// anew with other dates.
+    #[test]
+    fn recordings_in_progress_stay_and_others_give_way() {
+        let ended = Arc::new(LiveAsset::of_clip(&Arc::new(Growth::new())));
+        for is_in_progress in [true, false] {
+            let recordings = cache_with(4, 4, UnitWeighter, InProgress);
+            let growth = Arc::new(Growth::new());
+            let mut made = Some(Arc::new(LiveAsset::of_clip(&growth)));
+            let held = is_in_progress.then_some(growth);
+            for number in 0..40 {
+                recordings.insert(number.to_string(), ended.clone());
+                // The first to come keep their places for longest.
+                if let Some(live) = made.take_if(|_| number == 10) {
+                    recordings.insert("a".to_owned(), live);
+                }
+            }
+            assert_eq!(recordings.peek("a").is_some(), is_in_progress);
+            assert!(recordings.len() <= 4, "{} are kept", recordings.len());
+            drop(held);
+        }
+    }
+}
