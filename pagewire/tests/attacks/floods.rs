@@ -89,6 +89,48 @@ fn assert_refused_after(
     }
 }
 
+/// Subtitles of 20 MB, since each of their 4 MB becomes five, asked for on forty connections that
+/// read nothing of them: the texts in memory are as many as the share of an address.
+#[test]
+fn long_texts_that_nobody_reads_are_bounded_and_others_get_theirs() {
+    let cues: String = (0..1250)
+        .map(|cue| format!("{cue}\n00:00:00,000 --> 00:00:04,000\n{}\n\n", "&".repeat(3200)))
+        .collect();
+    let film = Clip::of_seconds(5, 4).bytes();
+    let files: [(&str, &[u8]); 2] = [("film.ts", &film), ("film.en.srt", cues.as_bytes())];
+    let server = serve(&files, &["--exempt-from-limits", "none"]);
+    server.await_stream("film.ts");
+    let playlist = await_ok(|| {
+        let text = http(server.http, "GET", "/film.ts/master.m3u8").text();
+        let found = text.split('"').find(|part| part.starts_with('~') && part.contains("/s-"));
+        found.map(str::to_owned).ok_or(text)
+    });
+    let at = format!("/film.ts/{}/0.vtt", playlist.trim_end_matches(".m3u8"));
+    let ask = |address| {
+        let mut line = Line::from_address(address, server.http);
+        line.send(format!("GET {at} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        line
+    };
+    beside_canary(&server, || {
+        let mut unread = Vec::new();
+        let refused = loop {
+            let mut line = ask(ATTACKER);
+            let head = line.head().expect("an answer");
+            if !head.starts_with("HTTP/1.1 200 ") {
+                break head;
+            }
+            unread.push(line);
+            assert!(unread.len() < 40, "each of 20 MB");
+        };
+        assert!(refused.contains("503") && refused.contains("Retry-After"), "{refused}");
+        let answer = ask(OTHER).answer().expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        assert!(answer.body.len() > 20_000_000, "{} bytes", answer.body.len());
+        assert_eq!(unread.len(), (256 << 20) / answer.body.len());
+    });
+    server.stop();
+}
+
 /// A session that is only set up ends in time, signs of life or none, and one that plays goes on.
 #[test]
 fn sessions_that_are_not_played_end() {

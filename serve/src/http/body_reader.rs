@@ -17,8 +17,8 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tokio::task::spawn_blocking;
 use wire::http::Part;
 
+use crate::http::content::Content;
 use crate::http::open_files::{FileContent, OpenFile};
-use crate::http::resource::Content;
 
 /// Content of an answer and the place up to which it is sent.
 pub(super) struct BodyReader {
@@ -156,7 +156,7 @@ impl BodyReader {
         let (file, range) = match &self.content {
             Content::File { file, .. } => (file, wanted),
             Content::Files(files) => files.first_of(wanted),
-            Content::Text | Content::Rows(_) => return,
+            Content::Text | Content::LongText { .. } | Content::Rows(_) => return,
         };
         self.fetched = at..at + (range.end - range.start);
         let file: Arc<OpenFile> = file.clone();

@@ -33,8 +33,9 @@ use wire::http::{Listing, Request, Response, error, listing};
 
 use crate::channel::{M3uLinks, Timeline, m3u, xmltv};
 use crate::http::channel_exports::is_visible;
+use crate::http::content::Content;
 use crate::http::index::Body;
-use crate::http::resource::{Client, Content};
+use crate::http::resource::Client;
 use crate::server_state::ServerState;
 
 /// A document about all channels.

@@ -17,9 +17,9 @@
 use wire::http::{Method, Request, Response, content_type};
 
 use crate::http::channel_exports::ChannelExport;
+use crate::http::content::Content;
 use crate::http::film_keys;
 use crate::http::page;
-use crate::http::resource::Content;
 use crate::server_state::ServerState;
 use crate::web::address::{self, WebItem};
 

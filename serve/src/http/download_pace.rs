@@ -60,12 +60,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::sleep;
 use wire::http::{Part, Request, Response};
 
+use crate::http::content::Content;
 use crate::http::cork::uncork;
 use crate::http::open_files::FileContent;
 use crate::http::pace_buckets::{
     BURST_BYTES_MIN, Bucket, MediaBuckets, Rate, TURN_BYTES_MIN, bytes_in, time_of,
 };
-use crate::http::resource::Content;
 use crate::limits::{DownloadPermit, RateLimit};
 use crate::meter::DownloadPaceCounters;
 use crate::server_state::ServerState;

@@ -31,6 +31,7 @@ mod channel_exports;
 pub(crate) mod channel_lists;
 mod client_stream;
 mod connection;
+mod content;
 mod cork;
 pub(crate) mod cors;
 pub(crate) mod download_pace;

@@ -14,30 +14,28 @@ use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use access::{AccessVerdict, RequestCredentials, carried};
-use wire::http::{Method, Part, Request, Response, answer_method, error, respond, unstored};
+use wire::http::{Method, Request, Response, answer_method, error, respond, unstored};
 
 use crate::admission::{Asked, Subject};
 use crate::http::channel_exports::{ChannelExport, description};
+use crate::http::content::{Content, counted};
 use crate::http::cors::with_origin;
 use crate::http::download_pace::ConnectionPace;
 use crate::http::film_keys::{self, NamedKey};
-use crate::http::index::Body;
-use crate::http::joined_files::JoinedFiles;
 use crate::http::long_turns::LongTurns;
 use crate::http::open_files::{NotOpened, OpenFile, OpenFiles};
 use crate::http::page;
 use crate::http::pictures;
 use crate::http::refusals::{log_in, not_opened, refusal, retry_after};
-use crate::library::NoAsset;
 use crate::library::served_folder::{Denied, is_hidden};
-use crate::limits::{CopyPermit, Refused};
+use crate::limits::Refused;
 use crate::server_state::ServerState;
 use crate::watch::HttpViewer;
 use crate::web;
 use crate::web::address::{WebAddress, WebItem, identity_of};
 use crate::web::protection::SAMPLE_KEY;
 use crate::web::title::{FILES_MAX, Title};
-use crate::web::{AskedChannel, ChannelMedia, LiveWait, SegmentCipher, WebSource};
+use crate::web::{AskedBy, AskedChannel, ChannelMedia, LiveWait, SegmentCipher, WebSource};
 
 /// Client of a connection.
 #[derive(Clone)]
@@ -72,18 +70,6 @@ impl Client {
     }
 }
 
-/// Source of those parts of an answer that are not text.
-pub(super) enum Content {
-    Text,
-    File {
-        file: Arc<OpenFile>,
-        /// Its share of a limit, of a made segment.
-        _share: Option<CopyPermit>,
-    },
-    Files(JoinedFiles),
-    Rows(Body),
-}
-
 /// Returns the answer to a request.
 async fn answer(
     request: &Request,
@@ -103,6 +89,8 @@ async fn answer(
             resource(plain.as_ref().unwrap_or(request), client, server, now).await
         }
     };
+    let by = (client.peer.ip(), &server.limits);
+    let (response, content) = counted(request, (response, content), by, now);
     (with_origin(request, response, &content, server), content)
 }
 
@@ -213,7 +201,7 @@ async fn resource(
     if let Some(address) = address
         && let Some(channel) = channel_of(&address, server)
     {
-        return of_channel(&address, channel, request, server, now).await;
+        return of_channel(&address, channel, (request, client), server, now).await;
     }
     file(path, request, client, server, now).await
 }
@@ -243,11 +231,12 @@ fn channel_of(address: &WebAddress<'_>, server: &ServerState) -> Option<AskedCha
 async fn of_channel(
     address: &WebAddress<'_>,
     channel: AskedChannel,
-    request: &Request,
+    (request, client): (&Request, &Client),
     server: &ServerState,
     now: SystemTime,
 ) -> (Response, Content) {
-    let answer = web::channel_answer(request, address, channel, &server.web, now).await;
+    let by = (&server.web, client.peer.ip());
+    let answer = web::channel_answer(request, address, channel, by, now).await;
     let content = match answer.1 {
         ChannelMedia::Text => Content::Text,
         ChannelMedia::File(file) => Content::File { file, _share: None },
@@ -418,16 +407,10 @@ async fn of_media(
         }
     }
     let origin = origin(request, client);
-    let made_by = (&server.web, &server.library, origin.as_deref());
-    let (response, source) = web::answer(request, address, (asset, file), made_by, now).await;
-    let mut share = None;
-    if source.is_made() && response.parts.iter().any(|part| matches!(part, Part::File { .. })) {
-        share = server.limits.read_copy(client.peer.ip(), source.entity().bytes);
-        if share.is_none() {
-            return (web::refused(request, &NoAsset::BUSY, now), Content::Text);
-        }
-    }
-    (response, Content::File { file: source, _share: share })
+    let asked_by = AskedBy { peer, origin: origin.as_deref() };
+    let made_by = (&server.web, &server.library, asked_by);
+    let (response, file) = web::answer(request, address, (asset, file), made_by, now).await;
+    (response, Content::File { file, _share: None })
 }
 
 /// Returns the answer to a request for the playlist or description of a folder of renditions.
@@ -468,9 +451,11 @@ async fn of_title(
             Err(reason) => return web::refused(request, &reason.of(short), now),
         }
     }
-    title.list_subtitles(address.file, &server.web, &server.library).await;
+    let peer = client.peer.ip();
+    title.list_subtitles(address.file, &server.web, (&server.library, peer)).await;
     let origin = origin(request, client);
-    web::title_answer(request, &address.item, (title, origin.as_deref()), now).await
+    let asked_by = AskedBy { peer, origin: origin.as_deref() };
+    web::title_answer(request, &address.item, (title, &server.web, asked_by), now).await
 }
 
 /// The server as the client knows it; `None` of one that has not said. Shaka takes no address

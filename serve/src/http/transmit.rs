@@ -24,6 +24,7 @@ use wire::http::{Part, Request, Response, error};
 
 use crate::config::Timeouts;
 use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::content::Content;
 use crate::http::cork::Cork;
 use crate::http::download_pace::DownloadPace;
 use crate::http::download_paths::Downloads;
@@ -31,7 +32,6 @@ use crate::http::index::Body;
 use crate::http::long_turns::LongTurns;
 use crate::http::open_files::{FileContent, OpenFile, PART_BYTES};
 use crate::http::range_sending::RangeSending;
-use crate::http::resource::Content;
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
 

@@ -23,10 +23,10 @@ use tokio::task::coop::unconstrained;
 use wire::http::Response;
 
 use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::content::Content;
 use crate::http::download_pace::DownloadPace;
 use crate::http::event_loops::{SCRATCH_BYTES, with_scratch};
 use crate::http::long_turns::LongTurns;
-use crate::http::resource::Content;
 use crate::server_state::ServerState;
 use crate::tls::ClientTls;
 use crate::write_deadline::Allowance;

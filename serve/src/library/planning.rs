@@ -5,13 +5,16 @@
 //!
 //! A scan advances by [`SLICE_BYTES`] a call and can be suspended between two calls, so that many
 //! scans share a few threads and none occupies a thread to its end. Before each slice the open file
-//! is compared with its state at the beginning: a scan of a file being written ends at once.
+//! is compared with its state at the beginning: a scan of a file being written ends at once. A
+//! write(2) that is under way when a scan begins is waited for ([`await_writes`]).
 //! Costs one read of the file, one `fstat` a slice and 1.3 MiB of memory. A short file is in the
 //! page cache afterwards; of a long one only the beginning is, so that a scan of a library does not
 //! evict what is being streamed.
 //!
+//! Sources: write(2), lseek(2) (SEEK_DATA).
 //! Does not parse ([`media::ts::Scanner`] does) or schedule scans ([`super::scans`] does).
 
+use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 use media::store::{modified_ns, random_identity};
 use media::ts::Scanner;
 use media::{AssetPlan, DemuxError, Demuxer, ElementaryDemuxer, PacketPlan, Refusal};
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
 use super::NoAsset;
 use super::formats::is_transport_stream;
@@ -88,6 +91,9 @@ impl Progress {
         done: &AtomicU64,
         is_given_up: impl Fn() -> bool,
     ) -> Slice {
+        if self.is_new() {
+            await_writes(&opened.file);
+        }
         if !self.is_as_it_was(opened) {
             return over(Err(NoAsset::CHANGING));
         }
@@ -250,6 +256,18 @@ impl Reader {
     }
 }
 
+/// Waits until a write(2) to the file that is under way has ended.
+///
+/// It sets the file's time at its beginning, so a scan beside it would find content that is half
+/// old under the time of the new. File systems hold the inode's lock while they write. A look for
+/// data waits for it on ext4, Btrfs, tmpfs and overlayfs, a read on XFS. No wait is needed for what
+/// is written later, which has another time. Writes through a mapping have no such lock.
+fn await_writes(file: &File) {
+    // What they find is of no use, and neither is an error.
+    let _ = seek(file, SeekFrom::Data(0));
+    let _ = file.read_at(&mut [0], 0);
+}
+
 /// Returns the refusal of a file that is read as a transport stream because its first bytes are
 /// those of no other format.
 fn of_any_format(refusal: Refusal, name: &str) -> Refusal {
@@ -288,3 +306,34 @@ const PIECE_BYTES: u64 = 256 << 10;
 const KEPT_BYTES: u64 = 64 << 20;
 /// Bytes of a turn: some 16 ms from the page cache, after which a shorter scan may run.
 const SLICE_BYTES: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the plan of a file that was written in place by one long call was that of zeros,
+    /// and was kept: the file had the same time before and after.
+    #[test]
+    fn write_that_is_under_way_is_waited_for() {
+        const BYTES: usize = 64 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("film");
+        let writer = File::create(&path).unwrap();
+        writer.set_len(BYTES as u64).unwrap();
+        let reader = File::open(&path).unwrap();
+        let byte_at = |at: usize| {
+            let mut byte = [0];
+            reader.read_exact_at(&mut byte, at as u64).unwrap();
+            byte[0]
+        };
+        let content = vec![1; BYTES];
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(writer.write_at(&content, 0).unwrap(), BYTES, "one call"));
+            while byte_at(0) == 0 {
+                std::thread::yield_now();
+            }
+            await_writes(&reader);
+            assert_eq!(byte_at(BYTES - 1), 1, "the rest was still being written");
+        });
+    }
+}

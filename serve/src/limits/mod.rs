@@ -40,7 +40,7 @@ use access::{ClientPrefix, counted_as};
 use crate::error::{Error, Setting};
 use crate::swapped::Swapped;
 
-pub(crate) use copies::CopyPermit;
+pub(crate) use copies::{Copied, CopyPermit};
 pub(crate) use pace::InputPace;
 pub(crate) use rates::{DownloadPermit, RateLimit};
 use session_budget::{SessionBudget, SessionShare};
@@ -178,6 +178,8 @@ pub(crate) struct Limiter {
 struct Table {
     connections: u32,
     sessions: u32,
+    /// Bytes of long texts on their way.
+    text_bytes: u64,
     /// Keyed by [`counted_as`]; only addresses that have something.
     addresses: HashMap<IpAddr, Held>,
 }
@@ -186,7 +188,7 @@ struct Table {
 struct Held {
     connections: u32,
     sessions: u32,
-    /// Bytes of made segments on their way.
+    /// Bytes of made segments and long texts on their way.
     copied_bytes: u64,
 }
 
@@ -452,21 +454,6 @@ mod tests {
         let exempt = connect().expect("the network is exempt now");
         drop((last, exempt));
         assert!(limiter.table().addresses.is_empty(), "counted as when it began");
-    }
-
-    #[test]
-    fn an_address_reads_so_many_made_segments_at_a_time() {
-        let limiter = limiter(|_| {});
-        let [one, other] = [1, 2].map(|n| IpAddr::from([192, 0, 2, n]));
-        let segment = 100 << 20;
-        let read = [(); 2].map(|()| limiter.read_copy(one, segment).expect("a share"));
-        assert!(limiter.read_copy(one, segment).is_none(), "300 MiB at once");
-        assert!(limiter.read_copy(other, segment).is_some());
-        drop(read);
-        let large = limiter.read_copy(one, 1 << 30).expect("one alone may be larger");
-        assert!(limiter.read_copy(one, 1).is_none());
-        drop(large);
-        assert!(limiter.table().addresses.is_empty());
     }
 
     fn limiter(change: impl FnOnce(&mut ClientLimits)) -> Arc<Limiter> {

@@ -9,6 +9,7 @@
 //! Does not send.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -69,16 +70,24 @@ fn over(request: &Request, now: SystemTime) -> Response {
     error(request, 410, what, now)
 }
 
+/// Client of an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AskedBy<'a> {
+    pub(crate) peer: IpAddr,
+    /// The server as the client knows it (`http://host`), if it does.
+    pub(crate) origin: Option<&'a str>,
+}
+
 /// Returns the answer to a request for an item of a file of this name, with the file that has its
-/// bytes. `origin` is the server as the client knows it (`http://host`), if it does.
+/// bytes.
 pub(crate) async fn answer(
     request: &Request,
     address: &WebAddress<'_>,
     (asset, file): (Result<WebSource, NoAsset>, Arc<OpenFile>),
-    (web, library, origin): (&WebAssets, &Arc<Library>, Option<&str>),
+    (web, library, client): (&WebAssets, &Arc<Library>, AskedBy<'_>),
     now: SystemTime,
 ) -> (Response, Arc<OpenFile>) {
-    let (name, item) = (address.file, &address.item);
+    let (name, item, peer) = (address.file, &address.item, client.peer);
     let form = match TsForm::asked(item, request.query.as_deref()) {
         Ok(form) => form,
         Err(what) => return (error(request, 400, &what, now), file),
@@ -91,7 +100,8 @@ pub(crate) async fn answer(
                 return (over(request, now), file);
             }
             let recording = RecordingNow { live, asset, file };
-            let (response, copy) = live_dash::answer(request, address, &recording, web, now).await;
+            let by = (web, peer);
+            let (response, copy) = live_dash::answer(request, address, &recording, by, now).await;
             return (response, copy.unwrap_or(recording.file));
         }
         Ok(WebSource::Live(live, _)) => {
@@ -102,18 +112,19 @@ pub(crate) async fn answer(
     };
     let mut shown = None;
     let (parts, source) = if let WebItem::Master | WebItem::Manifest = item {
-        let subtitles = web.subtitles.listed(&asset, side_cars(library, name), library).await;
+        let found = side_cars(library, name);
+        let subtitles = web.subtitles.listed(&asset, found, (library, peer)).await;
         let made = asset.first_text((item, form), &subtitles);
         shown = made.as_ref().map(|text| crc32fast::hash(text));
         (made.map(ItemParts::of_text), file.clone())
     } else if let Some(id) = subtitle(item).filter(|&id| asset.ttml.get(id).is_none()) {
         let at = (&*asset, &file);
-        let cues = web.subtitles.cues((name, id), at, library).await;
+        let cues = web.subtitles.cues((name, id), at, (library, peer)).await;
         let cues = match cues {
             Ok(cues) => cues,
             Err(reason) => return (refused(request, &reason, now), file),
         };
-        let (made, item, turn) = (asset.clone(), item.clone(), web.subtitles.turn().await);
+        let (made, item, turn) = (asset.clone(), item.clone(), web.subtitles.turn(peer).await);
         let text = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             match &*cues {
@@ -129,7 +140,7 @@ pub(crate) async fn answer(
         let (made, item, media) = (asset.clone(), item.clone(), file.clone());
         let address = format!("{name}/~{}/{item}", asset.identity);
         let bytes = asset.copied_bytes(&item);
-        match web.copies.get((address, bytes), move || made.copied(&item, &media)).await {
+        match web.copies.get((address, bytes), peer, move || made.copied(&item, &media)).await {
             Ok(copy) => (Some(ItemParts::of_file(copy.entity().bytes)), copy),
             Err(reason) => return (refused(request, &reason, now), file),
         }
@@ -155,7 +166,7 @@ pub(crate) async fn answer(
         let _ = write!(etag, "/{shown:x}");
     }
     let keys = asset.keys.as_ref().filter(|_| asset.has_cipher(SegmentCipher::Cbcs));
-    match (item, origin) {
+    match (item, client.origin) {
         (WebItem::Master | WebItem::Playlist(_) | WebItem::KeyPlaylist, _)
             if keys.is_some() && clear_key::is_asked(request) =>
         {
@@ -239,7 +250,7 @@ fn of_recording(
 pub(crate) async fn title_answer(
     request: &Request,
     item: &WebItem,
-    (title, origin): (Title, Option<&str>),
+    (title, web, client): (Title, &WebAssets, AskedBy<'_>),
     now: SystemTime,
 ) -> Response {
     let form = match TsForm::asked(item, request.query.as_deref()) {
@@ -249,8 +260,13 @@ pub(crate) async fn title_answer(
     let asked = item.clone();
     let has_clear_keys = title.has_cipher(SegmentCipher::Cbcs);
     // A long one takes a while.
-    let text = match tokio::task::spawn_blocking(move || title.text(&asked, form)).await {
-        Ok(Ok(text)) if has_clear_keys => match (item, origin) {
+    let turn = web.subtitles.turn(client.peer).await;
+    let text = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        title.text(&asked, form)
+    });
+    let text = match text.await {
+        Ok(Ok(text)) if has_clear_keys => match (item, client.origin) {
             (WebItem::Manifest, Some(origin)) => clear_key::with_origin(&text, origin),
             (WebItem::Master, _) if clear_key::is_asked(request) => {
                 clear_key::playlist(&text, item, None)

@@ -17,6 +17,7 @@
 //! Sources: RFC 8216 §6.2.2 (live playlists), RFC 9110 §15.5.11 (410), §15.6.4 (503).
 //! Does not cut.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -55,7 +56,7 @@ pub(crate) async fn channel_answer(
     request: &Request,
     address: &WebAddress<'_>,
     channel: AskedChannel,
-    web: &WebAssets,
+    (web, peer): (&WebAssets, IpAddr),
     now: SystemTime,
 ) -> (Response, ChannelMedia) {
     let AskedChannel { name, window, stands_by } = channel;
@@ -85,7 +86,7 @@ pub(crate) async fn channel_answer(
         LiveWait::Waited => now = SystemTime::now(),
     }
     if address.item.is_live_dash() {
-        return dash(request, address, (&window, &identity), web, now).await;
+        return dash(request, address, (&window, &identity), (web, peer), now).await;
     }
     item(request, &address.item, (&window, &identity), now)
 }
@@ -111,7 +112,7 @@ async fn dash(
     request: &Request,
     address: &WebAddress<'_>,
     (window, identity): (&Arc<ChannelWindow>, &str),
-    web: &WebAssets,
+    by: (&WebAssets, IpAddr),
     now: SystemTime,
 ) -> (Response, ChannelMedia) {
     let is_text = matches!(address.item, WebItem::Manifest | WebItem::LiveManifest);
@@ -120,7 +121,7 @@ async fn dash(
     let Some(channel) = channel.filter(|_| !is_text || is_playable == Some(true)) else {
         return (too_little(request, now), ChannelMedia::Text);
     };
-    let (response, copy) = live_dash::answer(request, address, &channel, web, now).await;
+    let (response, copy) = live_dash::answer(request, address, &channel, by, now).await;
     (response, copy.map_or(ChannelMedia::Text, ChannelMedia::File))
 }
 

@@ -3,6 +3,7 @@
 //! does: periods, fragments, and what is gone.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +19,7 @@ use crate::http::open_files::FileContent;
 static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
 
 const MANIFEST: &str = "/channel/news/manifest.mpd";
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// Status and content of the answer to a request.
 async fn ask(scene: &Scene, web: &WebAssets, path: &str) -> (u16, Vec<u8>) {
@@ -26,7 +28,7 @@ async fn ask(scene: &Scene, web: &WebAssets, path: &str) -> (u16, Vec<u8>) {
     let window = Some(scene.window.clone());
     let channel = AskedChannel { name: "news".to_owned(), window, stands_by: false };
     let now = SystemTime::now();
-    let (response, media) = channel_answer(&request, &address, channel, web, now).await;
+    let (response, media) = channel_answer(&request, &address, channel, (web, PEER), now).await;
     let mut content = Vec::new();
     for part in response.parts {
         match (part, &media) {

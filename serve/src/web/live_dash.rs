@@ -22,6 +22,7 @@
 //! Does not write descriptions ([`super::live_manifest`]).
 
 use std::collections::{HashSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -120,14 +121,14 @@ pub(super) async fn answer<M: LiveMedia>(
     request: &Request,
     address: &WebAddress<'_>,
     media: &M,
-    web: &WebAssets,
+    (web, peer): (&WebAssets, IpAddr),
     now: SystemTime,
 ) -> (Response, Option<Arc<OpenFile>>) {
     let item = &address.item;
     let found = match item {
         WebItem::LiveFragment(stream, period, start) => {
             let at = (*stream, *period, *start);
-            fragment(media, (address.file, item), at, web).await
+            fragment(media, (address.file, item), at, (web, peer)).await
         }
         WebItem::LiveInit(stream, period) => {
             let init = |state: &DashState| state.init(*stream, *period);
@@ -218,7 +219,7 @@ async fn fragment<M: LiveMedia>(
     media: &M,
     (name, item): (&str, &WebItem),
     (stream, period, start): (usize, usize, u64),
-    web: &WebAssets,
+    (web, peer): (&WebAssets, IpAddr),
 ) -> Result<Found<DashAnswer>, NoAsset> {
     let find = |state: &DashState| state.fragment(stream, period, start);
     let (source, streams) = match media.dash().find(media, find).await? {
@@ -241,7 +242,7 @@ async fn fragment<M: LiveMedia>(
         let made = source.make(&streams, from.places(), &asked, &from.bytes())?;
         Ok(vec![made.head, made.media])
     };
-    match web.copies.get((address, bytes), make).await {
+    match web.copies.get((address, bytes), peer, make).await {
         Ok(copy) => {
             let parts = ItemParts::of_file(copy.entity().bytes);
             Ok(Found::There((parts, Some(copy))))

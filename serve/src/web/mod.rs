@@ -27,6 +27,7 @@ mod channel_answers;
 #[cfg(test)]
 mod channel_trials;
 pub(crate) mod clear_key;
+mod fair_turns;
 mod item_parts;
 mod live;
 mod live_dash;
@@ -54,7 +55,7 @@ mod ttml_tracks;
 mod web_asset;
 mod web_assets;
 
-pub(crate) use answers::{answer, carried_file, missing, refused, title_answer};
+pub(crate) use answers::{AskedBy, answer, carried_file, missing, refused, title_answer};
 pub(crate) use channel_answers::{AskedChannel, ChannelMedia, channel_answer};
 pub(crate) use live_dash::LiveDash;
 pub(crate) use live_reload::{LiveWait, awaited, may_wait};

@@ -5,13 +5,15 @@
 //! that lies between pictures is many small ranges, each of which would cost a call. The segment
 //! is written to a file without a name, on the disk of the cache folder or in memory, and is then
 //! sent as files are: one making serves all viewers, without a copy. All together take
-//! [`BYTES_MAX`]; those that are used least go first.
+//! [`BYTES_MAX`]; those that are used least go first. Viewers take turns at the makers by their
+//! addresses ([`super::fair_turns`]).
 //!
 //! Costs, once for a segment: a read of its part of the file, and three copies of its bytes.
 //!
 //! Does not make bytes ([`super::web_asset`]).
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
 
+use super::fair_turns::FairTurns;
 use super::web_assets::cache;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
@@ -41,7 +44,7 @@ const MAKERS: usize = 2;
 /// Segments that were made, by their address below the server.
 pub(crate) struct SegmentCopies {
     kept: Cache<String, Arc<OpenFile>, ByBytes>,
-    turns: Arc<Semaphore>,
+    turns: FairTurns,
     living: Arc<Semaphore>,
     folder: Option<PathBuf>,
 }
@@ -62,21 +65,26 @@ impl SegmentCopies {
     pub(super) fn new(folder: Option<PathBuf>) -> SegmentCopies {
         SegmentCopies {
             kept: cache(SEGMENTS_EXPECTED, BYTES_MAX, ByBytes),
-            turns: Arc::new(Semaphore::new(MAKERS)),
+            turns: FairTurns::new(MAKERS),
             living: Arc::new(Semaphore::new((LIVING_BYTES_MAX / PERMIT_BYTES) as usize)),
             folder,
         }
     }
 
-    /// Returns the segment of this address, of about so many bytes; `make` returns them, and may
-    /// read and wait.
+    /// Returns the segment of this address, of about so many bytes, that `peer` asks for; `make`
+    /// returns them, and may read and wait.
     pub(super) async fn get(
         &self,
         (address, bytes): (String, u64),
+        peer: IpAddr,
         make: impl FnOnce() -> io::Result<Pieces> + Send + 'static,
     ) -> Result<Arc<OpenFile>, NoAsset> {
+        if let Some(kept) = self.kept.get(&address) {
+            return Ok(kept);
+        }
+        let claim = self.turns.claim(peer, &address);
         let made = self.kept.get_or_insert_async(&address, async {
-            let turn = self.turns.clone().acquire_owned().await.expect("it is never closed");
+            let turn = claim.turn().await;
             let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
             let living = self.living.clone().try_acquire_many_owned(permits.max(1));
             let Ok(living) = living else { return Err(NoAsset::BUSY) };
@@ -122,6 +130,8 @@ mod tests {
     use super::*;
     use crate::http::open_files::FileContent;
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn bytes_of(file: &OpenFile) -> Vec<u8> {
         use std::os::unix::fs::FileExt;
         let FileContent::Open(media) = &file.content else { panic!("it has a descriptor") };
@@ -136,7 +146,7 @@ mod tests {
             let (copies, makings) = (SegmentCopies::new(folder), Arc::new(AtomicUsize::new(0)));
             let ask = || {
                 let makings = makings.clone();
-                copies.get(("a".into(), 9), move || {
+                copies.get(("a".into(), 9), PEER, move || {
                     makings.fetch_add(1, Ordering::Relaxed);
                     Ok(vec![b"head".to_vec(), b"media".to_vec()])
                 })
@@ -152,13 +162,16 @@ mod tests {
     async fn a_segment_that_could_not_be_made_is_made_when_it_is_asked_for_again() {
         let copies = SegmentCopies::new(None);
         let fails = || Err(io::Error::other("the disk"));
-        assert!(matches!(copies.get(("a".into(), 1), fails).await, Err(NoAsset::Unreadable(_))));
+        assert!(matches!(
+            copies.get(("a".into(), 1), PEER, fails).await,
+            Err(NoAsset::Unreadable(_))
+        ));
         let fails = || Err(io::Error::from(io::ErrorKind::ResourceBusy));
-        let answer = copies.get(("a".into(), 1), fails).await;
+        let answer = copies.get(("a".into(), 1), PEER, fails).await;
         assert!(matches!(answer, Err(NoAsset::Changing { .. })));
         let fails = || Err(io::Error::new(io::ErrorKind::InvalidData, "the media"));
-        assert!(matches!(copies.get(("a".into(), 1), fails).await, Err(NoAsset::Refused(_))));
-        let made = copies.get(("a".into(), 1), || Ok(vec![vec![7]])).await.unwrap();
+        assert!(matches!(copies.get(("a".into(), 1), PEER, fails).await, Err(NoAsset::Refused(_))));
+        let made = copies.get(("a".into(), 1), PEER, || Ok(vec![vec![7]])).await.unwrap();
         assert_eq!(bytes_of(&made), [7]);
     }
 
@@ -166,7 +179,7 @@ mod tests {
     async fn what_is_kept_and_what_lives_is_bounded() {
         let copies = SegmentCopies::new(None);
         let make = |number: usize, bytes: u64| {
-            copies.get((number.to_string(), bytes), move || Ok(vec![vec![number as u8]]))
+            copies.get((number.to_string(), bytes), PEER, move || Ok(vec![vec![number as u8]]))
         };
         for number in 0..600 {
             make(number, 1).await.unwrap();

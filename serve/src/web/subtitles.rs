@@ -12,14 +12,15 @@
 //! Sources: RFC 8216 §3.5 (segments of WebVTT), §4.3.4.1 (EXT-X-MEDIA).
 //! Does not parse ([`media::text`]).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use media::text::{CueList, text_cues};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::address::SubtitleId;
+use super::fair_turns::{FairTurns, Turn};
 use super::master::Language;
 use super::side_cars::{SideCar, side_cars, side_cars_of_title};
 use super::web_asset::{OpenBytes, WebAsset};
@@ -31,7 +32,7 @@ use crate::library::{Library, NoAsset};
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 const LISTS_EXPECTED: usize = 1024;
 
-/// Lists and texts that are made at a time.
+/// Lists of cues and texts that are made at a time.
 const MAKERS: usize = 2;
 
 /// Name of subtitles without a language.
@@ -66,7 +67,7 @@ type Cues = Arc<Result<CueList, String>>;
 /// The cues that are in use.
 pub(crate) struct Subtitles {
     kept: Cache<String, Cues, ByMemory>,
-    turns: Arc<Semaphore>,
+    turns: FairTurns,
 }
 
 #[derive(Clone)]
@@ -83,7 +84,7 @@ impl Subtitles {
     pub(super) fn new() -> Subtitles {
         Subtitles {
             kept: cache(LISTS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
-            turns: Arc::new(Semaphore::new(MAKERS)),
+            turns: FairTurns::new(MAKERS),
         }
     }
 
@@ -92,7 +93,7 @@ impl Subtitles {
         &self,
         asset: &WebAsset,
         side_cars: Vec<SideCar>,
-        library: &Arc<Library>,
+        (library, peer): (&Arc<Library>, IpAddr),
     ) -> Vec<ListedSubtitle> {
         let mut listed = Vec::new();
         for track in &asset.text_tracks {
@@ -101,7 +102,7 @@ impl Subtitles {
             add(&mut listed, id, track.name.as_deref(), (language, flags));
         }
         for side_car in side_cars {
-            let read = self.of_side_car(&side_car, library).await;
+            let read = self.of_side_car(&side_car, (library, peer)).await;
             let has_cues = match &read {
                 Ok(cues) => cues.is_ok(),
                 Err(reason) => {
@@ -125,7 +126,7 @@ impl Subtitles {
         &self,
         (film, id): (&str, SubtitleId),
         (asset, file): (&WebAsset, &Arc<OpenFile>),
-        library: &Arc<Library>,
+        (library, peer): (&Arc<Library>, IpAddr),
     ) -> Result<Cues, NoAsset> {
         match id {
             SubtitleId::Track(number) => {
@@ -140,7 +141,7 @@ impl Subtitles {
                     let cues = text_cues(&OpenBytes(&file), bytes, number, origin);
                     Ok(told(&of, cues.map_err(|reason| reason.to_string())))
                 };
-                self.get(name, make).await
+                self.get(name, peer, make).await
             }
             SubtitleId::SideCar(identity) => {
                 let folder = film.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -150,38 +151,43 @@ impl Subtitles {
                 let of_folder =
                     || side_cars_of_title(library, folder, "").into_iter().find(is_asked);
                 match found.or_else(of_folder) {
-                    Some(found) => self.of_side_car(&found, library).await,
+                    Some(found) => self.of_side_car(&found, (library, peer)).await,
                     None => Err(NoAsset::Refused(REPLACED.to_owned())),
                 }
             }
         }
     }
 
-    /// Resolves when a text of cues may be made; some megabytes take a while.
-    pub(super) async fn turn(&self) -> OwnedSemaphorePermit {
-        self.turns.clone().acquire_owned().await.expect("it is never closed")
+    /// Resolves when a text may be made for a client; some megabytes take a while.
+    pub(super) async fn turn(&self, peer: IpAddr) -> Turn {
+        self.turns.claim_own(peer).turn().await
     }
 
     async fn of_side_car(
         &self,
         side_car: &SideCar,
-        library: &Arc<Library>,
+        (library, peer): (&Arc<Library>, IpAddr),
     ) -> Result<Cues, NoAsset> {
         // Its identity is made of its name, too. It may be read once others are removed.
         let reason = side_car.form.as_ref().err().map_or("", String::as_str);
         let name = format!("{:016x}{reason}", side_car.identity);
         let (side_car, folder) = (side_car.clone(), library.folder.clone());
-        self.get(name, move || Ok(told(&side_car.file.name, side_car.read(&folder)?))).await
+        self.get(name, peer, move || Ok(told(&side_car.file.name, side_car.read(&folder)?))).await
     }
 
-    /// Returns the cues of this name; `make` makes them, and may read and wait.
+    /// Returns the cues of this name for a client; `make` makes them, and may read and wait.
     async fn get(
         &self,
         name: String,
+        peer: IpAddr,
         make: impl FnOnce() -> Result<Result<CueList, String>, NoAsset> + Send + 'static,
     ) -> Result<Cues, NoAsset> {
+        if let Some(kept) = self.kept.get(&name) {
+            return Ok(kept);
+        }
+        let claim = self.turns.claim(peer, &name);
         let made = self.kept.get_or_insert_async(&name, async {
-            let turn = self.turn().await;
+            let turn = claim.turn().await;
             let made = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 make().map(Arc::new)

@@ -15,6 +15,7 @@
 //! (segmentAlignment).
 //! Does not join files of other folders, or sounds of their own.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use media::TICKS_PER_SECOND;
@@ -64,13 +65,13 @@ impl Title {
         &mut self,
         folder: &str,
         web: &WebAssets,
-        library: &Arc<Library>,
+        (library, peer): (&Arc<Library>, IpAddr),
     ) {
         let has_text = |(_, asset): &(String, Arc<WebAsset>)| !asset.text_tracks.is_empty();
         let index = self.files.iter().position(has_text).unwrap_or(0);
         let Some((name, asset)) = self.files.get(index) else { return };
         let found = side_cars_of_title(library, folder, &format!("{folder}/{name}"));
-        self.subtitles = (index, web.subtitles.listed(asset, found, library).await);
+        self.subtitles = (index, web.subtitles.listed(asset, found, (library, peer)).await);
     }
 
     /// True where segments of its files are enciphered so.
