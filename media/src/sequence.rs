@@ -10,6 +10,7 @@
 //! Does not read scaling lists' values, reference picture sets or H.265's usability information.
 
 use crate::bits::{Bits, without_emulation};
+use crate::tracks::PixelAspect;
 
 /// Fields of a sequence parameter set of H.264 or H.265.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) struct SequenceSet {
     pub(crate) depths: (u8, u8),
     /// Pictures in 1,000 seconds, of H.264 alone.
     pub(crate) rate_millihertz: Option<u32>,
+    /// Form of pixels, of H.264 alone; none where the set names none.
+    pub(crate) pixel_aspect: Option<PixelAspect>,
     /// Access units that may be decoded before one and presented after it; none where the set does
     /// not tell.
     pub(crate) reordered: Option<u8>,
@@ -92,9 +95,10 @@ fn h264(set: &[u8], profile: u8, constraints: u8) -> Option<SequenceSet> {
     let is_in_order = profile == 66 || order == PictureOrder::Decoding || is_intra;
     let frames = usability.reordered.or(is_in_order.then_some(0));
     let reordered = frames.and_then(|frames| u8::try_from(frames.checked_mul(fields)?).ok());
-    let rate_millihertz = usability.rate_millihertz;
+    let Usability { rate_millihertz, pixel_aspect, .. } = usability;
     let chroma = u8::try_from(chroma).ok().filter(|&chroma| chroma < 4)?;
-    Some(SequenceSet { size, chroma, depths, rate_millihertz, reordered, ..Default::default() })
+    let found = SequenceSet { size, chroma, depths, reordered, ..Default::default() };
+    Some(SequenceSet { rate_millihertz, pixel_aspect, ..found })
 }
 
 /// Fields of a sequence parameter set of H.264 that headers of slices depend on.
@@ -211,10 +215,32 @@ fn scaling_list(bits: &mut Bits<'_>, entries: u32) -> Option<()> {
     Some(())
 }
 
+/// Forms of pixels by aspect_ratio_idc (table E-1), the first of them unspecified.
+const PIXEL_ASPECTS: [(u32, u32); 17] = [
+    (0, 0),
+    (1, 1),
+    (12, 11),
+    (10, 11),
+    (16, 11),
+    (40, 33),
+    (24, 11),
+    (20, 11),
+    (32, 11),
+    (80, 33),
+    (18, 11),
+    (15, 11),
+    (64, 33),
+    (160, 99),
+    (4, 3),
+    (3, 2),
+    (2, 1),
+];
+
 /// Fields of H.264's usability information.
 #[derive(Default)]
 struct Usability {
     rate_millihertz: Option<u32>,
+    pixel_aspect: Option<PixelAspect>,
     /// max_num_reorder_frames.
     reordered: Option<u32>,
 }
@@ -225,8 +251,12 @@ fn h264_usability(bits: &mut Bits<'_>, found: &mut Usability) -> Option<()> {
     if !bits.flag()? {
         return None;
     }
-    if bits.flag()? && bits.take(8)? == EXTENDED {
-        bits.skip(32);
+    if bits.flag()? {
+        let (width, height) = match bits.take(8)? {
+            EXTENDED => (bits.take(16)?, bits.take(16)?),
+            form => PIXEL_ASPECTS.get(form as usize).copied().unwrap_or((0, 0)),
+        };
+        found.pixel_aspect = PixelAspect::new(width.into(), height.into());
     }
     if bits.flag()? {
         bits.flag()?;

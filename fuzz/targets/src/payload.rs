@@ -11,7 +11,7 @@
 
 use media::payload::{Layout, lay_out};
 use media::tracks::{
-    AacConfig, Av1Config, Codec, H264Config, H265Config, MediaSample, PcmConfig, PcmForm,
+    AacConfig, Av1Config, Codec, Display, H264Config, H265Config, MediaSample, PcmConfig, PcmForm,
     SampleTableBuilder, Track,
 };
 use media::{Container, Presentation, RtpIdentity};
@@ -167,7 +167,8 @@ fn presentation(
         table.push(sample).ok()?;
     }
     let (codec, samples) = (codec.clone(), table.finish()?);
-    let track = Track { id: 1, codec, language: None, samples, shift: 0, identity: IDENTITY };
+    let (language, display, identity) = (None, Display::default(), IDENTITY);
+    let track = Track { id: 1, codec, language, display, samples, shift: 0, identity };
     let tracks = vec![track];
     let found = Presentation::assemble(Container::Mp4, file.len() as u64, tracks, Vec::new());
     Some((found.ok()?, file))

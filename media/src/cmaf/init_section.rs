@@ -76,6 +76,7 @@ pub fn init_section(
             timescale: track.samples.timescale(),
             language: track.language,
             size,
+            display: track.display,
             entry: with_lengths_of(track, entry),
         });
     }

@@ -7,7 +7,8 @@ use mp4_atom::{Decode, Moof};
 use super::*;
 use crate::mp4::Mp4Demuxer;
 use crate::tracks::{
-    AacConfig, Container, H264Config, MediaSample, SampleTable, SampleTableBuilder, scaled,
+    AacConfig, Container, Display, H264Config, MediaSample, PixelAspect, SampleTable,
+    SampleTableBuilder, Turn, scaled,
 };
 use crate::{RtpIdentity, TICKS_PER_SECOND};
 
@@ -54,7 +55,15 @@ impl Film {
             if let Some(samples) = table.finish() {
                 let id = tracks.len() as u32 + 1;
                 let language = Some(*b"deu");
-                tracks.push(Track { id, codec, language, samples, shift, identity: IDENTITY });
+                tracks.push(Track {
+                    id,
+                    codec,
+                    language,
+                    display: Display::default(),
+                    samples,
+                    shift,
+                    identity: IDENTITY,
+                });
             }
         };
         track(h264(), self.pictures, shift);
@@ -160,6 +169,7 @@ fn assert_carried(file: &[u8], presentation: &Presentation, tracks: &[usize]) {
         let track = &presentation.tracks()[index];
         assert_eq!(found.codec, track.codec);
         assert_eq!(found.language, track.language);
+        assert_eq!(found.display, track.display);
         assert_eq!(found.samples.len(), track.samples.len());
         let timescale = track.samples.timescale();
         let origin = origin_s * i64::from(timescale)
@@ -180,6 +190,40 @@ fn segments_carry_every_sample_once_with_its_times() {
     for tracks in [&[0][..], &[1], &[0, 1]] {
         assert_carried(&file, &presentation, tracks);
     }
+}
+
+/// Regression: films of telephones that were held upright lay on their side.
+#[test]
+fn turns_and_forms_of_pixels_are_carried() {
+    let (file, presentation) = film(25, 50);
+    let aspects = [None, PixelAspect::new(1, 1), PixelAspect::new(64, 45), PixelAspect::new(3, 4)];
+    for signs in [[1, 0, 0, 1], [0, 1, -1, 0], [-1, 0, 0, -1], [0, -1, 1, 0], [-1, 0, 0, 1]] {
+        for pixel_aspect in aspects {
+            let mut tracks = presentation.tracks().to_vec();
+            tracks[0].display = Display { turn: Turn::of_signs(signs).unwrap(), pixel_aspect };
+            let bytes = file.len() as u64;
+            let turned = Presentation::assemble(Container::Mp4, bytes, tracks, Vec::new()).unwrap();
+            assert_carried(&file, &turned, &[0, 1]);
+        }
+    }
+    let mut tracks = presentation.tracks().to_vec();
+    let aspect = PixelAspect::new(2, 1);
+    tracks[0].display =
+        Display { turn: Turn::of_signs([0, 1, -1, 0]).unwrap(), pixel_aspect: aspect };
+    let shown = shown_pictures(&tracks[0].codec, tracks[0].display).unwrap();
+    assert_eq!((shown.size, shown.resolution()), ((16, 16), (8, 16)));
+    let bytes = file.len() as u64;
+    let turned = Presentation::assemble(Container::Mp4, bytes, tracks, Vec::new()).unwrap();
+    let head = init_section(&turned, &[0], None, |_, _| panic!("not needed")).unwrap();
+    let at = head.windows(4).position(|kind| kind == b"tkhd").expect("a track");
+    // Behind version, times, identifier, duration, layer, group and volume.
+    let numbers = head[at + 56..].chunks(4).take(11);
+    let numbers: Vec<i32> =
+        numbers.map(|word| i32::from_be_bytes(word.try_into().unwrap())).collect();
+    const ONE: i32 = 1 << 16;
+    let matrix = [0, ONE, 0, -ONE, 0, 0, 16 * ONE, 0, 1 << 30];
+    assert_eq!(numbers[..9], matrix, "moved to the right by what was its height");
+    assert_eq!(numbers[9..], [32 * ONE, 16 * ONE], "before the turn, of square pixels");
 }
 
 #[test]
@@ -463,7 +507,15 @@ fn renditions_with_a_segment_of_two_gigabytes_are_left_out() {
                 .unwrap();
         }
         let (id, samples) = (track as u32 + 1, table.finish().unwrap());
-        Track { id, codec, language: None, samples, shift: 0, identity: IDENTITY }
+        Track {
+            id,
+            codec,
+            language: None,
+            display: Display::default(),
+            samples,
+            shift: 0,
+            identity: IDENTITY,
+        }
     };
     let tracks = vec![track(h264(), 0), track(aac(), 1)];
     let film = Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap();

@@ -25,7 +25,7 @@ pub(crate) use mpeg_audio::parse as parse_mpeg_audio;
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::{
-    Codec, Container, MediaSample, Presentation, SampleFault, SampleTableBuilder, Track,
+    Codec, Container, Display, MediaSample, Presentation, SampleFault, SampleTableBuilder, Track,
 };
 use crate::{DemuxError, Refusal};
 
@@ -266,8 +266,15 @@ impl FrameDemuxer {
             return Err(broken("more bytes between the frames than in them"));
         }
         let identity = identity();
-        let track =
-            Track { id: 1, codec: first.codec, language: None, samples, shift: 0, identity };
+        let track = Track {
+            id: 1,
+            codec: first.codec,
+            language: None,
+            display: Display::default(),
+            samples,
+            shift: 0,
+            identity,
+        };
         let whole =
             Presentation::assemble(self.container, self.file_bytes, vec![track], Vec::new())?;
         let rest = self.file_bytes.saturating_sub(self.at);

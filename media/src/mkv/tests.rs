@@ -2,7 +2,7 @@
 //! Files made by hand: element by element, so that any of them can lie.
 
 use super::*;
-use crate::tracks::{SampleFault, TRACKS_READ_MAX};
+use crate::tracks::{PixelAspect, SampleFault, TRACKS_READ_MAX};
 use crate::{PlanKey, TICKS_PER_SECOND};
 
 /// An element; its size is written in four bytes.
@@ -49,6 +49,32 @@ fn demux(file: &[u8]) -> Result<Presentation, Refusal> {
 }
 
 const AVC: [u8; 7] = [1, 100, 0, 31, 0xff, 0xe0, 0];
+
+#[test]
+fn forms_of_pixels_are_of_sizes_as_shown_and_as_coded() {
+    let found = |fields: &[(u32, u16)]| {
+        let fields = fields.iter().map(|&(id, value)| element(id, &[&value.to_be_bytes()]));
+        let video = element(0xe0, &[&fields.collect::<Vec<_>>().concat()]);
+        let config = element(0x63a2, &[&AVC]);
+        let frames = cluster(0, &[&[0x81, 0, 0, 0x80, 0, 0, 0, 2, 0x65, 1]]);
+        let film = film("V_MPEG4/ISO/AVC", &[&config, &video], &[&frames]);
+        let aspect = demux(&film).unwrap().tracks()[0].display.pixel_aspect;
+        aspect.map(PixelAspect::numbers)
+    };
+    let coded = [(0xb0, 720), (0xba, 576)];
+    let shown = |more: &[(u32, u16)]| found(&[&coded, more].concat());
+    assert_eq!(shown(&[]), None, "as coded");
+    assert_eq!(shown(&[(0x54b0, 720), (0x54ba, 576)]), Some((1, 1)));
+    assert_eq!(shown(&[(0x54b0, 1024), (0x54ba, 576)]), Some((64, 45)));
+    assert_eq!(shown(&[(0x54b0, 16), (0x54ba, 9), (0x54b2, 3)]), Some((64, 45)), "a ratio");
+    assert_eq!(shown(&[(0x54b0, 16), (0x54ba, 9), (0x54b2, 4)]), None, "of no known unit");
+    let cropped = [(0x54cc, 8), (0x54dd, 8), (0x54bb, 16), (0x54aa, 0)];
+    let shown_cropped = shown(&[&cropped[..], &[(0x54b0, 704), (0x54ba, 560)]].concat());
+    assert_eq!(shown_cropped, Some((1, 1)));
+    assert_eq!(shown(&[(0x54cc, 700), (0x54dd, 700), (0x54b0, 7), (0x54ba, 5)]), None);
+    assert_eq!(found(&[(0x54b0, 16), (0x54ba, 9)]), None, "of what size");
+    assert_eq!(shown(&[(0x54b0, 0), (0x54ba, 9)]), None);
+}
 
 /// 256 frames of a length that no frame has once added up to more than an i64 holds.
 #[test]

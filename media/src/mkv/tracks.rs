@@ -16,8 +16,8 @@ use crate::reorder::{HELD_MAX, Reorder};
 use crate::tracks::reasons::{self, UnsentKind};
 use crate::tracks::records;
 use crate::tracks::{
-    Codec, Container, LeftOut, MediaSample, SampleFault, SampleTableBuilder, TRACKS_MAX,
-    TRACKS_READ_MAX, Track, TrackMedia,
+    Codec, Container, Display, LeftOut, MediaSample, PixelAspect, SampleFault, SampleTableBuilder,
+    TRACKS_MAX, TRACKS_READ_MAX, Track, TrackMedia,
 };
 
 /// A track whose frames are taken.
@@ -27,6 +27,7 @@ pub(super) struct MkvTrack {
     id: u32,
     codec: Codec,
     language: Option<[u8; 3]>,
+    display: Display,
     /// Nanoseconds of the file's unit of time.
     scale_ns: u64,
     /// Units of this track's media time a second.
@@ -108,6 +109,7 @@ pub(super) struct Entry<'a> {
     pub(super) language: Option<[u8; 3]>,
     rate_hz: f64,
     channels: u64,
+    pixel_aspect: Option<PixelAspect>,
     pub(super) is_encoded: bool,
 }
 
@@ -131,6 +133,7 @@ impl<'a> Entry<'a> {
                 FLAG_FORCED => entry.is_forced = number() == 1,
                 LANGUAGE => entry.language = value.try_into().ok(),
                 CONTENT_ENCODINGS => entry.is_encoded = true,
+                VIDEO => entry.pixel_aspect = pixel_aspect(value),
                 AUDIO => {
                     for (id, value) in ebml::children(value) {
                         match id {
@@ -224,6 +227,7 @@ impl MkvTrack {
             id,
             codec,
             language: entry.language,
+            display: Display { pixel_aspect: entry.pixel_aspect, ..Display::default() },
             scale_ns,
             timescale,
             frame_units,
@@ -364,9 +368,29 @@ impl MkvTrack {
         let lead = i32::try_from(self.lead).expect("no frame's is larger than OFFSET_MAX");
         samples.present_later(lead);
         let shift = -BIAS - i64::from(lead) - self.delay;
-        let Self { id, codec, language, .. } = self;
-        Some(Track { id, codec, language, samples, shift, identity })
+        let Self { id, codec, language, display, .. } = self;
+        Some(Track { id, codec, language, display, samples, shift, identity })
     }
+}
+
+/// The form of pixels by the sizes of pictures in pixels and as they are shown, which need not be
+/// pixels (RFC 9559 §5.1.4.1.28.8 to .14); none where one of them is not told.
+fn pixel_aspect(video: &[u8]) -> Option<PixelAspect> {
+    let number = |wanted: u32| {
+        let found = ebml::children(video).find(|(id, _)| *id == wanted);
+        found.and_then(|(_, value)| ebml::unsigned(value))
+    };
+    let shown = (number(DISPLAY_WIDTH)?, number(DISPLAY_HEIGHT)?);
+    if number(DISPLAY_UNIT) == Some(UNKNOWN_UNIT) {
+        return None;
+    }
+    let cropped = |of: u32, less: [u32; 2]| {
+        let cut = less.map(|side| number(side).unwrap_or(0));
+        number(of)?.checked_sub(cut[0])?.checked_sub(cut[1])
+    };
+    let width = cropped(PIXEL_WIDTH, [PIXEL_CROP_LEFT, PIXEL_CROP_RIGHT])?;
+    let height = cropped(PIXEL_HEIGHT, [PIXEL_CROP_TOP, PIXEL_CROP_BOTTOM])?;
+    PixelAspect::new(shown.0.checked_mul(height)?, shown.1.checked_mul(width)?)
 }
 
 /// The printable beginning of a string, which may be padded with zeros.
@@ -398,6 +422,18 @@ const LANGUAGE_TAG: u32 = 0x22_b59d;
 const NAME_OF_TRACK: u32 = 0x536e;
 const FLAG_FORCED: u32 = 0x55aa;
 const CONTENT_ENCODINGS: u32 = 0x6d80;
+const VIDEO: u32 = 0xe0;
+const PIXEL_WIDTH: u32 = 0xb0;
+const PIXEL_HEIGHT: u32 = 0xba;
+const PIXEL_CROP_BOTTOM: u32 = 0x54aa;
+const PIXEL_CROP_TOP: u32 = 0x54bb;
+const PIXEL_CROP_LEFT: u32 = 0x54cc;
+const PIXEL_CROP_RIGHT: u32 = 0x54dd;
+const DISPLAY_WIDTH: u32 = 0x54b0;
+const DISPLAY_HEIGHT: u32 = 0x54ba;
+const DISPLAY_UNIT: u32 = 0x54b2;
+/// Value of DisplayUnit.
+const UNKNOWN_UNIT: u64 = 4;
 const AUDIO: u32 = 0xe1;
 const SAMPLING_FREQUENCY: u32 = 0xb5;
 const CHANNELS: u32 = 0x9f;

@@ -16,7 +16,7 @@ use super::boxes::{FileBox, FourCode, Input, broken, spelled};
 use crate::DemuxError;
 use crate::text::{TextCoding, TtmlEntry};
 use crate::tracks::reasons::{self, UnsentKind};
-use crate::tracks::{Codec, Container, TrackMedia, records};
+use crate::tracks::{Codec, Container, PixelAspect, TrackMedia, records};
 
 const DESCRIPTIONS_BYTES_MAX: u64 = 1 << 20;
 
@@ -42,6 +42,8 @@ pub(super) struct Description {
     pub(super) data_reference: u16,
     /// The codec, or why it is not streamed.
     pub(super) codec: Result<Codec, String>,
+    /// Form of the pixels of pictures; none where it is not named, or is of no use.
+    pub(super) pixel_aspect: Option<PixelAspect>,
     /// Set for text that is read ([`crate::text`]).
     pub(super) text: Option<TextCoding>,
     /// The entry of TTML, or why the track is left out; none of other tracks.
@@ -74,7 +76,8 @@ pub(super) fn descriptions(
         };
         let (codec, text) = (codec(code, handler, body), TextCoding::of_entry(code));
         let ttml = (text == Some(TextCoding::Stpp)).then(|| TtmlEntry::of(body));
-        all.push(Description { code, data_reference, codec, text, ttml });
+        let pixel_aspect = pixel_aspect(body).filter(|_| is_pictures(&codec));
+        all.push(Description { code, data_reference, codec, pixel_aspect, text, ttml });
         rest = behind;
     }
     Ok(all)
@@ -145,6 +148,18 @@ fn missing(wanted: &FourCode) -> String {
 /// The body of a box in an entry of pictures.
 fn picture_box<'a>(body: &'a [u8], wanted: &FourCode) -> Result<&'a [u8], String> {
     body.get(PICTURE_FIELDS..).and_then(|boxes| find(boxes, wanted)).ok_or_else(|| missing(wanted))
+}
+
+fn is_pictures(codec: &Result<Codec, String>) -> bool {
+    codec.as_ref().is_ok_and(|codec| codec.media() == TrackMedia::Video)
+}
+
+/// The form of the pixels that an entry of pictures names (§12.1.4.3).
+fn pixel_aspect(body: &[u8]) -> Option<PixelAspect> {
+    let found = find(body.get(PICTURE_FIELDS..)?, b"pasp")?;
+    let &[a, b, c, d, e, f, g, h] = found.first_chunk::<8>()?;
+    let [width, height] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+    PixelAspect::new(width.into(), height.into())
 }
 
 /// A configuration box.

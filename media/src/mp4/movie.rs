@@ -17,8 +17,8 @@ use crate::plan::RtpIdentity;
 use crate::text::{CUES_MAX, FoundTtmlTracks, TextCoding, TextTrack, TtmlTrack};
 use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{
-    LeftOut, SAMPLES_MAX, SampleFault, SampleTable, SampleTableBuilder, TABLE_CHECK_SAMPLES,
-    TRACKS_MAX, TRACKS_READ_MAX, Track, TrackMedia, check_table_bytes,
+    Display, LeftOut, SAMPLES_MAX, SampleFault, SampleTable, SampleTableBuilder,
+    TABLE_CHECK_SAMPLES, TRACKS_MAX, TRACKS_READ_MAX, Track, TrackMedia, Turn, check_table_bytes,
 };
 use crate::{DemuxError, Refusal};
 
@@ -77,8 +77,8 @@ pub(super) struct TrackState {
     collected: Collected,
     /// Tracks of chapters that this one refers to; of text alone.
     chapters: Vec<u32>,
-    /// Degrees by which pictures are to be turned clockwise; 0 where they are upright.
-    turn: u16,
+    /// Turn of pictures before they are shown.
+    turn: Turn,
     pub(super) tables: TableBoxes,
     /// True when the file was cut off within the track's samples.
     is_ended: bool,
@@ -259,7 +259,7 @@ impl Movie {
             let odd = state.odd.clone();
             match state.finish(self.timescale, &mut identity) {
                 Ok(track) => {
-                    if turn != 0 && track.codec.media() == TrackMedia::Video {
+                    if turn != Turn::NONE && track.codec.media() == TrackMedia::Video {
                         warnings.push(turned(id, turn));
                     }
                     warnings.extend(odd.warnings(id, track.samples.timescale()));
@@ -326,7 +326,7 @@ impl TrackState {
             is_sound: false,
             collected,
             chapters,
-            turn: turn(&header.matrix),
+            turn: turn(&header.matrix).unwrap_or(Turn::NONE),
             tables,
             is_ended: false,
             odd: OddTables::default(),
@@ -453,7 +453,13 @@ impl TrackState {
     ) -> Result<Track, String> {
         let (samples, shift, description) = self.finish_samples(movie_timescale)?;
         let (id, language, codec) = (self.id, self.language, description.codec?);
-        Ok(Track { id, codec, language, samples, shift, identity: identity() })
+        let display = match codec.media() {
+            TrackMedia::Video => {
+                Display { turn: self.turn, pixel_aspect: description.pixel_aspect }
+            }
+            TrackMedia::Audio => Display::default(),
+        };
+        Ok(Track { id, codec, language, display, samples, shift, identity: identity() })
     }
 
     /// Its samples, their shift by the edit list, and their description.
@@ -489,23 +495,20 @@ fn chapter_tracks(input: &Input<'_>, references: &FileBox) -> Result<Vec<u32>, D
     Ok(numbers.map(|number| u32::from_be_bytes(number.try_into().expect("four"))).collect())
 }
 
-/// Degrees by which a display matrix (ISO/IEC 14496-12 §6.2.2) turns pictures clockwise; 0 of any
-/// matrix that does not turn them by 90, 180 or 270.
-fn turn(matrix: &Matrix) -> u16 {
-    match [matrix.a, matrix.b, matrix.c, matrix.d].map(i32::signum) {
-        [0, 1, -1, 0] => 90,
-        [-1, 0, 0, -1] => 180,
-        [0, -1, 1, 0] => 270,
-        _ => 0,
-    }
+/// The turn of a track's pictures; none where they are to be put askew.
+fn turn(matrix: &Matrix) -> Option<Turn> {
+    Turn::of_signs([matrix.a, matrix.b, matrix.c, matrix.d])
 }
 
 /// The warning of a track whose pictures are to be turned.
-fn turned(id: u32, degrees: u16) -> String {
+fn turned(id: u32, turn: Turn) -> String {
+    let how = match turn.degrees() {
+        Some(degrees) => format!("turned by {degrees} degrees clockwise"),
+        None => "mirrored".to_owned(),
+    };
     format!(
-        "track {id}: its pictures are to be turned by {degrees} degrees clockwise before they are \
-         shown, which RTP cannot tell a player; encode them anew, which turns them (ffmpeg -i IN \
-         -c:a copy OUT.mp4)"
+        "track {id}: its pictures are to be {how} before they are shown, which RTP cannot tell a \
+         player; encode them anew, which does it (ffmpeg -i IN -c:a copy OUT.mp4)"
     )
 }
 

@@ -9,7 +9,8 @@
 //! Sources: ISO/IEC 14496-12 §12.1.3, §12.2.3; ISO/IEC 14496-15 §5.3.3, §8.3.3; AV1-ISOBMFF §2.3;
 //! ISO/IEC 14496-1 §7.2.6 (esds) and the object types of mp4ra.org; "Encapsulation of Opus in ISO
 //! Base Media File Format" §4.3; ETSI TS 102 366 §4.3, annex E.1.2, annex F.
-//! Does not write pixel aspect ratios or colours, which decoders take from the parameter sets.
+//! Does not write forms of pixels ([`super::movie_header`] does, those of containers) or colours,
+//! which decoders take from the parameter sets.
 
 use mp4_atom::{
     Ac3, Ac3SpecificBox, Audio, Av01, Av1c, Avc1, Avcc, AvccExt, Codec as Entry, Dops, Eac3,
@@ -21,7 +22,7 @@ use super::parameters::{ParameterSets, Parameters};
 use crate::bits::{Bits, without_emulation};
 use crate::frames::mpeg_audio_rate_hz;
 use crate::sequence::{Av1Sequence, SequenceSet, is_high_profile};
-use crate::tracks::{Av1Config, Codec, H265Config};
+use crate::tracks::{Av1Config, Codec, Display, H265Config, ShownPictures};
 
 /// The entry of a track; none where its parameters are not known, or the first frame is none of its
 /// codec.
@@ -60,6 +61,15 @@ pub(crate) fn describe(codec: &Codec, first_unit: Option<&[u8]>) -> Option<(Entr
         parameters.observe(unit).ok()?;
     }
     Some((entry(codec, &parameters)?, parameters.size().unwrap_or((0, 0))))
+}
+
+/// The pictures of a track as they are shown; none where the codec alone does not have the
+/// parameters.
+pub(crate) fn shown(codec: &Codec, display: Display) -> Option<ShownPictures> {
+    let parameters = Parameters::of(codec);
+    entry(codec, &parameters)?;
+    let size = parameters.size().filter(|&size| size != (0, 0))?;
+    Some(ShownPictures::new(size, parameters.pixel_aspect(), display))
 }
 
 /// True for a first frame of sound by which the entry of its track can be made.

@@ -22,7 +22,7 @@ use super::input::{TimedUnit, TrackInput};
 use super::movie_header::{OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put, write_movie_header};
 use super::parameters::needs_first_unit;
 use super::{FRAGMENT_S_MAX, HELD_BYTES_MAX, WriterKind, check_tracks};
-use crate::tracks::{Codec, TrackMedia};
+use crate::tracks::{Codec, Display, TrackMedia};
 use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND};
 
 /// Seconds of media for which the beginning of the file waits for the parameters of a track.
@@ -293,6 +293,7 @@ impl Fmp4Writer {
                 timescale: track.codec.clock_rate_hz(),
                 language: track.language,
                 size: track.size,
+                display: Display::default(),
                 entry,
             });
         }

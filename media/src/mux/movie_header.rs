@@ -3,14 +3,16 @@
 //!
 //! Shared by the writer of recordings and by the initialization sections of segments.
 //!
-//! Sources: ISO/IEC 14496-12 §4.3 (brands), §8.2 to §8.4 (moov), §8.8.1 to §8.8.3 (mvex); RFC
-//! 8216 §3.3 (order of boxes).
+//! Sources: ISO/IEC 14496-12 §4.3 (brands), §6.2.2 (matrices), §8.2 to §8.4 (moov), §8.8.1 to
+//! §8.8.3 (mvex); RFC 8216 §3.3 (order of boxes).
 //! Does not write durations, which a movie that grows does not have.
 
 use mp4_atom::{
-    Dinf, Dref, DrefEntry, Encode, FixedPoint, FourCC, Ftyp, Hdlr, Mdhd, Mdia, Minf, Moov, Mvex,
-    Mvhd, Smhd, Stbl, Stco, Stsd, Tkhd, Trak, Trex, Url, Vmhd,
+    Codec, Dinf, Dref, DrefEntry, Encode, FixedPoint, FourCC, Ftyp, Hdlr, Matrix, Mdhd, Mdia, Minf,
+    Moov, Mvex, Mvhd, Pasp, Smhd, Stbl, Stco, Stsd, Tkhd, Trak, Trex, Url, Vmhd,
 };
+
+use crate::tracks::{Display, PixelAspect, Turn};
 
 /// Flags of samples (§8.8.3.1): depends on no other, or on others and is no sync sample.
 pub(crate) const SYNC_SAMPLE: u32 = 0x0200_0000;
@@ -29,7 +31,8 @@ pub(crate) struct TrackHeader {
     pub(crate) language: Option<[u8; 3]>,
     /// Width and height; zeros for sound.
     pub(crate) size: (u32, u32),
-    pub(crate) entry: mp4_atom::Codec,
+    pub(crate) display: Display,
+    pub(crate) entry: Codec,
 }
 
 /// Appends `ftyp` with these brands, the first of them the major one, and `moov`.
@@ -70,9 +73,14 @@ pub(crate) fn put(atom: &impl Encode, out: &mut Vec<u8>) {
 }
 
 /// The description of a track, without samples.
-fn trak(track: TrackHeader) -> Trak {
+fn trak(mut track: TrackHeader) -> Trak {
     let is_video = track.is_video;
     let short = |length: u32| FixedPoint::new(u16::try_from(length).unwrap_or(u16::MAX), 0);
+    let mut size = track.size;
+    if let Some(aspect) = track.display.pixel_aspect {
+        size.0 = aspect.square_pixels(size.0);
+        name_pixels(&mut track.entry, aspect);
+    }
     let tkhd = Tkhd {
         track_id: track.id,
         // Sounds are alternatives to each other (§8.3.2.3).
@@ -80,8 +88,9 @@ fn trak(track: TrackHeader) -> Trak {
         enabled: true,
         in_movie: true,
         volume: FixedPoint::new(u8::from(!is_video), 0),
-        width: short(track.size.0),
-        height: short(track.size.1),
+        matrix: matrix(track.display.turn, size),
+        width: short(size.0),
+        height: short(size.1),
         ..Tkhd::default()
     };
     let mdhd = Mdhd {
@@ -106,4 +115,26 @@ fn trak(track: TrackHeader) -> Trak {
         ..Minf::default()
     };
     Trak { tkhd, mdia: Mdia { mdhd, hdlr, minf }, ..Trak::default() }
+}
+
+/// Writes the form of pixels into the entry of pictures.
+fn name_pixels(entry: &mut Codec, aspect: PixelAspect) {
+    let place = match entry {
+        Codec::Avc1(entry) => &mut entry.pasp,
+        Codec::Hvc1(entry) => &mut entry.pasp,
+        Codec::Av01(entry) => &mut entry.pasp,
+        _ => return,
+    };
+    let (h_spacing, v_spacing) = aspect.numbers();
+    *place = Some(Pasp { h_spacing, v_spacing });
+}
+
+/// The matrix that turns pictures of this size so that they begin at zero (§6.2.2).
+fn matrix(turn: Turn, size: (u32, u32)) -> Matrix {
+    /// One, of 16 bits behind the point.
+    const ONE: i32 = 1 << 16;
+    let [a, b, c, d] = turn.signs().map(|sign| i32::from(sign) * ONE);
+    let short = |length: u32| i32::try_from(length).unwrap_or(0).saturating_mul(ONE);
+    let (x, y) = turn.corner(size);
+    Matrix { a, b, c, d, x: short(x), y: short(y), ..Matrix::default() }
 }

@@ -12,7 +12,7 @@
 use crate::payload::av1;
 use crate::reorder::HELD_MAX;
 use crate::sequence::{Av1Sequence, SequenceSet};
-use crate::tracks::{Codec, TrackMedia};
+use crate::tracks::{Codec, PixelAspect, TrackMedia};
 
 /// Parameter sets of a kind that are kept: encoders use one or two.
 const SETS_MAX: usize = 16;
@@ -214,6 +214,14 @@ impl Parameters {
             Parameters::Sets { sequence, .. } => sequence.as_ref().map(|sequence| sequence.size),
             Parameters::Av1 { sequence, .. } => sequence.as_ref().map(|sequence| sequence.size),
             Parameters::Frame(_) => None,
+        }
+    }
+
+    /// Form of the pixels of pictures; none where the parameters name none.
+    pub(super) fn pixel_aspect(&self) -> Option<PixelAspect> {
+        match self {
+            Parameters::Sets { sequence, .. } => sequence.as_ref()?.pixel_aspect,
+            _ => None,
         }
     }
 }

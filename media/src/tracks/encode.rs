@@ -11,16 +11,16 @@
 //! Does not know the envelope ([`crate::stored`]).
 
 use super::{
-    AacConfig, Av1Config, Codec, Container, H264Config, H265Config, LeftOut, MediaSample,
-    PcmConfig, PcmForm, Presentation, SECONDS_MAX, SampleTable, SampleTableBuilder, TRACKS_MAX,
-    Track,
+    AacConfig, Av1Config, Codec, Container, Display, H264Config, H265Config, LeftOut, MediaSample,
+    PcmConfig, PcmForm, PixelAspect, Presentation, SECONDS_MAX, SampleTable, SampleTableBuilder,
+    TRACKS_MAX, Track, Turn,
 };
 use crate::plan::{PlanKey, RtpIdentity};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::{PlanFault, TICKS_PER_SECOND};
 
 /// Number of the format; to be raised with every change of it, and of what a demuxer finds.
-pub const PRESENTATION_FORMAT: u32 = 6;
+pub const PRESENTATION_FORMAT: u32 = 7;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
@@ -28,7 +28,7 @@ const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT 
 
 /// Number of the format of elementary streams; to be raised with every change of it, and of what
 /// [`crate::ElementaryDemuxer`] finds.
-pub const ELEMENTARY_FORMAT: u32 = 4;
+pub const ELEMENTARY_FORMAT: u32 = 5;
 
 const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
 
@@ -129,6 +129,7 @@ fn write_track(track: &Track, out: &mut PlanWriter) {
     out.number(track.id.into());
     write_codec(&track.codec, out);
     out.bytes(track.language.as_ref().map_or(&[], |language| &language[..]));
+    write_display(track.display, out);
     out.signed(track.shift);
     track.identity.write(out);
     write_samples(&track.samples, out);
@@ -138,10 +139,29 @@ fn read_track(body: &mut PlanReader<'_>, file_bytes: u64) -> Option<Track> {
     let id = u32::try_from(body.number()?).ok()?;
     let codec = read_codec(body)?;
     let language = body.bytes()?.try_into().ok();
+    let display = read_display(body)?;
     let shift = body.signed()?;
     let identity = RtpIdentity::read(body)?;
     let samples = read_samples(body, file_bytes)?;
-    Some(Track { id, codec, language, samples, shift, identity })
+    Some(Track { id, codec, language, display, samples, shift, identity })
+}
+
+/// The signs of a turn, each more by one; the form of pixels, zeros where none is named.
+fn write_display(display: Display, out: &mut PlanWriter) {
+    out.0.extend(display.turn.signs().map(|sign| (sign + 1) as u8));
+    let (width, height) = display.pixel_aspect.map_or((0, 0), PixelAspect::numbers);
+    out.number(width.into());
+    out.number(height.into());
+}
+
+fn read_display(body: &mut PlanReader<'_>) -> Option<Display> {
+    let signs: [u8; 4] = body.array()?;
+    let turn = Turn::of_signs(signs.map(|sign| i32::from(sign) - 1))?;
+    let pixel_aspect = match (body.number()?, body.number()?) {
+        (0, 0) => None,
+        (width, height) => Some(PixelAspect::new(width, height)?),
+    };
+    Some(Display { turn, pixel_aspect })
 }
 
 fn write_codec(codec: &Codec, out: &mut PlanWriter) {

@@ -22,6 +22,7 @@
 //! Does not read files or lay packets out.
 
 mod codec;
+mod display;
 mod encode;
 mod pcm;
 pub(crate) mod reasons;
@@ -29,6 +30,7 @@ pub(crate) mod records;
 mod sample_table;
 
 pub use codec::{AacConfig, Av1Config, Codec, H264Config, H265Config, TrackMedia};
+pub use display::{Display, PixelAspect, ShownPictures, Turn};
 pub(crate) use encode::MAGIC;
 pub use encode::{ELEMENTARY_FORMAT, PRESENTATION_FORMAT};
 pub use pcm::{PcmConfig, PcmForm};
@@ -125,6 +127,8 @@ pub struct Track {
     pub codec: Codec,
     /// Language (ISO 639-2, three letters); none where the file names none.
     pub language: Option<[u8; 3]>,
+    /// How its pictures are shown.
+    pub display: Display,
     /// Its samples, in decoding order; at least one.
     pub samples: SampleTable,
     /// Shift of media time by the edit list, and to the title's start, in units of the time scale.

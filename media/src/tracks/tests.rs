@@ -45,7 +45,15 @@ fn h264() -> Codec {
 }
 
 fn track(codec: Codec, samples: SampleTable, shift: i64) -> Track {
-    Track { id: 1, codec, language: Some(*b"deu"), samples, shift, identity: IDENTITY }
+    Track {
+        id: 1,
+        codec,
+        language: Some(*b"deu"),
+        display: Display::default(),
+        samples,
+        shift,
+        identity: IDENTITY,
+    }
 }
 
 fn presentation(tracks: Vec<Track>) -> Presentation {
@@ -156,8 +164,11 @@ proptest! {
             channels: 2,
         });
         let pcm = PcmConfig { form: PcmForm::ALL[form], rate_hz: 96_000, channels: 6 };
+        let turn = Turn::of_signs([0, -1, 1, 0]).unwrap();
+        let display = Display { turn, pixel_aspect: PixelAspect::new(16, 11) };
+        let pictures = track(h264(), table(12_800, &all).unwrap(), shift);
         let tracks = vec![
-            track(h264(), table(12_800, &all).unwrap(), shift),
+            Track { display, ..pictures },
             track(sound, table(44_100, &all).unwrap(), 0),
             track(Codec::Pcm(pcm), table(96_000, &all).unwrap(), 0),
         ];

@@ -24,7 +24,8 @@ pub use timeline::{PlayScale, TrickTimeline};
 use crate::payload::{self, Layout, LayoutWriter, UnitTimes};
 use crate::plan::PacketPlan;
 use crate::tracks::{
-    Codec, Container, MediaSample, Presentation, SampleTable, SampleTableBuilder, Track, TrackMedia,
+    Codec, Container, Display, MediaSample, Presentation, SampleTable, SampleTableBuilder, Track,
+    TrackMedia,
 };
 use crate::ts::{TrickPicture, is_video, lay_out_elementary, lay_out_pictures};
 use crate::{ReadAt, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
@@ -80,6 +81,7 @@ impl TrickPlan {
             id: track.id,
             codec: track.codec.clone(),
             language: track.language,
+            display: track.display,
             samples,
             shift: 0,
             identity: track.identity,
@@ -112,6 +114,7 @@ impl TrickPlan {
             id: 0,
             codec: Codec::Mp2t,
             language: None,
+            display: Display::default(),
             samples,
             shift: 0,
             identity: plan.identity(),

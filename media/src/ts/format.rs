@@ -14,6 +14,7 @@
 use crate::bits::{Bits, without_emulation};
 use crate::byte_stream::start_codes;
 use crate::sequence::{SequenceSet, believable};
+use crate::tracks::{Display, PixelAspect, ShownPictures};
 
 /// Coding of an elementary stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +110,8 @@ pub struct TrackFormat {
     pub codec: String,
     /// Width and height of the picture.
     pub size: Option<(u32, u32)>,
+    /// Form of its pixels; none where the headers name none.
+    pub pixel_aspect: Option<PixelAspect>,
     /// Pictures in 1,000 seconds.
     pub rate_millihertz: Option<u32>,
     /// Channels of the sound.
@@ -118,6 +121,12 @@ pub struct TrackFormat {
 impl TrackFormat {
     fn of(codec: String) -> Self {
         Self { codec, ..Self::default() }
+    }
+
+    /// Width and height in which the picture is shown, in square pixels.
+    pub fn resolution(&self) -> Option<(u32, u32)> {
+        let shown = ShownPictures::new(self.size?, self.pixel_aspect, Display::default());
+        Some(shown.resolution())
     }
 }
 
@@ -155,6 +164,7 @@ fn h264(nal: &[u8]) -> Option<TrackFormat> {
     // The name is whole even where the set is cut off.
     if let Some(sequence) = SequenceSet::h264(nal) {
         (format.size, format.rate_millihertz) = (Some(sequence.size), sequence.rate_millihertz);
+        format.pixel_aspect = sequence.pixel_aspect;
     }
     Some(format)
 }

@@ -46,6 +46,7 @@ mod replaced_films;
 mod rfc8216;
 mod segment_list;
 mod segment_rules;
+mod shown_sizes;
 mod site;
 mod thumbnails;
 mod ts_forms;

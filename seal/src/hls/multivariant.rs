@@ -204,7 +204,7 @@ impl Title {
             let _ = write!(text, ",CODECS=\"{codecs}\"");
         }
         let format = self.video.as_ref().and_then(|video| video.format.as_ref());
-        if let Some((width, height)) = format.and_then(|format| format.size) {
+        if let Some((width, height)) = format.and_then(|format| format.resolution()) {
             let _ = write!(text, ",RESOLUTION={width}x{height}");
         }
         if let Some(rate) = format.and_then(|format| format.rate_millihertz) {

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use media::tracks::TrackMedia as Kind;
+use media::tracks::{Display, TrackMedia as Kind};
 use media::{FragmentPeriod, GrowingFragment, GrowingFragments, PeriodTrack, TICKS_PER_SECOND};
 
 use super::manifest::{PROFILES, begin_representation, write_entries};
@@ -178,7 +178,8 @@ fn write_period(
             text,
             ">\n      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>"
         );
-        begin_representation(text, id, one.bits_per_second(), &one.track.codec);
+        let codec = (&one.track.codec, Display::default());
+        begin_representation(text, id, one.bits_per_second(), codec);
         write_timeline(text, one, period, identity);
         text.push_str("      </Representation>\n    </AdaptationSet>\n");
     }

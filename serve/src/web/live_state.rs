@@ -68,7 +68,7 @@ impl ShownTracks {
         let format = pictures.into_iter().find_map(|track| track.format.as_ref());
         ShownTracks {
             codecs: media::codecs(tracks).ok(),
-            size: format.and_then(|format| format.size),
+            size: format.and_then(|format| format.resolution()),
             rate_millihertz: format.and_then(|format| format.rate_millihertz),
         }
     }

@@ -13,8 +13,8 @@
 use std::fmt::Write;
 
 use media::TICKS_PER_SECOND;
-use media::cmaf::{Rendition, TARGET_S, picture_size};
-use media::tracks::{Codec, Track, TrackMedia as Kind};
+use media::cmaf::{Rendition, TARGET_S, shown_pictures};
+use media::tracks::{Codec, Display, PixelAspect, Track, TrackMedia as Kind};
 use quick_xml::escape::escape;
 
 use super::address::TrackList;
@@ -215,21 +215,32 @@ fn adaptation_set(
 
 fn representation(text: &mut String, one: &Offered<'_>, id: usize, own_key: Option<&AssetKeys>) {
     let (peak, _) = one.rendition.bits_per_second();
-    begin_representation(text, id, peak, &one.track().codec);
+    let track = one.track();
+    begin_representation(text, id, peak, (&track.codec, track.display));
     text.extend(own_key.map(|key| clear_key::elements(key, true)));
     timeline(text, one);
     text.push_str("      </Representation>\n");
 }
 
 /// Begins a representation of this peak rate, bits a second.
-pub(super) fn begin_representation(text: &mut String, id: usize, peak: u64, codec: &Codec) {
+pub(super) fn begin_representation(
+    text: &mut String,
+    id: usize,
+    peak: u64,
+    (codec, display): (&Codec, Display),
+) {
     let _ = write!(
         text,
         "      <Representation id=\"{id}\" bandwidth=\"{peak}\" codecs=\"{}\"",
         codec.name()
     );
-    if let Some((width, height)) = picture_size(codec) {
+    if let Some(shown) = shown_pictures(codec, display) {
+        let (width, height) = shown.size;
         let _ = write!(text, " width=\"{width}\" height=\"{height}\"");
+        if shown.pixel_aspect != PixelAspect::SQUARE {
+            let (width, height) = shown.pixel_aspect.numbers();
+            let _ = write!(text, " sar=\"{width}:{height}\"");
+        }
     }
     if let Some(rate) = sampling_rate(codec) {
         let _ = write!(text, " audioSamplingRate=\"{rate}\"");

@@ -17,7 +17,7 @@
 
 use std::fmt::Write;
 
-use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean, picture_size};
+use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean, shown_pictures};
 use media::tracks::{Codec, Track, TrackMedia as Kind};
 use media::{Presentation, language_of};
 
@@ -377,7 +377,7 @@ fn variant(
     );
     let pictures = list.0.iter().map(|&index| &presentation.tracks()[index]);
     if let Some(track) = pictures.into_iter().find(|track| track.codec.media() == Kind::Video) {
-        resolution(&mut text, &track.codec);
+        resolution(&mut text, track);
         let samples = &track.samples;
         let lasts = samples.end().saturating_sub(samples.sample(0).decode).max(1);
         let rate = samples.len() as f64 * f64::from(samples.timescale()) / lasts as f64;
@@ -390,8 +390,10 @@ fn variant(
     lists.variants.push((peak + more_peak, text));
 }
 
-fn resolution(text: &mut String, codec: &Codec) {
-    if let Some((width, height)) = picture_size(codec) {
+/// Writes the size in which pictures are to be shown (RFC 8216 §4.3.4.2).
+fn resolution(text: &mut String, track: &Track) {
+    if let Some(shown) = shown_pictures(&track.codec, track.display) {
+        let (width, height) = shown.resolution();
         let _ = write!(text, ",RESOLUTION={width}x{height}");
     }
 }
@@ -404,8 +406,9 @@ fn key_frames(text: &mut String, below: &str, media: &TrackMedia, pictures: usiz
     if peak == 0 {
         return;
     }
-    let codec = &media.asset.presentation.tracks()[pictures].codec;
-    let _ = write!(text, "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH={peak},CODECS=\"{}\"", codec.name());
-    resolution(text, codec);
+    let track = &media.asset.presentation.tracks()[pictures];
+    let codec = track.codec.name();
+    let _ = write!(text, "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH={peak},CODECS=\"{codec}\"");
+    resolution(text, track);
     let _ = writeln!(text, ",URI=\"{below}/key.m3u8\"");
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::made::*;
 use super::*;
+use crate::tracks::PixelAspect;
 use crate::{Codec, Container};
 
 fn places(found: &Presentation, track: usize) -> Vec<u64> {
@@ -77,9 +78,30 @@ fn pictures_that_are_to_be_turned_have_a_warning() {
         assert!(warning.starts_with(&begins) && warning.contains("ffmpeg -i IN"), "{warning}");
         assert!(warnings(matrix, vec![mp3_entry()]).is_empty(), "sound is not turned");
     }
-    for matrix in [[0; 4], [ONE, 0, 0, ONE], [2 * ONE, 0, 0, ONE]] {
+    let mirrored = warnings([-ONE, 0, 0, ONE], vec![h264_entry()]);
+    assert!(mirrored[0].starts_with("track 5: its pictures are to be mirrored"), "{mirrored:?}");
+    for matrix in [[0; 4], [ONE, 0, 0, ONE], [2 * ONE, 0, 0, ONE], [ONE, ONE, -ONE, ONE]] {
         assert!(warnings(matrix, vec![h264_entry()]).is_empty(), "{matrix:?}");
     }
+}
+
+#[test]
+fn forms_of_pixels_are_those_of_the_entry() {
+    let found = |pasp: &[u8]| {
+        let config = boxed(b"avcC", &[&[1, 100, 0, 31, 0xff, 0xe0, 0]]);
+        let entry = picture_entry(b"avc1", &[config, pasp.to_vec()].concat());
+        let track = Trak { entries: vec![entry], ..Trak::of(5, PLACE) };
+        let aspect = demux(&file(&[track])).unwrap().tracks()[0].display.pixel_aspect;
+        aspect.map(PixelAspect::numbers)
+    };
+    let named = |width, height| found(&boxed(b"pasp", &[&words(&[width, height])]));
+    assert_eq!(named(32, 22), Some((16, 11)));
+    assert_eq!(named(1, 1), Some((1, 1)));
+    for (width, height) in [(0, 0), (0, 1), (1, 0), (u32::MAX, 1), (1, u32::MAX)] {
+        assert_eq!(named(width, height), None, "{width}:{height}");
+    }
+    assert_eq!(found(&[]), None);
+    assert_eq!(found(&boxed(b"pasp", &[&[0, 0, 0, 4, 0, 0, 0]])), None, "a byte is missing");
 }
 
 #[test]

@@ -44,7 +44,7 @@ use super::{PIDS, TsHeader, TsPacket};
 use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{ElementaryStream, PacketPlan, RtpIdentity, STREAMS_MAX};
 use crate::tracks::{
-    Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
+    Codec, Container, Display, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
     title_start,
 };
 use crate::{Damage, DemuxError, ReadAt, Refusal};
@@ -311,6 +311,7 @@ impl ElementaryDemuxer {
                     id: id.into(),
                     codec,
                     language,
+                    display: Display::default(),
                     samples,
                     shift: 0,
                     identity: identity(),
