@@ -12,7 +12,7 @@
 use media::payload::{Layout, lay_out};
 use media::tracks::{
     AacConfig, Av1Config, Codec, Display, H264Config, H265Config, MediaSample, PcmConfig, PcmForm,
-    SampleTableBuilder, Track,
+    SampleTableBuilder, Track, TrackLabel,
 };
 use media::{Container, Presentation, RtpIdentity};
 
@@ -167,8 +167,9 @@ fn presentation(
         table.push(sample).ok()?;
     }
     let (codec, samples) = (codec.clone(), table.finish()?);
-    let (language, display, identity) = (None, Display::default(), IDENTITY);
-    let track = Track { id: 1, codec, language, display, samples, shift: 0, identity };
+    let (label, display, identity) = (TrackLabel::default(), Display::default(), IDENTITY);
+    let (language, shift) = (None, 0);
+    let track = Track { id: 1, codec, language, label, display, samples, shift, identity };
     let tracks = vec![track];
     let found = Presentation::assemble(Container::Mp4, file.len() as u64, tracks, Vec::new());
     Some((found.ok()?, file))

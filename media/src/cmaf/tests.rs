@@ -8,7 +8,7 @@ use super::*;
 use crate::mp4::Mp4Demuxer;
 use crate::tracks::{
     AacConfig, Container, Display, H264Config, MediaSample, PixelAspect, SampleTable,
-    SampleTableBuilder, Turn, scaled,
+    SampleTableBuilder, TrackLabel, Turn, scaled,
 };
 use crate::{RtpIdentity, TICKS_PER_SECOND};
 
@@ -59,6 +59,7 @@ impl Film {
                     id,
                     codec,
                     language,
+                    label: TrackLabel::default(),
                     display: Display::default(),
                     samples,
                     shift,
@@ -511,6 +512,7 @@ fn renditions_with_a_segment_of_two_gigabytes_are_left_out() {
             id,
             codec,
             language: None,
+            label: TrackLabel::default(),
             display: Display::default(),
             samples,
             shift: 0,

@@ -336,7 +336,7 @@ mod tests {
     use crate::cmaf::TARGET_S;
     use crate::cmaf::tests::h264;
     use crate::text::{TtmlEntry, ttml_tracks};
-    use crate::tracks::{Container, Display, SampleTableBuilder, Track};
+    use crate::tracks::{Container, Display, SampleTableBuilder, Track, TrackLabel};
 
     const FILE_BYTES: u64 = 1 << 40;
     const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
@@ -368,6 +368,7 @@ mod tests {
             id: 1,
             codec,
             language,
+            label: TrackLabel::default(),
             display: Display::default(),
             samples,
             shift: begin_s * 25,

@@ -26,6 +26,7 @@ use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::{
     Codec, Container, Display, MediaSample, Presentation, SampleFault, SampleTableBuilder, Track,
+    TrackLabel,
 };
 use crate::{DemuxError, Refusal};
 
@@ -270,6 +271,7 @@ impl FrameDemuxer {
             id: 1,
             codec: first.codec,
             language: None,
+            label: TrackLabel::default(),
             display: Display::default(),
             samples,
             shift: 0,

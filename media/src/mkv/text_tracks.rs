@@ -11,7 +11,7 @@
 use super::tracks::{Entry, TRACK_ENTRY};
 use super::{MkvDemuxer, ebml};
 use crate::text::{CUES_MAX, TextCoding, TextTrack};
-use crate::tracks::TRACKS_READ_MAX;
+use crate::tracks::{TRACKS_READ_MAX, TrackLabel};
 use crate::{DemuxError, ReadAt};
 
 /// Blocks that are looked at a time.
@@ -20,8 +20,8 @@ const STEP_BLOCKS: usize = 1 << 16;
 /// Milliseconds that a text without a duration is shown.
 const SHOWN_MS: u64 = 5000;
 
-/// Bytes of a track's name.
-const NAME_BYTES_MAX: usize = 128;
+/// Bytes of a track's language.
+const LANGUAGE_BYTES_MAX: usize = 128;
 
 /// Place and times of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +86,11 @@ impl MkvText {
                 |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').into();
             let language = match entry.language_tag {
                 [] => entry.language.map(|letters| letters.to_vec()),
-                tag => Some(tag[..tag.len().min(NAME_BYTES_MAX)].to_vec()),
+                tag => Some(tag[..tag.len().min(LANGUAGE_BYTES_MAX)].to_vec()),
             };
             let language = language.map(|tag| letters(&tag));
             let mut track = TextTrack::new(id, coding, language);
-            let name: String = letters(&entry.name[..entry.name.len().min(NAME_BYTES_MAX)]);
-            track.name = Some(name).filter(|name| !name.is_empty());
+            track.name = TrackLabel::name_of(entry.name);
             track.is_forced = entry.is_forced;
             self.tracks.push(track);
         }

@@ -17,7 +17,7 @@ use crate::tracks::reasons::{self, UnsentKind};
 use crate::tracks::records;
 use crate::tracks::{
     Codec, Container, Display, LeftOut, MediaSample, PixelAspect, SampleFault, SampleTableBuilder,
-    TRACKS_MAX, TRACKS_READ_MAX, Track, TrackMedia,
+    TRACKS_MAX, TRACKS_READ_MAX, Track, TrackLabel, TrackMedia,
 };
 
 /// A track whose frames are taken.
@@ -27,6 +27,7 @@ pub(super) struct MkvTrack {
     id: u32,
     codec: Codec,
     language: Option<[u8; 3]>,
+    label: TrackLabel,
     display: Display,
     /// Nanoseconds of the file's unit of time.
     scale_ns: u64,
@@ -103,6 +104,9 @@ pub(super) struct Entry<'a> {
     /// Language by RFC 5646.
     pub(super) language_tag: &'a [u8],
     pub(super) is_forced: bool,
+    is_default: bool,
+    is_commentary: bool,
+    is_description: bool,
     private: &'a [u8],
     frame_ns: Option<u64>,
     delay_ns: u64,
@@ -115,7 +119,8 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     pub(super) fn read(content: &'a [u8]) -> Entry<'a> {
-        let mut entry = Entry { rate_hz: 8000.0, channels: 1, ..Entry::default() };
+        let mut entry =
+            Entry { is_default: true, rate_hz: 8000.0, channels: 1, ..Entry::default() };
         for (id, value) in ebml::children(content) {
             let number = || ebml::unsigned(value).unwrap_or(0);
             match id {
@@ -131,6 +136,9 @@ impl<'a> Entry<'a> {
                 NAME_OF_TRACK => entry.name = value,
                 LANGUAGE_TAG => entry.language_tag = value,
                 FLAG_FORCED => entry.is_forced = number() == 1,
+                FLAG_DEFAULT => entry.is_default = number() == 1,
+                FLAG_COMMENTARY => entry.is_commentary = number() == 1,
+                FLAG_VISUAL_IMPAIRED => entry.is_description = number() == 1,
                 LANGUAGE => entry.language = value.try_into().ok(),
                 CONTENT_ENCODINGS => entry.is_encoded = true,
                 VIDEO => entry.pixel_aspect = pixel_aspect(value),
@@ -227,6 +235,12 @@ impl MkvTrack {
             id,
             codec,
             language: entry.language,
+            label: TrackLabel {
+                name: TrackLabel::name_of(entry.name),
+                is_default: entry.is_default,
+                is_commentary: entry.is_commentary,
+                is_description: entry.is_description,
+            },
             display: Display { pixel_aspect: entry.pixel_aspect, ..Display::default() },
             scale_ns,
             timescale,
@@ -368,8 +382,8 @@ impl MkvTrack {
         let lead = i32::try_from(self.lead).expect("no frame's is larger than OFFSET_MAX");
         samples.present_later(lead);
         let shift = -BIAS - i64::from(lead) - self.delay;
-        let Self { id, codec, language, display, .. } = self;
-        Some(Track { id, codec, language, display, samples, shift, identity })
+        let Self { id, codec, language, label, display, .. } = self;
+        Some(Track { id, codec, language, label, display, samples, shift, identity })
     }
 }
 
@@ -421,6 +435,9 @@ const LANGUAGE: u32 = 0x22_b59c;
 const LANGUAGE_TAG: u32 = 0x22_b59d;
 const NAME_OF_TRACK: u32 = 0x536e;
 const FLAG_FORCED: u32 = 0x55aa;
+const FLAG_DEFAULT: u32 = 0x88;
+const FLAG_VISUAL_IMPAIRED: u32 = 0x55ac;
+const FLAG_COMMENTARY: u32 = 0x55af;
 const CONTENT_ENCODINGS: u32 = 0x6d80;
 const VIDEO: u32 = 0xe0;
 const PIXEL_WIDTH: u32 = 0xb0;

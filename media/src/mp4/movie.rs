@@ -18,7 +18,8 @@ use crate::text::{CUES_MAX, FoundTtmlTracks, TextCoding, TextTrack, TtmlTrack};
 use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{
     Display, LeftOut, SAMPLES_MAX, SampleFault, SampleTable, SampleTableBuilder,
-    TABLE_CHECK_SAMPLES, TRACKS_MAX, TRACKS_READ_MAX, Track, TrackMedia, Turn, check_table_bytes,
+    TABLE_CHECK_SAMPLES, TRACKS_MAX, TRACKS_READ_MAX, Track, TrackLabel, TrackMedia, Turn,
+    check_table_bytes,
 };
 use crate::{DemuxError, Refusal};
 
@@ -66,6 +67,7 @@ pub(super) struct Movie {
 pub(super) struct TrackState {
     pub(super) id: u32,
     language: Option<[u8; 3]>,
+    label: TrackLabel,
     edit: Edit,
     pub(super) descriptions: Vec<Description>,
     /// References of data that are in another file, by number from 1 on.
@@ -281,8 +283,8 @@ impl TrackState {
         found: &FileBox,
         collected: Collected,
     ) -> Result<TrackState, DemuxError> {
-        let [header, edits, media, references] =
-            found.find(input, [b"tkhd", b"edts", b"mdia", b"tref"])?;
+        let [header, edits, media, references, user_data] =
+            found.find(input, [b"tkhd", b"edts", b"mdia", b"tref", b"udta"])?;
         let chapters = match (collected, references) {
             (Collected::Text(_) | Collected::Ttml, Some(references)) => {
                 chapter_tracks(input, &references)?
@@ -319,6 +321,11 @@ impl TrackState {
         let mut track = TrackState {
             id,
             language: language(&times.language),
+            label: TrackLabel {
+                name: user_data.and_then(|data| name(input, &data)),
+                is_default: header.enabled,
+                ..TrackLabel::default()
+            },
             edit: edit.clone().unwrap_or_default(),
             descriptions,
             outside,
@@ -459,7 +466,8 @@ impl TrackState {
             }
             TrackMedia::Audio => Display::default(),
         };
-        Ok(Track { id, codec, language, display, samples, shift, identity: identity() })
+        let (label, identity) = (self.label, identity());
+        Ok(Track { id, codec, language, label, display, samples, shift, identity })
     }
 
     /// Its samples, their shift by the edit list, and their description.
@@ -494,6 +502,15 @@ fn chapter_tracks(input: &Input<'_>, references: &FileBox) -> Result<Vec<u32>, D
     let numbers = body.chunks_exact(4).take(TRACKS_READ_MAX);
     Ok(numbers.map(|number| u32::from_be_bytes(number.try_into().expect("four"))).collect())
 }
+
+/// The name of a track; none where its user data cannot be read, which nothing else depends on.
+fn name(input: &Input<'_>, user_data: &FileBox) -> Option<String> {
+    let [name] = user_data.find(input, [b"name"]).ok()?;
+    TrackLabel::name_of(&name?.read_body(input, NAME_BOX_BYTES_MAX).ok()?)
+}
+
+/// Bytes of a name that is read.
+const NAME_BOX_BYTES_MAX: u64 = 1 << 10;
 
 /// The turn of a track's pictures; none where they are to be put askew.
 fn turn(matrix: &Matrix) -> Option<Turn> {

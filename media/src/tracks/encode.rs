@@ -13,7 +13,7 @@
 use super::{
     AacConfig, Av1Config, Codec, Container, Display, H264Config, H265Config, LeftOut, MediaSample,
     PcmConfig, PcmForm, PixelAspect, Presentation, SECONDS_MAX, SampleTable, SampleTableBuilder,
-    TRACKS_MAX, Track, Turn,
+    TRACKS_MAX, Track, TrackLabel, Turn,
 };
 use crate::plan::{PlanKey, RtpIdentity};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
@@ -129,6 +129,7 @@ fn write_track(track: &Track, out: &mut PlanWriter) {
     out.number(track.id.into());
     write_codec(&track.codec, out);
     out.bytes(track.language.as_ref().map_or(&[], |language| &language[..]));
+    write_label(&track.label, out);
     write_display(track.display, out);
     out.signed(track.shift);
     track.identity.write(out);
@@ -139,11 +140,26 @@ fn read_track(body: &mut PlanReader<'_>, file_bytes: u64) -> Option<Track> {
     let id = u32::try_from(body.number()?).ok()?;
     let codec = read_codec(body)?;
     let language = body.bytes()?.try_into().ok();
+    let label = read_label(body)?;
     let display = read_display(body)?;
     let shift = body.signed()?;
     let identity = RtpIdentity::read(body)?;
     let samples = read_samples(body, file_bytes)?;
-    Some(Track { id, codec, language, display, samples, shift, identity })
+    Some(Track { id, codec, language, label, display, samples, shift, identity })
+}
+
+/// The name, empty where there is none, and the uses in three bits.
+fn write_label(label: &TrackLabel, out: &mut PlanWriter) {
+    out.bytes(label.name.as_deref().unwrap_or_default().as_bytes());
+    let uses = [label.is_default, label.is_commentary, label.is_description];
+    out.number(uses.iter().rev().fold(0, |bits, &is_so| bits << 1 | u64::from(is_so)));
+}
+
+fn read_label(body: &mut PlanReader<'_>) -> Option<TrackLabel> {
+    let name = TrackLabel::name_of(body.bytes()?);
+    let bits = body.number()?;
+    let [is_default, is_commentary, is_description] = [0, 1, 2].map(|bit| bits >> bit & 1 != 0);
+    Some(TrackLabel { name, is_default, is_commentary, is_description })
 }
 
 /// The signs of a turn, each more by one; the form of pixels, zeros where none is named.

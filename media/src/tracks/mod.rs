@@ -24,6 +24,7 @@
 mod codec;
 mod display;
 mod encode;
+mod label;
 mod pcm;
 pub(crate) mod reasons;
 pub(crate) mod records;
@@ -33,6 +34,7 @@ pub use codec::{AacConfig, Av1Config, Codec, H264Config, H265Config, TrackMedia}
 pub use display::{Display, PixelAspect, ShownPictures, Turn};
 pub(crate) use encode::MAGIC;
 pub use encode::{ELEMENTARY_FORMAT, PRESENTATION_FORMAT};
+pub use label::TrackLabel;
 pub use pcm::{PcmConfig, PcmForm};
 pub use sample_table::{
     MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
@@ -127,6 +129,8 @@ pub struct Track {
     pub codec: Codec,
     /// Language (ISO 639-2, three letters); none where the file names none.
     pub language: Option<[u8; 3]>,
+    /// What else viewers are told of it.
+    pub label: TrackLabel,
     /// How its pictures are shown.
     pub display: Display,
     /// Its samples, in decoding order; at least one.

@@ -49,6 +49,7 @@ fn track(codec: Codec, samples: SampleTable, shift: i64) -> Track {
         id: 1,
         codec,
         language: Some(*b"deu"),
+        label: TrackLabel::default(),
         display: Display::default(),
         samples,
         shift,
@@ -165,10 +166,12 @@ proptest! {
         });
         let pcm = PcmConfig { form: PcmForm::ALL[form], rate_hz: 96_000, channels: 6 };
         let turn = Turn::of_signs([0, -1, 1, 0]).unwrap();
+        let name = Some("Ä \"name\"".to_owned());
+        let label = TrackLabel { name, is_commentary: true, ..TrackLabel::default() };
         let display = Display { turn, pixel_aspect: PixelAspect::new(16, 11) };
         let pictures = track(h264(), table(12_800, &all).unwrap(), shift);
         let tracks = vec![
-            Track { display, ..pictures },
+            Track { display, label, ..pictures },
             track(sound, table(44_100, &all).unwrap(), 0),
             track(Codec::Pcm(pcm), table(96_000, &all).unwrap(), 0),
         ];

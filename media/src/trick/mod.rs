@@ -25,7 +25,7 @@ use crate::payload::{self, Layout, LayoutWriter, UnitTimes};
 use crate::plan::PacketPlan;
 use crate::tracks::{
     Codec, Container, Display, MediaSample, Presentation, SampleTable, SampleTableBuilder, Track,
-    TrackMedia,
+    TrackLabel, TrackMedia,
 };
 use crate::ts::{TrickPicture, is_video, lay_out_elementary, lay_out_pictures};
 use crate::{ReadAt, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
@@ -81,6 +81,7 @@ impl TrickPlan {
             id: track.id,
             codec: track.codec.clone(),
             language: track.language,
+            label: track.label.clone(),
             display: track.display,
             samples,
             shift: 0,
@@ -114,6 +115,7 @@ impl TrickPlan {
             id: 0,
             codec: Codec::Mp2t,
             language: None,
+            label: TrackLabel::default(),
             display: Display::default(),
             samples,
             shift: 0,

@@ -21,7 +21,7 @@ use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::{
     Codec, Container, Display, MediaSample, PcmConfig, Presentation, SAMPLES_MAX, SampleTable,
-    SampleTableBuilder, Track,
+    SampleTableBuilder, Track, TrackLabel,
 };
 use crate::{DemuxError, Refusal};
 
@@ -126,6 +126,7 @@ impl WavDemuxer {
             id: 1,
             codec,
             language: None,
+            label: TrackLabel::default(),
             display: Display::default(),
             samples,
             shift: 0,

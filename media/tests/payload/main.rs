@@ -14,7 +14,7 @@ use media::payload::{Layout, LayoutWriter, PACKET_BYTES_MAX, RtpValues, UnitTime
 use media::plan::RtpIdentity;
 use media::tracks::{
     AacConfig, Av1Config, Codec, Container, Display, H264Config, H265Config, MediaSample,
-    Presentation, SampleTableBuilder, Track,
+    Presentation, SampleTableBuilder, Track, TrackLabel,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -58,6 +58,7 @@ fn presentation(codec: Codec, samples: &[(Vec<u8>, bool)]) -> (Presentation, Vec
         id: 1,
         codec,
         language: None,
+        label: TrackLabel::default(),
         display: Display::default(),
         samples,
         shift: 0,
@@ -462,6 +463,7 @@ fn a_frame_of_another_duration_is_the_last_of_its_packet() {
         id: 1,
         codec,
         language: None,
+        label: TrackLabel::default(),
         display: Display::default(),
         samples,
         shift: 0,

@@ -202,7 +202,7 @@ mod tests {
     use std::time::Duration;
 
     use media::plan::RtpIdentity;
-    use media::tracks::{Display, SampleTableBuilder};
+    use media::tracks::{Display, SampleTableBuilder, TrackLabel};
     use media::{Codec, Container, MediaSample, MediaTrack};
 
     use super::*;
@@ -243,6 +243,7 @@ mod tests {
             id: 1,
             codec: Codec::Opus { channels: 2 },
             language: None,
+            label: TrackLabel::default(),
             display: Display::default(),
             samples: samples.finish().unwrap(),
             shift: 0,

@@ -37,6 +37,7 @@ mod many_ranges;
 mod many_requests;
 mod master_rules;
 mod mpd_schema;
+mod named_sounds;
 mod odd_films;
 mod page_server;
 mod parsers;

@@ -25,7 +25,7 @@ use media::tracks::{Display, TrackMedia as Kind};
 use media::{FragmentPeriod, GrowingFragment, GrowingFragments, PeriodTrack, TICKS_PER_SECOND};
 
 use super::manifest::{PROFILES, begin_representation, write_entries};
-use super::master::Language;
+use super::names::Language;
 
 /// Target durations by which players stay behind the last segment, as those of HLS do.
 const DELAY_TARGETS: u64 = 3;

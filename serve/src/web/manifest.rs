@@ -2,9 +2,10 @@
 //! manifest: media presentation descriptions of MPEG-DASH.
 //!
 //! Pictures and each sound are adaptation sets of their own; the pictures of several renditions are
-//! representations of one set. The first sound is the main one, as in playlists of HLS; the others
-//! are alternatives. Segments are numbered, with their exact times. Times in segments begin at the
-//! presentation time offset. Subtitles are sets of one file each, those of TTML of segments.
+//! representations of one set. The sound that is played to viewers who chose none is the main one,
+//! as in playlists of HLS; the others are alternatives. Segments are numbered, with their exact
+//! times. Times in segments begin at the presentation time offset. Subtitles are sets of one file
+//! each, those of TTML of segments.
 //!
 //! Sources: ISO/IEC 23009-1 §5.3 (MPD), §5.3.9.6 (SegmentTimeline), §5.8.5.5 (roles), §8.4 (live
 //! profile); ISO/IEC 23001-8 (channel configurations); RFC 5646 (languages).
@@ -19,8 +20,10 @@ use quick_xml::escape::escape;
 
 use super::address::TrackList;
 use super::clear_key;
-use super::master::{Listed, channels, language};
+use super::master::Listed;
+use super::names::{language, shown_name};
 use super::protection::AssetKeys;
+use super::sounds::{SoundUse, channels, default_sound};
 use super::subtitles::{ListedSubtitle, SubtitleFlags};
 use super::ttml_tracks;
 use super::web_asset::{TrackMedia, WebMedia};
@@ -115,10 +118,11 @@ pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
          minBufferTime=\"PT{TARGET_S}S\">\n  <Period id=\"0\" start=\"PT0S\">\n"
     );
     let mut next_id = 1;
-    let first_sound = sets.iter().position(|set| !set[0].is_video());
+    let pictures = sets.iter().take_while(|set| set[0].is_video()).count();
+    let default = default_sound(sets[pictures..].iter().map(|set| set[0].track()));
     for (at, set) in sets.iter().enumerate() {
         // Without a role players choose by rate.
-        let is_main = set[0].is_video() || Some(at) == first_sound;
+        let is_main = at < pictures || Some(at - pictures) == default;
         let role = if is_main { "main" } else { "alternate" };
         adaptation_set(&mut text, set, (at + 1, role), &mut next_id);
     }
@@ -203,8 +207,17 @@ fn adaptation_set(
     if let [first, ..] = keys[..] {
         text.push_str(&clear_key::elements(first, keys.len() > 1));
     }
-    let _ =
-        writeln!(text, "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>");
+    let name = track.label.name.as_deref().and_then(shown_name);
+    if let Some(name) = name.filter(|_| !set[0].is_video()) {
+        let _ = writeln!(text, "      <Label>{}</Label>", escape(&name[..]));
+    }
+    let of_use = SoundUse::of(track).role().filter(|_| !set[0].is_video());
+    for role in [Some(role), of_use].into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>"
+        );
+    }
     for one in set {
         let own_key = one.file.asset.keys.as_ref().filter(|_| keys.len() > 1);
         representation(text, one, *next_id, own_key);

@@ -2,26 +2,23 @@
 //! master: multivariant playlists of HLS.
 //!
 //! One track of pictures and at most one of sound are one variant, sent together. Several sounds
-//! are alternatives, a group for each codec, and the pictures are a variant with each group: a
-//! player chooses a group that it can decode. The key frames are a playlist of their own.
-//!
-//! Groups have the same members, by language: what a codec lacks is in its group as AAC, which
-//! every player decodes. Where the sounds in AAC are not of all languages groups differ, against
-//! §4.3.4.1.1: players that lack a codec would have none to play.
+//! are alternatives, a group for each codec ([`super::sounds`]), and the pictures are a variant
+//! with each group. The key frames are a playlist of their own.
 //!
 //! BANDWIDTH is the highest rate of a segment and AVERAGE-BANDWIDTH that of all, boxes included, of
 //! the pictures, the largest sound of the group and the largest subtitles of TTML.
 //!
-//! Sources: RFC 8216 §4.3.4 (tags), §4.3.4.1.1 (groups), §4.3.4.2 (SUBTITLES); RFC 6381 (CODECS).
+//! Sources: RFC 8216 §4.3.4 (tags), §4.3.4.2 (SUBTITLES); RFC 6381 (CODECS).
 //! Does not decide which files are one title ([`super::title`]).
 
 use std::fmt::Write;
 
+use media::Presentation;
 use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean, shown_pictures};
-use media::tracks::{Codec, Track, TrackMedia as Kind};
-use media::{Presentation, language_of};
+use media::tracks::{Track, TrackMedia as Kind};
 
 use super::address::{TrackList, WebItem};
+use super::sounds::{SoundGroup, Sounds};
 use super::stream_media::StreamMedia;
 use super::subtitles::ListedSubtitle;
 use super::ts_form::TsForm;
@@ -178,35 +175,6 @@ fn stream_rates(media: &StreamMedia) -> (u64, u64) {
     (peak.max(1), mean.max(1))
 }
 
-/// Sounds that are alternatives: those of one codec, and others for what it lacks.
-struct SoundGroup {
-    name: String,
-    /// Codecs of its members, each once.
-    codecs: Vec<String>,
-    members: Vec<Member>,
-}
-
-/// A sound as viewers choose it.
-#[derive(Clone)]
-struct Member {
-    /// Index of the track.
-    track: usize,
-    /// Its language, and the number of earlier sounds of this language and codec: members of
-    /// groups that agree are one sound.
-    choice: (Option<String>, usize),
-}
-
-impl Member {
-    /// Name for viewers.
-    fn name(&self) -> String {
-        match &self.choice {
-            (Some(language), 0) => language.clone(),
-            (Some(language), earlier) => format!("{language} {}", earlier + 1),
-            (None, earlier) => format!("audio {}", earlier + 1),
-        }
-    }
-}
-
 fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
     let presentation = &media.asset.presentation;
     let tracks = presentation.tracks();
@@ -230,20 +198,21 @@ fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
     if let Some(rendition) = together {
         variant(lists, &file.below, presentation, rendition, None);
     } else {
-        for group in groups(presentation, &sounds, &file.suffix) {
-            list_sounds(&mut lists.sounds, &file.below, presentation, &group);
-            let leading = pictures.unwrap_or(group.members[0].track);
-            let rates = group.members.iter().filter_map(|member| offered(&[member.track]));
+        let sounds = Sounds::new(presentation, &sounds, &file.suffix);
+        for group in &sounds.groups {
+            sounds.list(&mut lists.sounds, &file.below, group);
+            let leading = pictures.or_else(|| group.tracks().next());
+            let rates = group.tracks().filter_map(|track| offered(&[track]));
             let rates = rates.map(Rendition::bits_per_second);
             let (peaks, means): (Vec<u64>, Vec<u64>) = rates.unzip();
             let (mut peak, mut mean) = (most(&peaks), most(&means));
-            let Some(leading) = offered(&[leading]) else { continue };
+            let Some(leading) = leading.and_then(|track| offered(&[track])) else { continue };
             if pictures.is_none() {
                 // It is one of the sounds.
                 let own = leading.bits_per_second();
                 (peak, mean) = (peak.saturating_sub(own.0), mean.saturating_sub(own.1));
             }
-            variant(lists, &file.below, presentation, leading, Some((&group, (peak, mean))));
+            variant(lists, &file.below, presentation, leading, Some((group, (peak, mean))));
         }
     }
     if let Some(pictures) = pictures {
@@ -253,99 +222,6 @@ fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
 
 fn most(rates: &[u64]) -> u64 {
     rates.iter().copied().max().unwrap_or(0)
-}
-
-/// The sounds by codec, in the order of the file.
-fn groups(presentation: &Presentation, sounds: &[usize], suffix: &str) -> Vec<SoundGroup> {
-    let mut groups: Vec<SoundGroup> = Vec::new();
-    let mut choices = Vec::new();
-    for &sound in sounds {
-        let track = &presentation.tracks()[sound];
-        let codec = track.codec.name();
-        let at = groups.iter().position(|group| group.codecs[0] == codec).unwrap_or_else(|| {
-            let name = format!("{codec}{suffix}");
-            groups.push(SoundGroup { name, codecs: vec![codec], members: Vec::new() });
-            groups.len() - 1
-        });
-        let members = &mut groups[at].members;
-        let language = language(track).map(|own| own.name);
-        let earlier = members.iter().filter(|member| member.choice.0 == language).count();
-        let choice = (language, earlier);
-        if !choices.contains(&choice) {
-            choices.push(choice.clone());
-        }
-        members.push(Member { track: sound, choice });
-    }
-    let has_all = |group: &&SoundGroup| {
-        group.members.len() == choices.len() && group.codecs[0].starts_with("mp4a.40.")
-    };
-    let whole = groups.iter().find(has_all).map(|group| group.members.clone());
-    for group in &mut groups {
-        let lacks = |member: &&Member| group.members.iter().all(|one| one.choice != member.choice);
-        let lacking: Vec<Member> = whole.iter().flatten().filter(lacks).cloned().collect();
-        for member in lacking {
-            let codec = presentation.tracks()[member.track].codec.name();
-            if !group.codecs.contains(&codec) {
-                group.codecs.push(codec);
-            }
-            group.members.push(member);
-        }
-        let place = |member: &Member| choices.iter().position(|one| *one == member.choice);
-        group.members.sort_by_key(place);
-    }
-    groups
-}
-
-/// Writes a line for each sound of a group.
-fn list_sounds(text: &mut String, below: &str, presentation: &Presentation, group: &SoundGroup) {
-    for (at, member) in group.members.iter().enumerate() {
-        let track = &presentation.tracks()[member.track];
-        let _ = write!(text, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{}\"", group.name);
-        let is_default = if at == 0 { "YES" } else { "NO" };
-        let _ = write!(text, ",NAME=\"{}\"", member.name());
-        if let Some(language) = language(track) {
-            let _ = write!(text, ",LANGUAGE=\"{}\"", language.tag);
-        }
-        let _ = write!(text, ",DEFAULT={is_default},AUTOSELECT=YES");
-        if let Some(channels) = channels(&track.codec) {
-            let _ = write!(text, ",CHANNELS=\"{channels}\"");
-        }
-        let _ = writeln!(text, ",URI=\"{below}/{}.m3u8\"", member.track + 1);
-    }
-}
-
-/// A language in playlists and MPDs.
-pub(super) struct Language {
-    /// RFC 5646.
-    pub(super) tag: String,
-    /// In English; the code of the file where it is not known.
-    pub(super) name: String,
-}
-
-/// Language of a track.
-pub(super) fn language(track: &Track) -> Option<Language> {
-    track.language_name().map(Language::of)
-}
-
-impl Language {
-    /// That of a code (ISO 639-2) or tag (RFC 5646), which stands for itself where it is not known.
-    pub(super) fn of(code: String) -> Language {
-        match language_of(&code) {
-            Some((tag, name)) => Language { tag: tag.to_owned(), name: name.to_owned() },
-            None => Language { tag: code.clone(), name: code },
-        }
-    }
-}
-
-/// Number of channels of a sound.
-pub(super) fn channels(codec: &Codec) -> Option<u8> {
-    match codec {
-        Codec::Aac(config) => Some(config.channels).filter(|&channels| channels > 0),
-        Codec::Opus { channels } | Codec::Ac3 { channels, .. } | Codec::Eac3 { channels, .. } => {
-            Some(*channels)
-        }
-        _ => None,
-    }
 }
 
 /// Writes a variant: a rendition, with the sounds of a group and their rates.

@@ -40,12 +40,14 @@ mod made_parts;
 mod manifest;
 mod master;
 mod media_playlist;
+mod names;
 mod pictures;
 #[cfg(test)]
 mod playlist_trials;
 pub(crate) mod protection;
 mod segment_copies;
 mod side_cars;
+mod sounds;
 mod stream_media;
 mod subtitles;
 mod text_segments;

@@ -21,7 +21,7 @@ use quick_cache::sync::Cache;
 
 use super::address::SubtitleId;
 use super::fair_turns::{FairTurns, Turn};
-use super::master::Language;
+use super::names::{Language, distinct, shown_name};
 use super::side_cars::{SideCar, side_cars, side_cars_of_title};
 use super::web_asset::{OpenBytes, WebAsset};
 use super::web_assets::cache;
@@ -205,11 +205,7 @@ fn add(
     name: Option<&str>,
     (language, mut flags): (Option<String>, SubtitleFlags),
 ) {
-    let plain = |name: &str| {
-        let kept = name.chars().filter(|&character| !character.is_control());
-        kept.map(|character| if character == '"' { '\'' } else { character }).collect::<String>()
-    };
-    let name = name.map(plain).filter(|name| !name.trim().is_empty());
+    let name = name.and_then(shown_name);
     let language = language.map(Language::of);
     let name = name.unwrap_or_else(|| {
         let uses = [(flags.is_sdh, " (SDH)"), (flags.is_forced, " (forced)")];
@@ -217,10 +213,8 @@ fn add(
         let of_language = language.as_ref().map_or(UNNAMED, |language| &language.name);
         of_language.to_owned() + &uses.collect::<String>()
     });
-    let is_free = |name: &str| listed.iter().all(|other| other.name != name);
-    let numbered = (2..).map(|number| format!("{name} {number}"));
-    let mut names = std::iter::once(name.clone()).chain(numbered);
-    let name = names.find(|name| is_free(name)).expect("numbers do not end");
+    let others: Vec<String> = listed.iter().map(|other| other.name.clone()).collect();
+    let name = distinct(&others, &name, false);
     flags.is_default &= listed.iter().all(|other| !other.flags.is_default);
     let language = language.map(|language| language.tag);
     listed.push(ListedSubtitle { id, name, language, flags });

@@ -45,7 +45,7 @@ use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{ElementaryStream, PacketPlan, RtpIdentity, STREAMS_MAX};
 use crate::tracks::{
     Codec, Container, Display, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
-    title_start,
+    TrackLabel, title_start,
 };
 use crate::{Damage, DemuxError, ReadAt, Refusal};
 
@@ -311,6 +311,7 @@ impl ElementaryDemuxer {
                     id: id.into(),
                     codec,
                     language,
+                    label: TrackLabel::default(),
                     display: Display::default(),
                     samples,
                     shift: 0,

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! names: sounds and subtitles as playlists and MPDs name them for viewers.
+//!
+//! Sources: RFC 5646 (language tags); RFC 8216 §4.2 (quoted strings), §4.3.4.1 (NAME).
+
+use media::language_of;
+use media::tracks::Track;
+
+/// A language in playlists and MPDs.
+pub(super) struct Language {
+    /// RFC 5646.
+    pub(super) tag: String,
+    /// In English; the code of the file where it is not known.
+    pub(super) name: String,
+}
+
+/// Language of a track.
+pub(super) fn language(track: &Track) -> Option<Language> {
+    track.language_name().map(Language::of)
+}
+
+impl Language {
+    /// That of a code (ISO 639-2) or tag (RFC 5646), which stands for itself where it is not known.
+    pub(super) fn of(code: String) -> Language {
+        match language_of(&code) {
+            Some((tag, name)) => Language { tag: tag.to_owned(), name: name.to_owned() },
+            None => Language { tag: code.clone(), name: code },
+        }
+    }
+}
+
+/// Returns a name as playlists write it: without quotes and line ends; none where nothing is left.
+pub(super) fn shown_name(name: &str) -> Option<String> {
+    let kept = name.chars().filter(|&character| !character.is_control());
+    let kept = kept.map(|character| if character == '"' { '\'' } else { character });
+    Some(kept.collect::<String>()).filter(|name| !name.trim().is_empty())
+}
+
+/// Returns a name that no other has: with a number behind it where one has it, or always.
+pub(super) fn distinct(others: &[String], name: &str, is_numbered: bool) -> String {
+    let plain = (!is_numbered).then(|| name.to_owned());
+    let first = if is_numbered { 1 } else { 2 };
+    let numbered = (first..).map(|number| format!("{name} {number}"));
+    let mut names = plain.into_iter().chain(numbered);
+    names.find(|name| !others.contains(name)).expect("numbers do not end")
+}
