@@ -11,8 +11,8 @@
 
 use media::payload::{Layout, lay_out};
 use media::tracks::{
-    AacConfig, Av1Config, Codec, Display, H264Config, H265Config, MediaSample, PcmConfig, PcmForm,
-    SampleTableBuilder, Track, TrackLabel,
+    AacConfig, Av1Config, Codec, H264Config, H265Config, MediaSample, PcmConfig, PcmForm,
+    SampleTableBuilder, Track,
 };
 use media::{Container, Presentation, RtpIdentity};
 
@@ -167,10 +167,7 @@ fn presentation(
         table.push(sample).ok()?;
     }
     let (codec, samples) = (codec.clone(), table.finish()?);
-    let (label, display, identity) = (TrackLabel::default(), Display::default(), IDENTITY);
-    let (language, shift) = (None, 0);
-    let track = Track { id: 1, codec, language, label, display, samples, shift, identity };
-    let tracks = vec![track];
+    let tracks = vec![Track::new(1, codec, samples, IDENTITY)];
     let found = Presentation::assemble(Container::Mp4, file.len() as u64, tracks, Vec::new());
     Some((found.ok()?, file))
 }

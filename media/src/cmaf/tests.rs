@@ -8,7 +8,7 @@ use super::*;
 use crate::mp4::Mp4Demuxer;
 use crate::tracks::{
     AacConfig, Container, Display, H264Config, MediaSample, PixelAspect, SampleTable,
-    SampleTableBuilder, TrackLabel, Turn, scaled,
+    SampleTableBuilder, Turn, scaled,
 };
 use crate::{RtpIdentity, TICKS_PER_SECOND};
 
@@ -55,16 +55,7 @@ impl Film {
             if let Some(samples) = table.finish() {
                 let id = tracks.len() as u32 + 1;
                 let language = Some(*b"deu");
-                tracks.push(Track {
-                    id,
-                    codec,
-                    language,
-                    label: TrackLabel::default(),
-                    display: Display::default(),
-                    samples,
-                    shift,
-                    identity: IDENTITY,
-                });
+                tracks.push(Track { language, shift, ..Track::new(id, codec, samples, IDENTITY) });
             }
         };
         track(h264(), self.pictures, shift);
@@ -508,16 +499,7 @@ fn renditions_with_a_segment_of_two_gigabytes_are_left_out() {
                 .unwrap();
         }
         let (id, samples) = (track as u32 + 1, table.finish().unwrap());
-        Track {
-            id,
-            codec,
-            language: None,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples,
-            shift: 0,
-            identity: IDENTITY,
-        }
+        Track::new(id, codec, samples, IDENTITY)
     };
     let tracks = vec![track(h264(), 0), track(aac(), 1)];
     let film = Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap();

@@ -336,7 +336,7 @@ mod tests {
     use crate::cmaf::TARGET_S;
     use crate::cmaf::tests::h264;
     use crate::text::{TtmlEntry, ttml_tracks};
-    use crate::tracks::{Container, Display, SampleTableBuilder, Track, TrackLabel};
+    use crate::tracks::{Container, SampleTableBuilder, Track};
 
     const FILE_BYTES: u64 = 1 << 40;
     const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
@@ -364,16 +364,8 @@ mod tests {
         }
         let samples = pictures.finish().unwrap();
         let (codec, language) = (h264(), None);
-        let track = Track {
-            id: 1,
-            codec,
-            language,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples,
-            shift: begin_s * 25,
-            identity: IDENTITY,
-        };
+        let track =
+            Track { language, shift: begin_s * 25, ..Track::new(1, codec, samples, IDENTITY) };
         let film =
             Presentation::assemble(Container::Mp4, FILE_BYTES, vec![track], Vec::new()).unwrap();
         let film = film.moved_to_start().unwrap();

@@ -25,8 +25,7 @@ pub(crate) use mpeg_audio::parse as parse_mpeg_audio;
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::{
-    Codec, Container, Display, MediaSample, Presentation, SampleFault, SampleTableBuilder, Track,
-    TrackLabel,
+    Codec, Container, MediaSample, Presentation, SampleFault, SampleTableBuilder, Track,
 };
 use crate::{DemuxError, Refusal};
 
@@ -267,16 +266,7 @@ impl FrameDemuxer {
             return Err(broken("more bytes between the frames than in them"));
         }
         let identity = identity();
-        let track = Track {
-            id: 1,
-            codec: first.codec,
-            language: None,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples,
-            shift: 0,
-            identity,
-        };
+        let track = Track::new(1, first.codec, samples, identity);
         let whole =
             Presentation::assemble(self.container, self.file_bytes, vec![track], Vec::new())?;
         let rest = self.file_bytes.saturating_sub(self.at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What viewers are told of a track beside its language, so that they can choose one.
+//! What viewers are told of a track, so that they can choose one.
 //!
 //! Sources: ISO/IEC 14496-12 §8.3.2 (track_enabled), §8.10 (user data); QuickTime File Format
 //! ("User Data Text", `name`); RFC 9559 §5.1.4.1.5 (FlagDefault) to §5.1.4.1.11 (FlagCommentary),
@@ -37,8 +37,15 @@ impl TrackLabel {
     }
 }
 
+/// A language (ISO 639-2) as text; none where it is undetermined, or no code.
+pub(crate) fn language_code(language: Option<[u8; 3]>) -> Option<String> {
+    let language = language.filter(|language| language != b"und")?;
+    let is_code = language.iter().all(u8::is_ascii_lowercase);
+    is_code.then(|| language.iter().map(|&byte| char::from(byte)).collect())
+}
+
 /// Bytes of a name.
-pub(crate) const NAME_BYTES_MAX: usize = 128;
+const NAME_BYTES_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {

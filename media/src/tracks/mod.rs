@@ -35,6 +35,7 @@ pub use display::{Display, PixelAspect, ShownPictures, Turn};
 pub(crate) use encode::MAGIC;
 pub use encode::{ELEMENTARY_FORMAT, PRESENTATION_FORMAT};
 pub use label::TrackLabel;
+pub(crate) use label::language_code;
 pub use pcm::{PcmConfig, PcmForm};
 pub use sample_table::{
     MediaSample, SAMPLE_BYTES_MAX, SAMPLES_MAX, SAMPLES_PER_SECOND_MAX, SampleFault, SampleTable,
@@ -141,14 +142,13 @@ pub struct Track {
     pub identity: RtpIdentity,
 }
 
-/// A language (ISO 639-2) as text; none where it is undetermined, or no code.
-pub(crate) fn language_code(language: Option<[u8; 3]>) -> Option<String> {
-    let language = language.filter(|language| language != b"und")?;
-    let is_code = language.iter().all(u8::is_ascii_lowercase);
-    is_code.then(|| language.iter().map(|&byte| char::from(byte)).collect())
-}
-
 impl Track {
+    /// A track of which nothing else is known: without a language, name or shift, upright.
+    pub fn new(id: u32, codec: Codec, samples: SampleTable, identity: RtpIdentity) -> Track {
+        let (language, label, display) = Default::default();
+        Track { id, codec, language, label, display, samples, shift: 0, identity }
+    }
+
     /// Presentation time of a sample, in units of the time scale; negative before the title's
     /// start.
     pub fn presented(&self, sample: &MediaSample) -> i64 {

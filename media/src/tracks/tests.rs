@@ -45,16 +45,7 @@ fn h264() -> Codec {
 }
 
 fn track(codec: Codec, samples: SampleTable, shift: i64) -> Track {
-    Track {
-        id: 1,
-        codec,
-        language: Some(*b"deu"),
-        label: TrackLabel::default(),
-        display: Display::default(),
-        samples,
-        shift,
-        identity: IDENTITY,
-    }
+    Track { language: Some(*b"deu"), shift, ..Track::new(1, codec, samples, IDENTITY) }
 }
 
 fn presentation(tracks: Vec<Track>) -> Presentation {

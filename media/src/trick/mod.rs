@@ -24,8 +24,7 @@ pub use timeline::{PlayScale, TrickTimeline};
 use crate::payload::{self, Layout, LayoutWriter, UnitTimes};
 use crate::plan::PacketPlan;
 use crate::tracks::{
-    Codec, Container, Display, MediaSample, Presentation, SampleTable, SampleTableBuilder, Track,
-    TrackLabel, TrackMedia,
+    Codec, Container, MediaSample, Presentation, SampleTable, SampleTableBuilder, Track, TrackMedia,
 };
 use crate::ts::{TrickPicture, is_video, lay_out_elementary, lay_out_pictures};
 use crate::{ReadAt, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
@@ -111,16 +110,7 @@ impl TrickPlan {
             Candidate { ticks, file_offset, bytes: bytes as u32, number: index as u32 }
         };
         let chosen = choose(entries.len(), scale, candidate, |_| 0);
-        let about = |samples| Track {
-            id: 0,
-            codec: Codec::Mp2t,
-            language: None,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples,
-            shift: 0,
-            identity: plan.identity(),
-        };
+        let about = |samples| Track::new(0, Codec::Mp2t, samples, plan.identity());
         let kind = (Container::TransportStream, plan.file_bytes());
         let presentation = assemble(kind, about, &chosen, timeline)?;
         let entries = chosen.iter().map(|picture| picture.number).collect();

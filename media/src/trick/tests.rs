@@ -32,16 +32,7 @@ fn title(pictures: u32, group: u32, (start_bytes, bytes): (u32, u32)) -> Present
     });
     let samples = table.finish().unwrap();
     // An edit list takes away what reordering adds.
-    let track = Track {
-        id: 7,
-        codec,
-        language: None,
-        label: TrackLabel::default(),
-        display: Display::default(),
-        samples,
-        shift: -2,
-        identity: IDENTITY,
-    };
+    let track = Track { shift: -2, ..Track::new(7, codec, samples, IDENTITY) };
     Presentation::assemble(Container::Mp4, 1 << 40, vec![track], Vec::new()).unwrap()
 }
 
@@ -129,16 +120,7 @@ fn sound_has_no_trick_play() {
     title.push(sample).unwrap();
     let samples = title.finish().unwrap();
     let codec = Codec::Opus { channels: 2 };
-    let track = Track {
-        id: 1,
-        codec,
-        language: None,
-        label: TrackLabel::default(),
-        display: Display::default(),
-        samples,
-        shift: 0,
-        identity: IDENTITY,
-    };
+    let track = Track::new(1, codec, samples, IDENTITY);
     let sound = Presentation::assemble(Container::Mp4, 1000, vec![track], Vec::new()).unwrap();
     assert_eq!(TrickPlan::of_tracks(&sound, PlayScale::nearest(2.0)), None);
 }

@@ -20,8 +20,8 @@ mod format;
 use crate::plan::RtpIdentity;
 use crate::read_at::ReadAt;
 use crate::tracks::{
-    Codec, Container, Display, MediaSample, PcmConfig, Presentation, SAMPLES_MAX, SampleTable,
-    SampleTableBuilder, Track, TrackLabel,
+    Codec, Container, MediaSample, PcmConfig, Presentation, SAMPLES_MAX, SampleTable,
+    SampleTableBuilder, Track,
 };
 use crate::{DemuxError, Refusal};
 
@@ -122,16 +122,7 @@ impl WavDemuxer {
             found.ok_or_else(|| broken(0, "its header is not read"))?;
         let identity = identity();
         let codec = Codec::Pcm(config);
-        let track = Track {
-            id: 1,
-            codec,
-            language: None,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples,
-            shift: 0,
-            identity,
-        };
+        let track = Track::new(1, codec, samples, identity);
         let whole = Presentation::assemble(Container::Wav, self.file_bytes, vec![track], vec![])?;
         let cut_off = (lacking > 0).then(|| {
             format!(

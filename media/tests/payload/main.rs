@@ -13,8 +13,8 @@ use media::payload::layout::{PACKETS_MAX, UNITS_READ_MAX};
 use media::payload::{Layout, LayoutWriter, PACKET_BYTES_MAX, RtpValues, UnitTimes, lay_out};
 use media::plan::RtpIdentity;
 use media::tracks::{
-    AacConfig, Av1Config, Codec, Container, Display, H264Config, H265Config, MediaSample,
-    Presentation, SampleTableBuilder, Track, TrackLabel,
+    AacConfig, Av1Config, Codec, Container, H264Config, H265Config, MediaSample, Presentation,
+    SampleTableBuilder, Track,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -54,16 +54,7 @@ fn presentation(codec: Codec, samples: &[(Vec<u8>, bool)]) -> (Presentation, Vec
     }
     let identity = RtpIdentity { ssrc: 7, first_sequence: 0, first_timestamp: 0 };
     let samples = table.finish().unwrap();
-    let track = Track {
-        id: 1,
-        codec,
-        language: None,
-        label: TrackLabel::default(),
-        display: Display::default(),
-        samples,
-        shift: 0,
-        identity,
-    };
+    let track = Track::new(1, codec, samples, identity);
     let whole = Presentation::assemble(Container::Mp4, file_bytes, vec![track], Vec::new());
     (whole.unwrap(), bytes)
 }
@@ -459,16 +450,7 @@ fn a_frame_of_another_duration_is_the_last_of_its_packet() {
     }
     let (samples, codec) = (table.finish().expect("a table"), Codec::Aac(config));
     let identity = RtpIdentity { ssrc: 7, first_sequence: 0, first_timestamp: 0 };
-    let track = Track {
-        id: 1,
-        codec,
-        language: None,
-        label: TrackLabel::default(),
-        display: Display::default(),
-        samples,
-        shift: 0,
-        identity,
-    };
+    let track = Track::new(1, codec, samples, identity);
     let whole = Presentation::assemble(Container::Mp4, 1 << 20, vec![track], Vec::new()).unwrap();
     let layout = lay_out(&whole, 0, 0, &vec![0; 1 << 20]).unwrap();
     let timed = (0..layout.packets()).flat_map(|packet| {

@@ -202,7 +202,7 @@ mod tests {
     use std::time::Duration;
 
     use media::plan::RtpIdentity;
-    use media::tracks::{Display, SampleTableBuilder, TrackLabel};
+    use media::tracks::SampleTableBuilder;
     use media::{Codec, Container, MediaSample, MediaTrack};
 
     use super::*;
@@ -239,16 +239,8 @@ mod tests {
             samples.push(sample).unwrap();
         }
         let identity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
-        let track = MediaTrack {
-            id: 1,
-            codec: Codec::Opus { channels: 2 },
-            language: None,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples: samples.finish().unwrap(),
-            shift: 0,
-            identity,
-        };
+        let track =
+            MediaTrack::new(1, Codec::Opus { channels: 2 }, samples.finish().unwrap(), identity);
         let (container, bytes) = (Container::Matroska, file.len() as u64);
         let film = Presentation::assemble(container, bytes, vec![track], Vec::new()).unwrap();
         let figures = |until| of_track(&film, 0, &file, (u32::MAX, until), |_, _| ()).unwrap();

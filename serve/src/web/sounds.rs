@@ -231,7 +231,7 @@ fn name_all<'a>(choices: &mut [SoundChoice], track: impl Fn(usize) -> &'a Track)
 mod tests {
     use media::Container;
     use media::plan::RtpIdentity;
-    use media::tracks::{AacConfig, Display, MediaSample, SampleTableBuilder, TrackLabel};
+    use media::tracks::{AacConfig, MediaSample, SampleTableBuilder, TrackLabel};
 
     use super::*;
 
@@ -255,16 +255,9 @@ mod tests {
         };
         samples.push(start).expect("it lies in the file");
         let name = Some(name.to_owned()).filter(|name| !name.is_empty());
-        Track {
-            id: 1,
-            codec,
-            language: Some(*language),
-            label: TrackLabel { name, ..label },
-            display: Display::default(),
-            samples: samples.finish().expect("a sample"),
-            shift: 0,
-            identity: RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 },
-        }
+        let identity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+        let track = Track::new(1, codec, samples.finish().expect("a sample"), identity);
+        Track { language: Some(*language), label: TrackLabel { name, ..label }, ..track }
     }
 
     /// Name, DEFAULT, AUTOSELECT and address of each member, by group.

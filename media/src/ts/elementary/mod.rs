@@ -44,8 +44,8 @@ use super::{PIDS, TsHeader, TsPacket};
 use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{ElementaryStream, PacketPlan, RtpIdentity, STREAMS_MAX};
 use crate::tracks::{
-    Codec, Container, Display, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
-    TrackLabel, title_start,
+    Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
+    title_start,
 };
 use crate::{Damage, DemuxError, ReadAt, Refusal};
 
@@ -307,16 +307,8 @@ impl ElementaryDemuxer {
             let left = |reason: &str| self::left_out(id, name(coding), reason);
             left_out.extend(other.map(|frames| left(&format!("{frames}; {ENCODE}"))));
             match stream.finish() {
-                Ok((codec, samples)) => tracks.push(Track {
-                    id: id.into(),
-                    codec,
-                    language,
-                    label: TrackLabel::default(),
-                    display: Display::default(),
-                    samples,
-                    shift: 0,
-                    identity: identity(),
-                }),
+                Ok((codec, samples)) => tracks
+                    .push(Track { language, ..Track::new(id.into(), codec, samples, identity()) }),
                 Err(reason) => left_out.push(left(&reason)),
             }
         }

@@ -30,8 +30,7 @@ use crate::growing_segments::GrowingSegment;
 use crate::mux::needs_first_unit;
 use crate::plan::{ElementaryStream, PacketPlaces, PacketPlan, RtpIdentity};
 use crate::tracks::{
-    Codec, Container, Display, LeftOut, MediaSample, Presentation, SampleTableBuilder, Track,
-    TrackLabel, TrackMedia,
+    Codec, Container, LeftOut, MediaSample, Presentation, SampleTableBuilder, Track, TrackMedia,
 };
 use crate::ts::packet_reader::PacketReader;
 use crate::ts::{Coding, Survey, TsHeader, TsPacket};
@@ -402,16 +401,7 @@ impl PartTrack {
         let identity = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
         let is_video = codec.media() == TrackMedia::Video;
         let id = if is_video { 1 } else { 2 };
-        let track = Track {
-            id,
-            codec,
-            language,
-            label: TrackLabel::default(),
-            display: Display::default(),
-            samples,
-            shift: 0,
-            identity,
-        };
+        let track = Track { language, ..Track::new(id, codec, samples, identity) };
         let container = Container::TransportStream;
         Presentation::assemble(container, file_bytes, vec![track], Vec::new()).ok()
     }
