@@ -43,8 +43,7 @@ pub use ttml_segments::{NoTtmlSegments, TtmlSegments};
 
 use cuts::{CUTS_MAX, Cuts};
 
-use crate::mux::shown;
-use crate::tracks::{Codec, Display, Presentation, ShownPictures, Track, TrackMedia};
+use crate::tracks::{Codec, Presentation, Track, TrackMedia};
 
 /// Seconds of a segment, as far as key frames let it.
 pub const TARGET_S: u64 = 6;
@@ -177,11 +176,6 @@ fn base_media_decode_time(origin_s: u64, track: &Track, decode: u64) -> u64 {
     let origin = i64::try_from(origin_s).unwrap_or(i64::MAX);
     let origin = origin.saturating_mul(i64::from(track.samples.timescale()));
     u64::try_from(media_time(track, decode).saturating_add(origin)).unwrap_or(0)
-}
-
-/// A track's pictures as they are shown, where its codec has their parameters.
-pub fn shown_pictures(codec: &Codec, display: Display) -> Option<ShownPictures> {
-    shown(codec, display)
 }
 
 /// True for a codec that segments carry. Those of PCM, which browsers do not play, they do not.

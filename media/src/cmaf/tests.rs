@@ -8,7 +8,7 @@ use super::*;
 use crate::mp4::Mp4Demuxer;
 use crate::tracks::{
     AacConfig, Container, Display, H264Config, MediaSample, PixelAspect, SampleTable,
-    SampleTableBuilder, Turn, scaled,
+    SampleTableBuilder, ShownPictures, Turn, scaled,
 };
 use crate::{RtpIdentity, TICKS_PER_SECOND};
 
@@ -202,7 +202,7 @@ fn turns_and_forms_of_pixels_are_carried() {
     let aspect = PixelAspect::new(2, 1);
     tracks[0].display =
         Display { turn: Turn::of_signs([0, 1, -1, 0]).unwrap(), pixel_aspect: aspect };
-    let shown = shown_pictures(&tracks[0].codec, tracks[0].display).unwrap();
+    let shown = ShownPictures::of(&tracks[0].codec, tracks[0].display).unwrap();
     assert_eq!((shown.size, shown.resolution()), ((16, 16), (8, 16)));
     let bytes = file.len() as u64;
     let turned = Presentation::assemble(Container::Mp4, bytes, tracks, Vec::new()).unwrap();

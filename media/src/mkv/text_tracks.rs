@@ -11,7 +11,7 @@
 use super::tracks::{Entry, TRACK_ENTRY};
 use super::{MkvDemuxer, ebml};
 use crate::text::{CUES_MAX, TextCoding, TextTrack};
-use crate::tracks::{TRACKS_READ_MAX, TrackLabel};
+use crate::tracks::TRACKS_READ_MAX;
 use crate::{DemuxError, ReadAt};
 
 /// Blocks that are looked at a time.
@@ -90,7 +90,7 @@ impl MkvText {
             };
             let language = language.map(|tag| letters(&tag));
             let mut track = TextTrack::new(id, coding, language);
-            track.name = TrackLabel::name_of(entry.name);
+            track.name = entry.label.name;
             track.is_forced = entry.is_forced;
             self.tracks.push(track);
         }

@@ -100,13 +100,10 @@ pub(super) fn read(
 pub(super) struct Entry<'a> {
     pub(super) number: u64,
     pub(super) codec_id: &'a str,
-    pub(super) name: &'a [u8],
+    pub(super) label: TrackLabel,
     /// Language by RFC 5646.
     pub(super) language_tag: &'a [u8],
     pub(super) is_forced: bool,
-    is_default: bool,
-    is_commentary: bool,
-    is_description: bool,
     private: &'a [u8],
     frame_ns: Option<u64>,
     delay_ns: u64,
@@ -119,8 +116,8 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     pub(super) fn read(content: &'a [u8]) -> Entry<'a> {
-        let mut entry =
-            Entry { is_default: true, rate_hz: 8000.0, channels: 1, ..Entry::default() };
+        let label = TrackLabel { is_default: true, ..TrackLabel::default() };
+        let mut entry = Entry { label, rate_hz: 8000.0, channels: 1, ..Entry::default() };
         for (id, value) in ebml::children(content) {
             let number = || ebml::unsigned(value).unwrap_or(0);
             match id {
@@ -133,12 +130,12 @@ impl<'a> Entry<'a> {
                     entry.frame_ns = Some(number()).filter(|ns| (1..=SECOND_NS).contains(ns));
                 }
                 CODEC_DELAY => entry.delay_ns = number(),
-                NAME_OF_TRACK => entry.name = value,
+                NAME_OF_TRACK => entry.label.name = TrackLabel::name_of(value),
                 LANGUAGE_TAG => entry.language_tag = value,
                 FLAG_FORCED => entry.is_forced = number() == 1,
-                FLAG_DEFAULT => entry.is_default = number() == 1,
-                FLAG_COMMENTARY => entry.is_commentary = number() == 1,
-                FLAG_VISUAL_IMPAIRED => entry.is_description = number() == 1,
+                FLAG_DEFAULT => entry.label.is_default = number() == 1,
+                FLAG_COMMENTARY => entry.label.is_commentary = number() == 1,
+                FLAG_VISUAL_IMPAIRED => entry.label.is_description = number() == 1,
                 LANGUAGE => entry.language = value.try_into().ok(),
                 CONTENT_ENCODINGS => entry.is_encoded = true,
                 VIDEO => entry.pixel_aspect = pixel_aspect(value),
@@ -235,12 +232,7 @@ impl MkvTrack {
             id,
             codec,
             language: entry.language,
-            label: TrackLabel {
-                name: TrackLabel::name_of(entry.name),
-                is_default: entry.is_default,
-                is_commentary: entry.is_commentary,
-                is_description: entry.is_description,
-            },
+            label: entry.label.clone(),
             display: Display { pixel_aspect: entry.pixel_aspect, ..Display::default() },
             scale_ns,
             timescale,

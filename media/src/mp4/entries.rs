@@ -42,7 +42,7 @@ pub(super) struct Description {
     pub(super) data_reference: u16,
     /// The codec, or why it is not streamed.
     pub(super) codec: Result<Codec, String>,
-    /// Form of the pixels of pictures; none where it is not named, or is of no use.
+    /// Form of pixels, of pictures alone; none where it is not named, or is of no use.
     pub(super) pixel_aspect: Option<PixelAspect>,
     /// Set for text that is read ([`crate::text`]).
     pub(super) text: Option<TextCoding>,
@@ -76,7 +76,7 @@ pub(super) fn descriptions(
         };
         let (codec, text) = (codec(code, handler, body), TextCoding::of_entry(code));
         let ttml = (text == Some(TextCoding::Stpp)).then(|| TtmlEntry::of(body));
-        let pixel_aspect = pixel_aspect(body).filter(|_| is_pictures(&codec));
+        let pixel_aspect = pixel_aspect(body);
         all.push(Description { code, data_reference, codec, pixel_aspect, text, ttml });
         rest = behind;
     }
@@ -150,11 +150,7 @@ fn picture_box<'a>(body: &'a [u8], wanted: &FourCode) -> Result<&'a [u8], String
     body.get(PICTURE_FIELDS..).and_then(|boxes| find(boxes, wanted)).ok_or_else(|| missing(wanted))
 }
 
-fn is_pictures(codec: &Result<Codec, String>) -> bool {
-    codec.as_ref().is_ok_and(|codec| codec.media() == TrackMedia::Video)
-}
-
-/// The form of the pixels that an entry of pictures names (§12.1.4.3).
+/// The form of the pixels that an entry of pictures names (§12.1.4.3); of no meaning in others.
 fn pixel_aspect(body: &[u8]) -> Option<PixelAspect> {
     let found = find(body.get(PICTURE_FIELDS..)?, b"pasp")?;
     let &[a, b, c, d, e, f, g, h] = found.first_chunk::<8>()?;

@@ -63,13 +63,14 @@ pub(crate) fn describe(codec: &Codec, first_unit: Option<&[u8]>) -> Option<(Entr
     Some((entry(codec, &parameters)?, parameters.size().unwrap_or((0, 0))))
 }
 
-/// The pictures of a track as they are shown; none where the codec alone does not have the
-/// parameters.
-pub(crate) fn shown(codec: &Codec, display: Display) -> Option<ShownPictures> {
-    let parameters = Parameters::of(codec);
-    entry(codec, &parameters)?;
-    let size = parameters.size().filter(|&size| size != (0, 0))?;
-    Some(ShownPictures::new(size, parameters.pixel_aspect(), display))
+impl ShownPictures {
+    /// The pictures of a track of this codec; none where it does not have their parameters.
+    pub fn of(codec: &Codec, display: Display) -> Option<ShownPictures> {
+        let parameters = Parameters::of(codec);
+        entry(codec, &parameters)?;
+        let size = parameters.size().filter(|&size| size != (0, 0))?;
+        Some(ShownPictures::new(size, parameters.pixel_aspect(), display))
+    }
 }
 
 /// True for a first frame of sound by which the entry of its track can be made.

@@ -29,7 +29,7 @@ mod transport;
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) use entries::{describe, shown};
+pub(crate) use entries::describe;
 pub use fmp4::Fmp4Writer;
 pub(crate) use movie_header::{
     OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put as put_box, write_movie_header,

@@ -157,7 +157,7 @@ fn write_label(label: &TrackLabel, out: &mut PlanWriter) {
 
 fn read_label(body: &mut PlanReader<'_>) -> Option<TrackLabel> {
     let name = TrackLabel::name_of(body.bytes()?);
-    let bits = body.number()?;
+    let bits = Some(body.number()?).filter(|&bits| bits < 8)?;
     let [is_default, is_commentary, is_description] = [0, 1, 2].map(|bit| bits >> bit & 1 != 0);
     Some(TrackLabel { name, is_default, is_commentary, is_description })
 }

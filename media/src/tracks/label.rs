@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What viewers are told of a track, so that they can choose one.
+//! Labels of tracks: the names and uses by which viewers choose one.
 //!
 //! Sources: ISO/IEC 14496-12 §8.3.2 (track_enabled), §8.10 (user data); QuickTime File Format
 //! ("User Data Text", `name`); RFC 9559 §5.1.4.1.5 (FlagDefault) to §5.1.4.1.11 (FlagCommentary),

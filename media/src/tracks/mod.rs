@@ -130,7 +130,7 @@ pub struct Track {
     pub codec: Codec,
     /// Language (ISO 639-2, three letters); none where the file names none.
     pub language: Option<[u8; 3]>,
-    /// What else viewers are told of it.
+    /// Name and uses by which viewers choose it.
     pub label: TrackLabel,
     /// How its pictures are shown.
     pub display: Display,

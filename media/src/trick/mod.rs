@@ -5,7 +5,7 @@
 //! Pictures at random-access points alone are sent: they need no other. A [`TrickPlan`] chooses
 //! them for one [`PlayScale`], in the order in which they are shown, and gives each the time at
 //! which it is shown on a timeline that runs as fast as a clock on the wall ([`TrickTimeline`]).
-//! What comes out is a [`Presentation`] with one track, so everything that plays tracks plays it;
+//! The result is a [`Presentation`] with one track, so everything that plays tracks plays it;
 //! sequence numbers and timestamps run on (RFC 2326 §12.34). Pictures are at least a tenth of a
 //! second apart, and further where they would take more than twice the bitrate of the title.
 //!

@@ -38,7 +38,7 @@ pub(super) struct Progress {
     was_linked: bool,
 }
 
-/// What takes a file's bytes.
+/// Reader of a file's bytes.
 enum Reader {
     /// Not chosen yet: the file's first bytes decide.
     Unknown,

@@ -75,13 +75,7 @@ impl Drop for CopyPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::ClientLimits;
-
-    fn limiter() -> Arc<Limiter> {
-        let limits =
-            ClientLimits { exempt: vec!["10.0.0.0/8".parse().unwrap()], ..Default::default() };
-        Arc::new(Limiter::new(limits, 1024))
-    }
+    use crate::limits::tests::limiter;
 
     fn made(bytes: u64) -> Copied {
         Copied { text: 0, made: bytes }
@@ -89,7 +83,7 @@ mod tests {
 
     #[test]
     fn an_address_reads_so_many_made_segments_at_a_time() {
-        let limiter = limiter();
+        let limiter = limiter(|_| {});
         let [one, other] = [1, 2].map(|n| IpAddr::from([192, 0, 2, n]));
         let segment = made(100 << 20);
         let read = [(); 2].map(|()| limiter.read_copy(one, segment).expect("a share"));
@@ -105,7 +99,7 @@ mod tests {
     /// Regression: 119 readers of a text of 20 MiB, of one address, took 2.5 GB.
     #[test]
     fn texts_are_counted_with_segments_and_all_together() {
-        let limiter = limiter();
+        let limiter = limiter(|limits| limits.exempt = vec!["10.0.0.0/8".parse().unwrap()]);
         let text = Copied { text: 20 << 20, made: 0 };
         let one = IpAddr::from([192, 0, 2, 1]);
         let read: Vec<_> = std::iter::from_fn(|| limiter.read_copy(one, text)).collect();

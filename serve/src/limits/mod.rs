@@ -456,7 +456,7 @@ mod tests {
         assert!(limiter.table().addresses.is_empty(), "counted as when it began");
     }
 
-    fn limiter(change: impl FnOnce(&mut ClientLimits)) -> Arc<Limiter> {
+    pub(super) fn limiter(change: impl FnOnce(&mut ClientLimits)) -> Arc<Limiter> {
         let mut limits = ClientLimits { exempt: Vec::new(), ..ClientLimits::default() };
         change(&mut limits);
         Arc::new(Limiter::new(limits, 1024))

@@ -4,8 +4,8 @@
 //! A few pieces of work are done at a time. If they were done in the order of their requests, a
 //! client that asks for hundreds would keep all others waiting. So each address has a queue of its
 //! own, and the next turn is that of the address that has waited for longest since its last. Work
-//! that several clients ask for is done once, at the first turn of any of them: nobody waits behind
-//! the other wishes of whoever asked first.
+//! that several clients ask for is done once, at the first turn of any of them: none waits behind
+//! the other wishes of the one that asked first.
 //!
 //! Costs a lock and two entries of maps for each request that waits, and a look at each claim of an
 //! address for a turn that is handed on.
@@ -27,7 +27,7 @@ struct State {
     claimed: u64,
     /// Work that is ready to be done when its turn comes, with the claim of whoever does it.
     awaited: HashMap<Arc<str>, (u64, oneshot::Sender<Turn>)>,
-    /// What each address waits for, in the order of its claims; none is empty.
+    /// Work that each address waits for, in the order of its claims; none is empty.
     claims: HashMap<IpAddr, BTreeMap<u64, Arc<str>>>,
     /// These addresses, the next one first.
     rotation: VecDeque<IpAddr>,

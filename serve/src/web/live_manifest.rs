@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use media::tracks::{Display, TrackMedia as Kind};
 use media::{FragmentPeriod, GrowingFragment, GrowingFragments, PeriodTrack, TICKS_PER_SECOND};
 
-use super::manifest::{PROFILES, begin_representation, write_entries};
+use super::manifest::{PROFILES, begin_representation, write_entries, write_role};
 use super::names::Language;
 
 /// Target durations by which players stay behind the last segment, as those of HLS do.
@@ -174,10 +174,8 @@ fn write_period(
         }
         let is_main = one.is_video() || Some(at) == first_sound;
         let role = if is_main { "main" } else { "alternate" };
-        let _ = writeln!(
-            text,
-            ">\n      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>"
-        );
+        text.push_str(">\n");
+        write_role(text, role);
         let codec = (&one.track.codec, Display::default());
         begin_representation(text, id, one.bits_per_second(), codec);
         write_timeline(text, one, period, identity);

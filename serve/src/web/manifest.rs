@@ -14,8 +14,8 @@
 use std::fmt::Write;
 
 use media::TICKS_PER_SECOND;
-use media::cmaf::{Rendition, TARGET_S, shown_pictures};
-use media::tracks::{Codec, Display, PixelAspect, Track, TrackMedia as Kind};
+use media::cmaf::{Rendition, TARGET_S};
+use media::tracks::{Codec, Display, PixelAspect, ShownPictures, Track, TrackMedia as Kind};
 use quick_xml::escape::escape;
 
 use super::address::TrackList;
@@ -148,13 +148,9 @@ fn text_set(text: &mut String, file: &Listed<'_>, subtitle: &ListedSubtitle, num
     if let Some(language) = &subtitle.language {
         let _ = write!(text, " lang=\"{language}\"");
     }
-    let _ = writeln!(text, ">\n      <Label>{}</Label>", escape(&subtitle.name[..]));
-    for role in roles(subtitle.flags) {
-        let _ = writeln!(
-            text,
-            "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>"
-        );
-    }
+    text.push_str(">\n");
+    write_label(text, &subtitle.name);
+    roles(subtitle.flags).for_each(|role| write_role(text, role));
     if let Some(track) = ttml {
         ttml_tracks::representation(text, (below, subtitle.id), track, number);
     } else {
@@ -166,6 +162,17 @@ fn text_set(text: &mut String, file: &Listed<'_>, subtitle: &ListedSubtitle, num
         );
     }
     text.push_str("    </AdaptationSet>\n");
+}
+
+/// Writes the name of a set for viewers.
+fn write_label(text: &mut String, name: &str) {
+    let _ = writeln!(text, "      <Label>{}</Label>", escape(name));
+}
+
+/// Writes a role of a set (ISO/IEC 23009-1 §5.8.5.5).
+pub(super) fn write_role(text: &mut String, role: &str) {
+    let _ =
+        writeln!(text, "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>");
 }
 
 /// Roles of subtitles: those of their uses, or `subtitle`.
@@ -207,16 +214,13 @@ fn adaptation_set(
     if let [first, ..] = keys[..] {
         text.push_str(&clear_key::elements(first, keys.len() > 1));
     }
-    let name = track.label.name.as_deref().and_then(shown_name);
-    if let Some(name) = name.filter(|_| !set[0].is_video()) {
-        let _ = writeln!(text, "      <Label>{}</Label>", escape(&name[..]));
+    let sound = Some(track).filter(|_| !set[0].is_video());
+    if let Some(name) = sound.and_then(|track| shown_name(track.label.name.as_deref()?)) {
+        write_label(text, &name);
     }
-    let of_use = SoundUse::of(track).role().filter(|_| !set[0].is_video());
-    for role in [Some(role), of_use].into_iter().flatten() {
-        let _ = writeln!(
-            text,
-            "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>"
-        );
+    write_role(text, role);
+    if let Some(role) = sound.and_then(|track| SoundUse::of(track).role()) {
+        write_role(text, role);
     }
     for one in set {
         let own_key = one.file.asset.keys.as_ref().filter(|_| keys.len() > 1);
@@ -247,7 +251,7 @@ pub(super) fn begin_representation(
         "      <Representation id=\"{id}\" bandwidth=\"{peak}\" codecs=\"{}\"",
         codec.name()
     );
-    if let Some(shown) = shown_pictures(codec, display) {
+    if let Some(shown) = ShownPictures::of(codec, display) {
         let (width, height) = shown.size;
         let _ = write!(text, " width=\"{width}\" height=\"{height}\"");
         if shown.pixel_aspect != PixelAspect::SQUARE {

@@ -14,8 +14,8 @@
 use std::fmt::Write;
 
 use media::Presentation;
-use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean, shown_pictures};
-use media::tracks::{Track, TrackMedia as Kind};
+use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean};
+use media::tracks::{ShownPictures, Track, TrackMedia as Kind};
 
 use super::address::{TrackList, WebItem};
 use super::sounds::{SoundGroup, Sounds};
@@ -268,7 +268,7 @@ fn variant(
 
 /// Writes the size in which pictures are to be shown (RFC 8216 §4.3.4.2).
 fn resolution(text: &mut String, track: &Track) {
-    if let Some(shown) = shown_pictures(&track.codec, track.display) {
+    if let Some(shown) = ShownPictures::of(&track.codec, track.display) {
         let (width, height) = shown.resolution();
         let _ = write!(text, ",RESOLUTION={width}x{height}");
     }

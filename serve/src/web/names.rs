@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! names: sounds and subtitles as playlists and MPDs name them for viewers.
 //!
-//! Sources: RFC 5646 (language tags); RFC 8216 §4.2 (quoted strings), §4.3.4.1 (NAME).
+//! Sources: RFC 5646 (language tags); RFC 8216 §4.2 (quoted strings), §4.3.4.1 (NAME); XML 1.0 §2.2
+//! (characters).
 
 use media::language_of;
 use media::tracks::Track;
@@ -29,9 +30,11 @@ impl Language {
     }
 }
 
-/// Returns a name as playlists write it: without quotes and line ends; none where nothing is left.
+/// Returns a name as playlists and MPDs write it: without quotes, line ends and what is no
+/// character of XML (§2.2); none where nothing is left.
 pub(super) fn shown_name(name: &str) -> Option<String> {
-    let kept = name.chars().filter(|&character| !character.is_control());
+    let is_written = |one: &char| !one.is_control() && !matches!(one, '\u{fffe}' | '\u{ffff}');
+    let kept = name.chars().filter(is_written);
     let kept = kept.map(|character| if character == '"' { '\'' } else { character });
     Some(kept.collect::<String>()).filter(|name| !name.trim().is_empty())
 }
@@ -43,4 +46,16 @@ pub(super) fn distinct(others: &[String], name: &str, is_numbered: bool) -> Stri
     let numbered = (first..).map(|number| format!("{name} {number}"));
     let mut names = plain.into_iter().chain(numbered);
     names.find(|name| !others.contains(name)).expect("numbers do not end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_no_characters_that_end_or_break_their_text() {
+        let shown = |name| shown_name(name);
+        assert_eq!(shown("a\"\n\u{ffff}b\u{fffe}").as_deref(), Some("a'b"));
+        assert_eq!((shown("\u{ffff}\r"), shown(" \t")), (None, None));
+    }
 }

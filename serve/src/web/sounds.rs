@@ -23,8 +23,8 @@ use super::names::{distinct, language, shown_name};
 
 /// A sound as viewers choose it.
 struct SoundChoice {
-    /// What tells it from others: language, use, and the number of earlier sounds of the same and
-    /// of one codec.
+    /// Language, use, and number of earlier sounds of the same and of one codec: no two have the
+    /// same.
     key: (Option<String>, SoundUse, usize),
     /// Indices of its tracks, one of a codec.
     tracks: Vec<usize>,
@@ -52,7 +52,7 @@ impl SoundUse {
         }
     }
 
-    /// What is said of it behind the name of its language.
+    /// Words about it behind the name of its language.
     fn words(self) -> &'static str {
         match self {
             SoundUse::Plain => "",
