@@ -152,6 +152,7 @@ export class Player {
     }
     if (isOver || this.isEnded) return;
     if (this.source.note) this.tell(this.source.note);
+    this.tellOfSoundAlone();
     this.choose();
     this.controls.refresh();
     this.loadThumbnails();
@@ -160,6 +161,24 @@ export class Player {
       this.element.classList.remove("waiting");
       this.big.hidden = false;
     });
+  }
+
+  // Says so where a film with pictures plays without them.
+  tellOfSoundAlone() {
+    const { film, video } = this;
+    const leftOut = film.row?.stream?.left_out ?? [];
+    const pictures = leftOut.find((text) => text.includes("pictures"));
+    if (!film.hasPictures) {
+      if (pictures) this.tell(`Its sound alone: ${pictures}`);
+      return;
+    }
+    const look = () => {
+      if (video.videoWidth > 0 || this.isEnded) return;
+      const [codec] = (film.row?.codecs ?? "").split(",");
+      this.tell(`This browser plays its sound alone, not its pictures (${codec || "unknown"})`);
+    };
+    if (video.readyState >= 2) look();
+    else video.addEventListener("loadeddata", look, { once: true });
   }
 
   // Shows the subtitles that the viewer chose before.

@@ -61,3 +61,23 @@ pub(crate) fn library(test: &str) -> Option<Server> {
     server.await_index("all are read", |index| index["total"]["streams"] == FILMS.len());
     Some(server)
 }
+
+/// A server of films whose pictures the browser does not know: one whose pictures are streamed
+/// (`whole.mp4`), and one whose are not (`parts.mp4`).
+pub(crate) fn unseen(test: &str) -> Option<Server> {
+    let place = Place::new();
+    for (name, codec) in [("parts.mp4", "mpeg4"), ("whole.mp4", "libx265")] {
+        let mut command = ffmpeg();
+        for input in ["testsrc2=size=128x72:rate=5:duration=5", "sine=frequency=440:duration=5"] {
+            command.args(["-f", "lavfi", "-i", input]);
+        }
+        command.args(["-c:v", codec, "-pix_fmt", "yuv420p", "-c:a", "aac"]);
+        if codec == "libx265" {
+            command.args(["-tag:v", "hvc1", "-x265-params", "log-level=none"]);
+        }
+        put(test, &mut command, &place.folder().join(name))?;
+    }
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    server.await_index("both are read", |index| index["total"]["streams"] == 2);
+    Some(server)
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::clips::{BUNNY, BUNNY_S, library};
+use super::clips::{BUNNY, BUNNY_S, library, unseen};
 use super::scripts::{report, texts};
 
 #[test]
@@ -52,6 +52,22 @@ fn new_user_finds_a_film_plays_it_seeks_and_changes_subtitles() {
     assert_eq!(steps["toast"], "RTSP address copied");
     assert_eq!(steps["field"], "bunny", "back leads to the search");
     assert_eq!(number("seen"), 1.0, "the card shows how far it was seen");
+    assert_eq!(report["faults"], json!([]));
+    server.stop();
+}
+
+/// Chromium of Debian knows neither MPEG-4 part 2, which is not streamed either, nor H.265.
+#[test]
+fn films_that_play_without_pictures_say_so() {
+    let test = "clients::viewers::films_that_play_without_pictures_say_so";
+    let Some(server) = unseen(test) else { return };
+    let Some(report) = report(test, "alone.mjs", &format!("http://{}", server.http)) else {
+        return;
+    };
+    let said = |name: &str| report["said"][name].as_str().expect("a text");
+    assert!(said("parts.mp4").starts_with("Its sound alone: track 1 (mp4v)"), "{report:#?}");
+    let expected = "This browser plays its sound alone, not its pictures (hvc1";
+    assert!(said("whole.mp4").starts_with(expected), "{report:#?}");
     assert_eq!(report["faults"], json!([]));
     server.stop();
 }
