@@ -10,9 +10,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::clips::ffmpeg;
 use crate::fragments::track_fragments;
 use crate::harness::{PROGRAM, Place, Server, film};
-use crate::listed::{dash, encode, hls, remux, segment, whole};
+use crate::listed::{ListedPlaylist, dash, encode, hls, remux, segment, whole};
+use crate::segment_list::attribute;
 use crate::site::playlists_below;
 
 /// A film as MP4 and, of the same packets, as a transport stream.
@@ -186,7 +188,7 @@ fn tracks_of_other_lengths_are_whole() {
 fn sound_that_begins_late_has_no_empty_segments() {
     let test = "odd_films::sound_that_begins_late_has_no_empty_segments";
     let Some([mp4, _]) = in_both(test, encode(25, 2, 10)) else { return };
-    let mut late = crate::clips::ffmpeg();
+    let mut late = ffmpeg();
     late.arg("-i").arg(&mp4).args(["-itsoffset", "14", "-i"]).arg(&mp4);
     late.args(["-map", "0:v", "-map", "1:a", "-map", "1:a", "-c", "copy"]);
     let Some(films) = in_both(test, late) else { return };
@@ -231,4 +233,30 @@ fn a_film_of_one_picture_is_one_segment() {
 
 fn size(path: &Path) -> u64 {
     fs::metadata(path).expect("it was made").len()
+}
+
+/// A film that is cut out of another without encoding begins with the key frame before: an edit
+/// list cuts that away. Players of DASH begin with the period, those of HLS where they are told to.
+#[test]
+fn a_film_that_was_cut_out_of_another_starts_at_its_own_first_picture() {
+    let test = "odd_films::a_film_that_was_cut_out_of_another_starts_at_its_own_first_picture";
+    let Some([whole, _]) = in_both(test, encode(30, 5, 30)) else { return };
+    let mut command = ffmpeg();
+    command.args(["-ss", "8", "-i"]).arg(&whole).args(["-c", "copy"]);
+    let Some(cut) = film::or_skip(test, film::made(&mut command, "cut.mp4")) else { return };
+    let server = Server::start(&[("whole.mp4", &whole), ("cut.mp4", &cut)]);
+    let (master, _) = hls(&server, "whole.mp4");
+    assert_eq!(master.values("EXT-X-START"), [""; 0], "{}", master.text);
+    let (master, media) = hls(&server, "cut.mp4");
+    let [start] = &master.values("EXT-X-START")[..] else { panic!("{}", master.text) };
+    let offset = attribute(start, "TIME-OFFSET").expect("an offset");
+    let offset: f64 = offset.parse().expect("a number");
+    assert!((offset - 3.0).abs() < 0.2, "{start}");
+    assert_eq!(attribute(start, "PRECISE"), Some("YES"));
+    let all = media.iter().map(ListedPlaylist::total_s).fold(0.0, f64::max);
+    let (total, tracks) = dash(&server, "cut.mp4");
+    assert!((all - offset - total).abs() < 0.1 && (total - 22.0).abs() < 0.2, "{all} {total}");
+    let (start_s, _) = tracks.iter().find(|track| track.is_video).expect("pictures").span_s();
+    assert!((start_s + offset).abs() < 0.01, "{start_s} {offset}");
+    server.stop();
 }

@@ -338,6 +338,22 @@ const RULES: &[Must] = &[
         specimen: "#EXTM3U\n#EXT-X-INDEPENDENT-SEGMENTS\n#EXT-X-INDEPENDENT-SEGMENTS\n",
     },
     Must {
+        section: "4.3.5.2",
+        rule: "one EXT-X-START at most, with a TIME-OFFSET in seconds and PRECISE as YES or NO",
+        on: On::All,
+        holds: |playlist| {
+            let all = playlist.values("EXT-X-START");
+            all.len() <= 1
+                && all.iter().all(|list| {
+                    let offset = attribute(list, "TIME-OFFSET").map(str::parse::<f64>);
+                    let precise = attribute(list, "PRECISE");
+                    matches!(offset, Some(Ok(_)))
+                        && precise.is_none_or(|value| ["YES", "NO"].contains(&value))
+                })
+        },
+        specimen: "#EXTM3U\n#EXT-X-START:PRECISE=YES\n",
+    },
+    Must {
         section: "6.3.1",
         rule: "no tag that neither the RFC nor its successor has",
         on: On::All,
@@ -355,7 +371,8 @@ const RULES: &[Must] = &[
     },
 ];
 
-const SHARED_TAGS: [&str; 3] = ["EXTM3U", "EXT-X-VERSION", "EXT-X-INDEPENDENT-SEGMENTS"];
+const SHARED_TAGS: [&str; 4] =
+    ["EXTM3U", "EXT-X-VERSION", "EXT-X-INDEPENDENT-SEGMENTS", "EXT-X-START"];
 const MASTER_TAGS: [&str; 3] = ["EXT-X-MEDIA", "EXT-X-STREAM-INF", "EXT-X-I-FRAME-STREAM-INF"];
 const MEDIA_TAGS: [&str; 18] = [
     "EXTINF",

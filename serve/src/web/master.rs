@@ -8,22 +8,32 @@
 //! BANDWIDTH is the highest rate of a segment and AVERAGE-BANDWIDTH that of all, boxes included, of
 //! the pictures, the largest sound of the group and the largest subtitles of TTML.
 //!
-//! Sources: RFC 8216 §4.3.4 (tags), §4.3.4.2 (SUBTITLES); RFC 6381 (CODECS).
+//! Where an edit list cuts away the beginning of a film, as of one that was cut out of another
+//! without encoding, players are told to start behind it: its pictures are needed to decode the
+//! others.
+//!
+//! Sources: RFC 8216 §4.3.4 (tags), §4.3.4.2 (SUBTITLES), §4.3.5.2 (EXT-X-START); RFC 6381
+//! (CODECS).
 //! Does not decide which files are one title ([`super::title`]).
 
 use std::fmt::Write;
 
-use media::Presentation;
 use media::cmaf::{Rendition, TtmlSegments, bits_per_second, peak_and_mean};
 use media::tracks::{ShownPictures, Track, TrackMedia as Kind};
+use media::{Presentation, TICKS_PER_SECOND};
 
 use super::address::{TrackList, WebItem};
+use super::media_playlist::{TICKS_PER_US, seconds};
 use super::sounds::{SoundGroup, Sounds};
 use super::stream_media::StreamMedia;
 use super::subtitles::ListedSubtitle;
 use super::ts_form::TsForm;
 use super::ttml_tracks::has_playlist;
 use super::web_asset::{TrackMedia, WebAsset, WebMedia};
+
+/// Time cut away from the beginning that is not worth a word: that of the frames which encoders of
+/// sound put in front.
+const CUT_AWAY_MIN: u64 = TICKS_PER_SECOND / 10;
 
 /// A file in a playlist or MPD.
 pub(super) struct Listed<'a> {
@@ -66,6 +76,11 @@ pub(super) fn text(files: &[Listed<'_>], form: TsForm) -> Vec<u8> {
     let mut text = String::from("#EXTM3U\n#EXT-X-VERSION:6\n");
     if !lists.is_dependent {
         text.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
+    }
+    let cut_away = files.iter().map(|file| file.asset.cut_away_ticks()).max().unwrap_or(0);
+    if cut_away > CUT_AWAY_MIN {
+        let offset = seconds(cut_away / TICKS_PER_US);
+        let _ = writeln!(text, "#EXT-X-START:TIME-OFFSET={offset},PRECISE=YES");
     }
     text.push_str(&lists.sounds);
     text.push_str(&lists.subtitles);

@@ -269,6 +269,14 @@ impl WebAsset {
         }
     }
 
+    /// Returns the time for which its first segment has what the film's edit list cuts away, in
+    /// ticks.
+    pub(super) fn cut_away_ticks(&self) -> u64 {
+        let WebMedia::Tracks(media) = &self.media else { return 0 };
+        let first = media.plan.renditions().iter().flat_map(|one| one.segments().first());
+        first.map(|first| first.start).min().map_or(0, |start| start.min(0).unsigned_abs())
+    }
+
     /// True where an item is made of the elementary streams of this transport stream.
     pub(super) fn needs_elementary(&self, item: &WebItem) -> bool {
         let WebMedia::Stream(media) = &self.media else { return false };
