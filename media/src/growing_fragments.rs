@@ -64,7 +64,7 @@ pub struct GrowingFragments {
 pub struct GrowingFragment {
     /// Number of the segment.
     pub segment: usize,
-    /// Start of presentation.
+    /// Start of presentation; of pictures not before the end of the fragment before.
     pub start: u64,
     /// End of presentation.
     pub end: u64,
@@ -289,7 +289,12 @@ impl GrowingFragments {
         };
         let (start, end) = track.presented(skipped..track.samples.len())?;
         let (start, end) = (start + moved, end + moved);
-        let is_behind = before.is_none_or(|before| start > before.start as i64);
+        // What was announced stays, where pictures overlap those before.
+        let start = match before.filter(|_| is_video) {
+            Some(before) => start.max(before.end as i64),
+            None => start,
+        };
+        let is_behind = end > start && before.is_none_or(|before| start > before.start as i64);
         let media = track.samples[skipped..].iter().map(|sample| u64::from(sample.bytes));
         let samples = (track.samples.len() - skipped) as u64;
         is_behind.then_some(GrowingFragment {

@@ -5,8 +5,11 @@
 //! The target duration is chosen once, from the first key frames: the least that they keep, at
 //! least [`TARGET_S_MIN`] seconds. A segment ends at the first key frame about that long after its
 //! start; or at an earlier one, if the next may come too late, by the longest distance of the first
-//! key frames. Where none comes in time it ends with another picture, and where the clock is set
-//! anew. Only what is settled is cut: whose packets and times a longer plan does not change.
+//! key frames. Where none comes in time it ends with another picture, or by the clock where
+//! pictures are missing. It also ends where the clock is set anew, and behind tables that name
+//! other streams: before the first picture if they are other pictures, before the first key frame
+//! if it is other sound. Only what is settled is cut: whose packets and times a longer plan does
+//! not change.
 //!
 //! A part has whole access units, as many as last [`PART_TICKS`] at most; the last part of a
 //! segment may be shorter. Their duration is chosen once, from the first access units: parts may be
@@ -21,7 +24,8 @@
 //! the segment of the packet before: players pass over them.
 //!
 //! A segment begins with the packet of its key frame, or with the tables directly before; where
-//! they lie further off, or the key frame lacks parameter sets, these are put in front of it.
+//! they lie further off, or the key frame lacks parameter sets, these are put in front of it. So
+//! are the tables of one that begins with another picture.
 //!
 //! Costs a look at each access unit; 64 bytes a segment, and 32 a part of the last
 //! [`PARTED_SEGMENTS`].
@@ -33,8 +37,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::growing_times::{CutClock, PART_TICKS, SEEN_TICKS, apart, part_ticks, settled};
 use crate::plan::PacketPlan;
-use crate::ts::{EntryContext, RecordedStarts, StreamUnits, TIME_MODULUS};
+use crate::segments::BreakBudget;
+use crate::ts::{EntryContext, PlayedStreams, RecordedStarts, StreamUnits, TIME_MODULUS};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
 /// Least target duration: players stay three of them behind.
@@ -43,32 +49,25 @@ const TARGET_S_MIN: u64 = 2;
 /// Longest target duration.
 const TARGET_S_MAX: u64 = 10;
 
-/// Media after whose first part the target duration is chosen.
-const SEEN_TICKS: u64 = 5 * TICKS_PER_SECOND;
-
 /// Ticks by which a key frame may come early: encoders' clocks differ.
 const EARLY_TICKS: u64 = TICKS_PER_SECOND / 10;
 
 /// Shortest segment that ends before its time because the next key frame may come too late.
 const LEAST_TICKS: u64 = TICKS_PER_SECOND;
 
-/// Time that a target duration may be exceeded by when it is rounded.
-const ROUNDING_TICKS: u64 = TICKS_PER_SECOND / 2 - 1;
+/// Time that a target duration may be exceeded by when it is rounded, also where start and end of a
+/// segment were rounded before.
+const ROUNDING_TICKS: u64 = TICKS_PER_SECOND / 2 - TICKS_PER_SECOND / 1000;
 
 /// Time for which access units may not come before a segment is cut by the clock.
 const SILENCE_TICKS: u64 = 2 * TICKS_PER_SECOND;
 
-/// Longest distance of two access units that is told by their own times.
+/// Longest distance of two access units that is told by their own times alone, and longest
+/// difference from that by the clock.
 const STEP_TICKS_MAX: u64 = TICKS_PER_SECOND;
 
-/// Longest part: of 25, 50 and 30 pictures a second it has whole ones.
-const PART_TICKS: u64 = 2 * TICKS_PER_SECOND / 5;
-
 /// Hundredths of the longest part that all last but independent ones and the last of a segment.
-const PART_LEAST: u64 = 85;
-
-/// Access units by whose distance the longest part is chosen.
-const PART_UNITS: usize = 64;
+pub(crate) const PART_LEAST: u64 = 85;
 
 /// Segments whose parts are kept, with the one that is not whole.
 const PARTED_SEGMENTS: usize = 16;
@@ -86,7 +85,7 @@ pub struct GrowingSegment {
     pub start: u64,
     /// Duration in ticks. Behind a hole the next begins later.
     pub ticks: u64,
-    /// True when timestamps are set anew at its start.
+    /// True when timestamps are set anew at its start, or it has other streams.
     pub is_break: bool,
 }
 
@@ -129,6 +128,8 @@ pub struct GrowingSegments {
     last: Option<CutPlace>,
     /// The last access unit that was looked at.
     seen: Option<SeenUnit>,
+    played: PlayedStreams,
+    breaks: BreakBudget,
     is_complete: bool,
 }
 
@@ -153,35 +154,15 @@ impl CutPlace {
     }
 }
 
-/// Times and places of the packets that are cut.
-pub(crate) trait CutClock {
-    /// Byte at which a packet begins, or at which the last one ends.
-    fn byte_of(&self, packet: u64) -> u64;
-    /// Time at which a packet is due.
-    fn ticks_of(&self, packet: u64) -> u64;
-    /// Number of packets due before a time.
-    fn packets_before(&self, ticks: u64) -> u64;
-}
-
-impl CutClock for PacketPlan {
-    fn byte_of(&self, packet: u64) -> u64 {
-        PacketPlan::byte_of(self, packet)
-    }
-
-    fn ticks_of(&self, packet: u64) -> u64 {
-        PacketPlan::ticks_of(self, packet)
-    }
-
-    fn packets_before(&self, ticks: u64) -> u64 {
-        self.ts_packets_before(ticks)
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 struct SeenUnit {
     access_unit: u64,
     decoded: Option<u64>,
     ticks: u64,
+    /// Usual time to the next; zero where it is longer than a part.
+    step: u64,
+    /// The tables in force.
+    context: EntryContext,
 }
 
 impl GrowingSegments {
@@ -242,6 +223,8 @@ impl GrowingSegments {
             has_parts: true,
             last: None,
             seen: None,
+            played: PlayedStreams::default(),
+            breaks: BreakBudget::default(),
             is_complete: false,
         }
     }
@@ -278,11 +261,14 @@ impl GrowingSegments {
             let last = self.last.map_or(self.part.ticks, |last| last.ticks);
             (end, silence) = (end.max(last + 1), 0);
         }
-        while end > self.limit() + silence && self.cut_late(clock, starts, settled) {}
+        // Pictures may follow behind a hole.
+        let next = is_complete.then_some(end);
+        while end > self.limit() + silence && self.cut_late(clock, starts, (settled, next)) {}
         if is_complete {
             self.is_complete = true;
             if settled > self.segment.packet {
-                self.end_segment(CutPlace::new(settled, end, clock), starts);
+                let end = end.max(self.segment.ticks + self.step().unwrap_or(1));
+                self.end_segment(CutPlace::new(settled, end, clock), end, starts);
             }
         }
     }
@@ -315,34 +301,72 @@ impl GrowingSegments {
         if access_unit >= settled {
             return None;
         }
-        let decoded = unit.filter(|_| unit_at == access_unit).and_then(|unit| unit.decoded);
+        let unit = unit.filter(|_| unit_at == access_unit);
+        let decoded = unit.and_then(|unit| unit.decoded);
         let ticks = self.unit_ticks(clock, access_unit, decoded);
-        let is_break = starts.breaks.binary_search(&access_unit).is_ok();
+        let before = self.seen.map(|seen| seen.context);
+        let mut in_force = unit.map(|unit| unit.context).or(before);
         let mut place = CutPlace::new(access_unit, ticks, clock);
+        place.tables = in_force;
+        place.is_break = starts.breaks.binary_search(&access_unit).is_ok();
         if let Some((entry, context)) = entry.filter(|_| entry_at == access_unit) {
             (place.ticks, place.is_key) = (entry.presented_ticks, true);
+            in_force = Some(*context);
+            place.is_break |= self.are_other(&place, starts.entries.played(context));
             let first = context.first_packet(entry);
-            place.packet = if is_break { context.first_of_stream(entry) } else { first };
+            place.packet = if place.is_break { context.first_of_stream(entry) } else { first };
             place.byte = clock.byte_of(place.packet);
             place.tables = (!context.is_led() || place.packet < first).then_some(*context);
+        } else if let Some(context) = in_force {
+            // Decoders have no use for the others of these pictures.
+            let played = starts.entries.played(&context);
+            place.is_break |=
+                self.played.has_other_pictures(played) && self.are_other(&place, played);
+            if place.is_break {
+                place.packet = access_unit - context.row();
+                place.byte = clock.byte_of(place.packet);
+            }
         }
-        place.is_break = is_break;
+        if place.is_break
+            && let Some(context) = in_force
+        {
+            self.played.set(starts.entries.played(&context));
+        }
         let ticks = place.ticks.max(self.seen.map_or(0, |seen| seen.ticks));
-        self.seen = Some(SeenUnit { access_unit, decoded, ticks });
+        let context = in_force.unwrap_or_default();
+        let usual = |seen: SeenUnit| {
+            Some(ticks - seen.ticks).filter(|step| (1..=PART_TICKS).contains(step))
+        };
+        let step = self.seen.and_then(|seen| usual(seen).or(Some(seen.step))).unwrap_or_default();
+        self.seen = Some(SeenUnit { access_unit, decoded, ticks, step, context });
         Some(CutPlace { ticks, ..place })
     }
 
+    /// True when tables name other streams than before. Those that change more often than stations
+    /// do are no break each.
+    fn are_other(&mut self, place: &CutPlace, named: &[(u16, u8)]) -> bool {
+        let are_other = self.played.are_other(named);
+        if !are_other {
+            self.played.set(named);
+        }
+        are_other && self.breaks.allow(place.ticks)
+    }
+
     /// Time of an access unit: that of the one before and the step of their own times; by the clock
-    /// where they have none, or stand still.
+    /// where they have none, or stand still, or stay far behind it.
     fn unit_ticks(&self, clock: &impl CutClock, access_unit: u64, decoded: Option<u64>) -> u64 {
-        let Some(seen) = self.seen else { return clock.ticks_of(access_unit) + self.delay };
+        let due = clock.due_ticks(access_unit) + self.delay;
+        let Some(seen) = self.seen else { return due };
         let step = decoded
             .zip(seen.decoded)
             .map(|(time, before)| time.wrapping_sub(before) % TIME_MODULUS * TICKS_PER_TIMESTAMP);
         let by_clock =
-            || clock.ticks_of(access_unit).saturating_sub(clock.ticks_of(seen.access_unit));
-        seen.ticks
-            + step.filter(|step| (1..=STEP_TICKS_MAX).contains(step)).unwrap_or_else(by_clock)
+            clock.due_ticks(access_unit).saturating_sub(clock.due_ticks(seen.access_unit));
+        let is_good = |&step: &u64| {
+            step > 0 && (step <= STEP_TICKS_MAX || step.abs_diff(by_clock) <= STEP_TICKS_MAX)
+        };
+        let ticks = seen.ticks + step.filter(is_good).unwrap_or(by_clock);
+        if ticks + SILENCE_TICKS < due { due } else { ticks }
     }
 
     /// Cuts before a place, and at it where a segment ends there.
@@ -353,15 +377,36 @@ impl GrowingSegments {
             return;
         }
         let place = CutPlace { ticks: place.ticks.max(before.ticks + 1), ..place };
-        while place.ticks > self.limit() && self.cut_late(clock, starts, place.packet) {}
-        // Without anything to cut in between it is behind a hole.
+        if self.is_behind_hole(place.ticks, before.ticks, clock) {
+            let ends = self.step().map_or(place.ticks, |step| before.ticks + step);
+            self.end_segment(place, ends, starts);
+            return;
+        }
+        let until = (place.packet, Some(place.ticks));
+        while place.ticks > self.limit() && self.cut_late(clock, starts, until) {}
         let is_late = place.ticks > self.limit();
         if place.is_break || is_late || place.is_key && self.is_end(place.ticks) {
-            self.end_segment(place, starts);
+            self.end_segment(place, place.ticks, starts);
         } else {
             self.cut_part(place);
             self.last = Some(place);
         }
+    }
+
+    /// Usual time from an access unit to the next, unless it is longer than a part.
+    fn step(&self) -> Option<u64> {
+        self.seen.map(|seen| seen.step).filter(|&step| step > 0)
+    }
+
+    /// True when nothing was sent for a while before an access unit, so that no segment can be cut
+    /// there: packets are missing, or the source had stopped.
+    fn is_behind_hole(&self, ticks: u64, before: u64, clock: &impl CutClock) -> bool {
+        if ticks <= before + STEP_TICKS_MAX {
+            return false;
+        }
+        let since = (before + STEP_TICKS_MAX).saturating_sub(self.delay);
+        let near = ticks.saturating_sub(self.delay + ROUNDING_TICKS);
+        clock.reference_from(since).is_none_or(|(_, at)| at >= near)
     }
 
     /// Longest time of the segment, as a time of presentation.
@@ -376,25 +421,41 @@ impl GrowingSegments {
         lasts + EARLY_TICKS >= self.target_s * TICKS_PER_SECOND || is_next_late
     }
 
-    /// Ends a segment that had no key frame in time, before the packet `until`. False where it
-    /// cannot end there.
-    fn cut_late(&mut self, clock: &impl CutClock, starts: &RecordedStarts, until: u64) -> bool {
+    /// Ends a segment that had no key frame in time: at an access unit, or by the clock where none
+    /// follows soon. `until` is a packet, at which the next begins at this time if that is known.
+    /// False where it cannot end before.
+    fn cut_late(
+        &mut self,
+        clock: &impl CutClock,
+        starts: &RecordedStarts,
+        (until, next): (u64, Option<u64>),
+    ) -> bool {
         let known = self.last.unwrap_or(self.part);
-        let is_in_time = known.ticks <= self.limit() && known.packet > self.segment.packet;
-        let place = match is_in_time {
-            true => known,
-            false => {
-                let ticks = self.segment.ticks + self.target_s * TICKS_PER_SECOND;
-                let since = ticks.saturating_sub(self.delay);
-                CutPlace::new(clock.packets_before(since), ticks, clock)
-            }
+        let is_usable = known.ticks <= self.limit() && known.packet > self.segment.packet;
+        let unit = next.map(|_| known).filter(|_| is_usable);
+        let is_followed = next.is_some_and(|next| next <= known.ticks + STEP_TICKS_MAX);
+        let by_clock = || self.place_by_clock(clock, known.ticks);
+        let place = match is_followed {
+            true => unit.or_else(by_clock),
+            false => by_clock().or(unit),
         };
-        let is_place = (self.part.packet..=until).contains(&place.packet)
-            && place.packet > self.segment.packet;
-        if is_place {
-            self.end_segment(place, starts);
-        }
-        is_place
+        let is_place = |place: &CutPlace| {
+            (self.part.packet..=until).contains(&place.packet) && place.packet > self.segment.packet
+        };
+        let Some(place) = place.filter(is_place) else { return false };
+        self.end_segment(place, place.ticks, starts);
+        true
+    }
+
+    /// The place of a clock reference where the segment may end, whose last access unit begins at
+    /// `known`.
+    fn place_by_clock(&self, clock: &impl CutClock, known: u64) -> Option<CutPlace> {
+        let wanted = self.segment.ticks + self.target_s * TICKS_PER_SECOND;
+        let since = wanted.max(known + self.step().unwrap_or(0)).saturating_sub(self.delay);
+        let (packet, at) = clock.reference_from(since)?;
+        let tables = self.seen.map(|seen| seen.context);
+        let place = CutPlace { tables, ..CutPlace::new(packet, at + self.delay, clock) };
+        (place.ticks <= self.limit()).then_some(place)
     }
 
     /// Cuts a part if the access unit behind `place` does not belong to it.
@@ -402,7 +463,15 @@ impl GrowingSegments {
         if place.ticks > self.part.ticks + self.part_ticks
             && let Some(last) = self.last
         {
-            self.end_part(last, self.part_ticks * PART_LEAST / 100);
+            // Where pictures are missing it lasts as long as it may.
+            match self.step().filter(|_| place.ticks > last.ticks + self.part_ticks) {
+                Some(_) => {
+                    let ticks = self.part.ticks + self.part_ticks;
+                    self.end_part(CutPlace { ticks, ..place }, 0);
+                    self.part.ticks = place.ticks;
+                }
+                None => self.end_part(last, self.part_ticks * PART_LEAST / 100),
+            }
         }
     }
 
@@ -419,12 +488,15 @@ impl GrowingSegments {
         (self.part, self.last) = (place, None);
     }
 
-    fn end_segment(&mut self, place: CutPlace, starts: &RecordedStarts) {
-        self.cut_part(place);
+    /// Ends a segment before `place`, at the time `ends`.
+    fn end_segment(&mut self, place: CutPlace, ends: u64, starts: &RecordedStarts) {
+        let ends = ends.min(self.limit());
+        let end = CutPlace { ticks: ends, ..place };
+        self.cut_part(end);
         if place.packet > self.part.packet {
-            self.end_part(place, 0);
+            self.end_part(end, 0);
         }
-        let ticks = place.ticks.min(self.limit()) - self.segment.ticks;
+        let ticks = ends - self.segment.ticks;
         let start = self.next_start();
         let tables = place.tables.map(|context| starts.entries.tables(&context));
         let tables = std::mem::replace(&mut self.tables, tables.unwrap_or_default().into());
@@ -501,7 +573,7 @@ impl GrowingSegments {
         self.first.saturating_sub(self.delay)
     }
 
-    /// True when timestamps are set anew at the start of the segment that is not whole.
+    /// True when the segment that is not whole begins with a break.
     pub fn is_next_break(&self) -> bool {
         self.segment.is_break
     }
@@ -519,61 +591,5 @@ impl GrowingSegments {
     /// True when no segment will be added.
     pub fn is_complete(&self) -> bool {
         self.is_complete
-    }
-}
-
-/// Longest distance of the key frames of these times within the first seconds, of which `seen` are
-/// there.
-fn apart(times: impl Iterator<Item = u64>, first: u64, seen: u64) -> u64 {
-    let early: Vec<u64> = times
-        .take_while(|&ticks| ticks <= first + SEEN_TICKS)
-        .chain([first + SEEN_TICKS.min(seen)])
-        .collect();
-    early.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0)
-}
-
-/// Transport stream packets that a longer plan does not change.
-fn settled(plan: &PacketPlan, is_complete: bool) -> u64 {
-    match (is_complete, plan.clock()) {
-        (false, [.., last_reference, _]) => last_reference.ts_packet,
-        _ => plan.ts_packets(),
-    }
-}
-
-/// Longest part of access units with these decoding times: as many as last [`PART_TICKS`] at most,
-/// by their median distance, which may be rounded.
-fn part_ticks(times: impl Iterator<Item = u64>) -> u64 {
-    let times: Vec<u64> = times.take(PART_UNITS).collect();
-    let steps = times.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) % TIME_MODULUS);
-    let mut steps: Vec<u64> = steps.map(|step| step * TICKS_PER_TIMESTAMP).collect();
-    steps.sort_unstable();
-    let step = steps.get(steps.len() / 2).copied().filter(|step| (1..=PART_TICKS).contains(step));
-    step.map_or(PART_TICKS, |step| PART_TICKS.min(PART_TICKS / step * (step + TICKS_PER_TIMESTAMP)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_of_whole_pictures_last_little_less_than_the_longest() {
-        for millihertz in [3000, 4000, 6000, 9000, 12_000, 12_500, 14_985, 15_000, 23_976, 24_000]
-            .into_iter()
-            .chain([25_000, 29_970, 30_000, 50_000, 59_940, 60_000, 120_000])
-        {
-            // As encoders round them.
-            let time = |picture: u64| picture * 90_000_000 / millihertz;
-            let longest = part_ticks((0..100).map(|picture| (time(picture) + 7) % TIME_MODULUS));
-            assert!(longest <= PART_TICKS, "{millihertz}: {longest}");
-            for first in 0..50 {
-                let lasts = |to: u64| (time(to) - time(first)) * TICKS_PER_TIMESTAMP;
-                let part = (first + 1..).map(lasts).take_while(|&ticks| ticks <= longest).last();
-                let part = part.expect("a picture fits");
-                assert!(part * 100 >= longest * PART_LEAST, "{millihertz}: {part} of {longest}");
-            }
-        }
-        assert_eq!(part_ticks([0, 3600, 7200].into_iter()), PART_TICKS);
-        assert_eq!(part_ticks([0, 90_000].into_iter()), PART_TICKS);
-        assert_eq!(part_ticks([].into_iter()), PART_TICKS);
     }
 }

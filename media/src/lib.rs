@@ -31,6 +31,7 @@ mod error;
 pub mod frames;
 mod growing_fragments;
 mod growing_segments;
+mod growing_times;
 pub mod key_pictures;
 mod languages;
 pub mod mkv;

@@ -9,10 +9,11 @@
 //! without these packets, one after the other, are the file. Where a joined stream begins its times
 //! anew it is cut before all tables that directly precede the picture, those of services too.
 //!
-//! Where timestamps were set anew a segment ends, but not more often than recordings are joined:
-//! 16 at once and one a second. Beyond that the times are damaged, and a segment a picture
-//! would help no player; breaks inside segments are counted ([`SegmentPlan::breaks_inside`]). So a
-//! film has at most two segments a target duration, one a second more, and those at once.
+//! Where timestamps were set anew, or tables name other pictures or sound, a segment ends, but not
+//! more often than recordings are joined: 16 at once and one a second. Beyond that the stream is
+//! damaged, and a segment a picture would help no player; breaks inside segments are counted
+//! ([`SegmentPlan::breaks_inside`]). So a film has at most two segments a target duration, one a
+//! second more, and those at once.
 //!
 //! Durations are differences of presentation times where the file has them (players add these up),
 //! else of the clock. One pass over the places to start, no I/O.
@@ -24,8 +25,8 @@
 
 use std::ops::Range;
 
-use crate::plan::{EntryPoint, PacketPlan};
-use crate::ts::{EntryContext, EntryPoints, SETS_MAX};
+use crate::plan::PacketPlan;
+use crate::ts::{EntryContext, EntryPoints, PlayedStreams, SETS_MAX};
 use crate::{Damage, Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// Bits of a timestamp.
@@ -121,7 +122,8 @@ impl SegmentPlan {
     ) -> Result<Self, Refusal> {
         let target_s = target_s.max(1);
         check(plan, &starts)?;
-        let places = places(plan, &std::mem::take(&mut starts.entries));
+        let places = places(plan, &starts);
+        starts.entries = Vec::new();
         let Some(last) = places.last() else {
             return Err(Refusal::NoStart);
         };
@@ -224,16 +226,21 @@ fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
 }
 
 /// Places to cut, on a timeline that never goes backwards.
-pub(crate) fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutPoint> {
-    let mut places: Vec<CutPoint> = Vec::with_capacity(entries.len());
+pub(crate) fn places(plan: &PacketPlan, starts: &EntryPoints) -> Vec<CutPoint> {
+    let mut places: Vec<CutPoint> = Vec::with_capacity(starts.entries.len());
     let mut clock_before = 0;
-    for &(entry, start) in entries {
+    let mut played = PlayedStreams::default();
+    for &(entry, start) in &starts.entries {
         let packet = start.first_packet(&entry);
         let clock = plan.ticks_of(entry.access_unit);
+        let named = starts.played(&start);
+        let are_other = played.are_other(named);
+        played.set(named);
         let place = match places.last() {
             None => CutPoint { packet, before: 0, ticks: clock, start, is_break: false },
             Some(before) => {
-                let (step, is_break) = step(clock - clock_before, &before.start, &start);
+                let (step, is_set) = step(clock - clock_before, &before.start, &start);
+                let is_break = is_set || are_other;
                 let first = if is_break { start.first_of_stream(&entry) } else { packet };
                 let (ticks, before) = (before.ticks + step, packet - first);
                 CutPoint { packet: first, before, ticks, start, is_break }
@@ -280,7 +287,8 @@ pub(crate) fn begin(first: &CutPoint) -> u64 {
 }
 
 /// Breaks that may still end a segment, as time: each costs a second.
-struct BreakBudget {
+#[derive(Debug)]
+pub(crate) struct BreakBudget {
     left_ticks: u64,
     /// Time at which they were counted last.
     at: u64,
@@ -296,7 +304,7 @@ impl BreakBudget {
     const TICKS_MAX: u64 = BREAKS_AT_ONCE * TICKS_PER_SECOND;
 
     /// True when the next break, at `ticks`, may end a segment.
-    fn allow(&mut self, ticks: u64) -> bool {
+    pub(crate) fn allow(&mut self, ticks: u64) -> bool {
         let gained = ticks.saturating_sub(self.at);
         self.at = ticks;
         self.left_ticks = self.left_ticks.saturating_add(gained).min(Self::TICKS_MAX);

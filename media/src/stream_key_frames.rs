@@ -141,7 +141,7 @@ fn listed(
     starts: &EntryPoints,
     segments: &SegmentPlan,
 ) -> (Vec<EntryPoint>, Vec<StreamKeyFrame>) {
-    let places = places(plan, &starts.entries);
+    let places = places(plan, starts);
     let Some(first) = places.first() else { return (Vec::new(), Vec::new()) };
     let begin = begin(first);
     let end = begin + segments.list().iter().map(|segment| segment.ticks).sum::<u64>();

@@ -28,7 +28,7 @@ const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT 
 
 /// Number of the format of elementary streams; to be raised with every change of it, and of what
 /// [`crate::ElementaryDemuxer`] finds.
-pub const ELEMENTARY_FORMAT: u32 = 5;
+pub const ELEMENTARY_FORMAT: u32 = 6;
 
 const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
 

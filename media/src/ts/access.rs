@@ -59,6 +59,12 @@ pub(crate) fn is_video(stream_type: u8) -> bool {
         || !matches!(rule(stream_type), EntryRule::Audio | EntryRule::Indicated)
 }
 
+/// True for the stream types of pictures and sound; those of private data, which may be sound by
+/// their descriptors, are not looked at.
+pub(super) fn is_played(stream_type: u8) -> bool {
+    is_video(stream_type) || rule(stream_type) == EntryRule::Audio
+}
+
 /// The elementary stream whose access units are looked at: the first video of the programme, else
 /// its first sound, else its first stream.
 fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
@@ -231,7 +237,7 @@ impl EntryFinder {
             self.end_unit();
             self.unit = Some(index);
             let clear = if packet.header.is_scrambled() { &[][..] } else { bytes };
-            self.units.push(index, clear);
+            self.units.push(index, clear, start);
             let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);
             let ts_packet = tables_from.filter(after_last).unwrap_or(index);
             let start = start.of_unit(packet);

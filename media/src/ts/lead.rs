@@ -13,7 +13,7 @@
 //! [`SETS_MAX`] at most, and a start costs 20 bytes. Tables of several sections: the last one.
 
 use super::TsPacket;
-use super::access::presentation;
+use super::access::{is_played, is_video, presentation};
 use super::parameter_sets::{LedUnit, ParameterSets};
 use super::rewrite::{PesTimes, TIME_MODULUS};
 use super::tables::{PAT_PID, TableReader};
@@ -39,6 +39,8 @@ type PacketBytes = [u8; TS_PACKET_BYTES];
 struct TableSet {
     pat: Vec<PacketBytes>,
     map: Vec<PacketBytes>,
+    /// PIDs and types of pictures and sound.
+    played: Vec<(u16, u8)>,
 }
 
 /// Presentation time and tables of a place where play can start.
@@ -168,6 +170,11 @@ impl EntryContext {
         self.first_packet(entry).min(entry.access_unit - u64::from(self.row))
     }
 
+    /// Packets with tables of any kind directly before its access unit.
+    pub(crate) fn row(&self) -> u64 {
+        self.row.into()
+    }
+
     /// True when only its entry's tables lie between the entry and its access unit, which lacks no
     /// parameter sets: nothing has to be put in front.
     pub(crate) fn is_led(&self) -> bool {
@@ -204,6 +211,13 @@ impl EntryPoints {
         start.lead(&self.sets, &self.parameters)
     }
 
+    /// PIDs and types of the pictures and the sound that the tables in force at `start` name; none
+    /// without tables.
+    pub(crate) fn played(&self, start: &EntryContext) -> &[(u16, u8)] {
+        let set = self.sets.get(usize::from(start.set)).filter(|_| start.has_tables());
+        set.map_or(&[], |set| &set.played)
+    }
+
     /// The same entries' tables and sets, without the entries.
     pub(crate) fn without_entries(&self) -> EntryPoints {
         let (sets, parameters) = (self.sets.clone(), self.parameters.clone());
@@ -224,6 +238,32 @@ impl EntryPoints {
             context.parameters().map(|parameters| (entry.access_unit, parameters))
         };
         self.entries.iter().filter_map(lacking).collect()
+    }
+}
+
+/// The pictures and sound of a stream, from a place to the next where they are others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PlayedStreams(Vec<(u16, u8)>);
+
+impl PlayedStreams {
+    /// True where tables name others than those before; `named` are PIDs and types of them, none
+    /// where that is not known.
+    pub(crate) fn are_other(&self, named: &[(u16, u8)]) -> bool {
+        !self.0.is_empty() && !named.is_empty() && self.0 != named
+    }
+
+    /// True where they name other pictures.
+    pub(crate) fn has_other_pictures(&self, named: &[(u16, u8)]) -> bool {
+        let is_picture = |(_, of_type): &&(u16, u8)| is_video(*of_type);
+        self.are_other(named)
+            && !self.0.iter().filter(is_picture).eq(named.iter().filter(is_picture))
+    }
+
+    /// Goes on with those that are named.
+    pub(crate) fn set(&mut self, named: &[(u16, u8)]) {
+        if !named.is_empty() && self.0 != named {
+            self.0 = named.to_vec();
+        }
     }
 }
 
@@ -312,6 +352,10 @@ impl TablePackets {
             is_new = true;
         }
         if is_new && !self.current.pat.is_empty() && !self.current.map.is_empty() {
+            let streams = tables.map().map_or(&[][..], |map| &map.streams);
+            self.current.played.clear();
+            self.current.played.extend(streams.iter().filter(|(_, of_type)| is_played(*of_type)));
+            self.current.played.sort_unstable();
             self.settle();
         }
     }

@@ -51,7 +51,7 @@ pub use extract::{ContinuityCounters, Extract};
 pub(crate) use extract::{packets as section_packets, section};
 pub use format::{Coding, TrackFormat};
 pub use lead::EntryPoints;
-pub(crate) use lead::{EntryContext, SETS_MAX};
+pub(crate) use lead::{EntryContext, PlayedStreams, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
 pub(crate) use parameter_sets::{ParameterSets, SETS_BYTES_MAX};
 pub(crate) use pictures::{TrickPicture, key_unit, lay_out as lay_out_pictures};

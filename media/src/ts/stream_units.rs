@@ -19,7 +19,7 @@ use super::lead::{EntryContext, TablePackets};
 use super::tables::{SERVICE_PIDS, TableChange, TableReader};
 use super::unit_starts::RecordedStarts;
 use super::{PCR_MODULUS, PIDS, TsHeader, TsPacket};
-use crate::growing_segments::CutClock;
+use crate::growing_times::CutClock;
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// Longest time by which a picture is presented after its first packet, and before it; others have
@@ -91,17 +91,13 @@ impl CutClock for StreamClock {
         packet * TS_PACKET_BYTES as u64
     }
 
-    fn packets_before(&self, ticks: u64) -> u64 {
-        let after = self.points.partition_point(|&(_, time)| time < ticks);
-        match (after.checked_sub(1).map(|at| self.points[at]), self.points.get(after)) {
-            (Some((at, time)), Some(&(next, next_time))) => {
-                let part = u128::from(next - at) * u128::from(ticks - time);
-                at + part.div_ceil(u128::from(next_time - time)) as u64
-            }
-            (Some((at, _)), None) => at + 1,
-            (None, Some(&(at, _))) => at,
-            (None, None) => 0,
-        }
+    fn reference_from(&self, ticks: u64) -> Option<(u64, u64)> {
+        self.points.get(self.points.partition_point(|&(_, time)| time < ticks)).copied()
+    }
+
+    fn reference_before(&self, packet: u64) -> u64 {
+        let after = self.points.partition_point(|&(at, _)| at <= packet);
+        after.checked_sub(1).map_or(0, |at| self.points[at].1)
     }
 }
 

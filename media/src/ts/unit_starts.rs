@@ -5,14 +5,14 @@
 //! They are those of the stream whose access units are places to start. A place where its times
 //! were set anew is kept for good.
 //!
-//! Needs 24 bytes a unit, of [`UNITS_MAX`] at most, and 8 bytes a break, of [`BREAKS_MAX`].
+//! Needs 48 bytes a unit, of [`UNITS_MAX`] at most, and 8 bytes a break, of [`BREAKS_MAX`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times), §2.4.3.5 (discontinuities).
 //! Does not find them ([`super::access`] does).
 
 use std::collections::VecDeque;
 
-use super::lead::EntryPoints;
+use super::lead::{EntryContext, EntryPoints};
 use super::rewrite::TIME_MODULUS;
 
 /// Units kept: twenty seconds of 50 pictures a second.
@@ -32,6 +32,8 @@ pub(crate) struct UnitStart {
     pub(crate) ts_packet: u64,
     /// Time of decoding, in units of 90 kHz.
     pub(crate) decoded: Option<u64>,
+    /// The tables in force.
+    pub(crate) context: EntryContext,
 }
 
 /// The last of them, and the breaks so far.
@@ -61,7 +63,7 @@ impl From<EntryPoints> for RecordedStarts {
 
 impl UnitStarts {
     /// Takes the first payload bytes of a unit that begins in this packet.
-    pub(super) fn push(&mut self, ts_packet: u64, payload: &[u8]) {
+    pub(super) fn push(&mut self, ts_packet: u64, payload: &[u8], context: EntryContext) {
         let decoded = decoding(payload);
         if let (Some(last), Some(time)) = (self.last, decoded) {
             let step = time.wrapping_sub(last) % TIME_MODULUS;
@@ -74,7 +76,7 @@ impl UnitStarts {
         if self.recent.len() == UNITS_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(UnitStart { ts_packet, decoded });
+        self.recent.push_back(UnitStart { ts_packet, decoded, context });
     }
 
     /// Notes a break at the unit that begins in this packet.
@@ -147,13 +149,13 @@ mod tests {
         for (packet, time) in
             [(1, end - 3600), (2, end + 1800), (3, end), (4, 0), (5, 900_000_000), (6, 900_090_000)]
         {
-            starts.push(packet, &payload(time, None));
+            starts.push(packet, &payload(time, None), EntryContext::default());
         }
         let found = starts.with(EntryPoints::default());
         assert_eq!(found.breaks, [5]);
         assert_eq!(found.units.len(), 6);
         for packet in 7..2000 {
-            starts.push(packet, &payload(900_090_000, None));
+            starts.push(packet, &payload(900_090_000, None), EntryContext::default());
         }
         assert_eq!(starts.with(EntryPoints::default()).units.len(), UNITS_MAX);
     }

@@ -41,14 +41,28 @@ pub(crate) struct Film {
 impl Film {
     /// Makes one by ffmpeg; `None`, with the reason printed, where it cannot.
     pub(crate) fn make(test: &str, seconds: usize) -> Option<Film> {
+        let pictures = ["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-b_strategy", "0"];
+        let keys = ["-g", "50", "-keyint_min", "50", "-sc_threshold", "0", "-b:v", "400k"];
+        let sound = ["-c:a", "aac", "-b:a", "64k"];
+        Film::encoded(test, seconds, &[&pictures[..], &keys, &sound].concat())
+    }
+
+    /// Makes one of other codecs, which begins so many seconds later.
+    pub(crate) fn of_other_codecs(test: &str, seconds: usize, later: usize) -> Option<Film> {
+        let keys = "log-level=none:bframes=0:keyint=50:min-keyint=50:scenecut=0";
+        let pictures = ["-c:v", "libx265", "-preset", "ultrafast", "-x265-params", keys];
+        let later = later.to_string();
+        let sound = ["-c:a", "ac3", "-b:a", "64k", "-output_ts_offset", &later];
+        Film::encoded(test, seconds, &[&pictures[..], &sound].concat())
+    }
+
+    fn encoded(test: &str, seconds: usize, codecs: &[&str]) -> Option<Film> {
         let length = seconds.to_string();
         let mut command = ffmpeg();
         for input in ["testsrc2=size=320x180:rate=25", "sine=frequency=440:sample_rate=48000"] {
             command.args(["-f", "lavfi", "-t", &length, "-i", input]);
         }
-        command.args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-b_strategy", "0"]);
-        command.args(["-g", "50", "-keyint_min", "50", "-sc_threshold", "0", "-b:v", "400k"]);
-        command.args(["-pix_fmt", "yuv420p", "-c:a", "aac", "-b:a", "64k", "-f", "mpegts"]);
+        command.args(codecs).args(["-pix_fmt", "yuv420p", "-f", "mpegts"]);
         let path = film::or_skip(test, film::made(&mut command, "film.ts"))?;
         Some(Film::of(fs::read(path).expect("it was made")))
     }

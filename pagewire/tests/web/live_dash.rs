@@ -77,6 +77,14 @@ impl Follower {
 }
 
 impl Followed {
+    /// Number of frames that ffmpeg decodes.
+    fn frames(&self) -> usize {
+        let folder = tempfile::tempdir().expect("a folder");
+        let joined = folder.path().join("joined.mp4");
+        fs::write(&joined, &self.bytes).expect("written");
+        digests(&joined, &["-fps_mode", "passthrough"]).len()
+    }
+
     fn load(&mut self, server: &Server, path: &str, template: &SegmentTemplate) {
         if self.bytes.is_empty() {
             let init = template.initialization.as_ref().expect("an initialization section");
@@ -223,16 +231,46 @@ fn a_source_that_begins_anew_begins_a_period() {
     let [_, second] = &mpd.periods[..] else { panic!("{mpd:?}") };
     let start_s = second.start.expect("a start").as_secs_f64();
     assert!((11.0..14.0).contains(&start_s), "{start_s}");
-    let folder = tempfile::tempdir().expect("a folder");
     assert_eq!(player.streams.len(), 4);
     for ((period, id), followed) in &player.streams {
         let first = followed.fragments[0].start as f64 / f64::from(followed.timescale);
         let expected = ORIGIN_S + if period == "0" { 0.0 } else { start_s };
         assert!((first - expected).abs() < 0.05, "{period} {id}: {first} {expected}");
-        let joined = folder.path().join("joined.mp4");
-        fs::write(&joined, &followed.bytes).expect("written");
-        let frames = digests(&joined, &["-fps_mode", "passthrough"]).len();
+        let frames = followed.frames();
         let expected = if id == "1" { 290 } else { 540 };
+        assert!(frames >= expected, "{period} {id}: {frames}");
+    }
+    server.stop();
+}
+
+#[test]
+fn other_codecs_begin_a_period_and_a_discontinuity() {
+    let test = "live_dash::other_codecs_begin_a_period_and_a_discontinuity";
+    let Some(mut recording) = Recording::begin(test, 10) else { return };
+    let Some(other) = Film::of_other_codecs(test, 10, 10) else { return };
+    recording.send_until(10.0);
+    let (mut player, mpd) = begun(&recording.server);
+    player.path = resolved(&player.path, &mpd.locations[0].url);
+    recording.go_on_with(other);
+    recording.send_until(10.0);
+    let text = recording.playlist_with(8).text;
+    let breaks: Vec<&str> = text.split("#EXT-X-DISCONTINUITY\n").collect();
+    assert_eq!(breaks.len(), 2, "{text}");
+    let listed = breaks[0].matches("#EXTINF").count();
+    assert!((5..=6).contains(&listed), "{text}");
+    let Recording { recorder, server, .. } = recording;
+    recorder.stop().well();
+    let mpd = player.load_to_the_end(&server);
+    let codecs = mpd.periods.iter().map(|period| {
+        let sets = period.adaptations.iter().flat_map(|set| &set.representations);
+        sets.map(|one| one.codecs.as_deref().unwrap_or_default()[..4].to_owned()).collect()
+    });
+    let codecs: Vec<Vec<String>> = codecs.collect();
+    assert_eq!(codecs, [["avc1", "mp4a"], ["hvc1", "ac-3"]]);
+    for ((period, id), followed) in &player.streams {
+        let frames = followed.frames();
+        // Of 250 pictures, and of 469 or 312 frames of sound.
+        let expected = if id == "1" { 240 } else { 290 };
         assert!(frames >= expected, "{period} {id}: {frames}");
     }
     server.stop();

@@ -63,6 +63,11 @@ impl Recording {
         self.sent = 0;
     }
 
+    /// The source goes on with another film.
+    pub(crate) fn go_on_with(&mut self, film: Film) {
+        (self.film, self.sent) = (film, 0);
+    }
+
     fn text(&self, path: &str) -> Answer {
         fetch(&self.server, path, None)
     }
@@ -85,7 +90,7 @@ impl Recording {
 
     /// The media playlist once it has a segment that begins so late.
     #[track_caller]
-    fn playlist_with(&self, segments: usize) -> Playlist {
+    pub(crate) fn playlist_with(&self, segments: usize) -> Playlist {
         await_ok(|| {
             let (_, playlist) = self.playlists();
             let is_it = uris(&playlist).len() >= segments;

@@ -41,7 +41,7 @@ use super::ts_form::TsForm;
 
 /// Version of all that addresses stand for. Segments may be kept by caches for a year: another rule
 /// of cutting, or other boxes, need other addresses.
-pub(super) const VERSION: u8 = 5;
+pub(super) const VERSION: u8 = 6;
 
 /// Tracks that an address names at most.
 const TRACKS_MAX: usize = 2;

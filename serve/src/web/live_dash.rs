@@ -6,8 +6,8 @@
 //! first request looks at all that is listed, which takes a while where hours were recorded: until
 //! then players are told to come again. A segment is announced when what its samples lie in is
 //! settled: the next unit of each stream has begun, or two more segments are whole, or another
-//! programme of the channel begins. Segments that a channel has forgotten are gone (410); where
-//! nobody asked for so long that some were never looked at, a period begins behind them.
+//! programme begins, as behind each break. Segments that a channel has forgotten are gone (410);
+//! where nobody asked for so long that some were never looked at, a period begins behind them.
 //!
 //! Memory: 100 bytes a segment and 48 a fragment of it, for as long as the segment is there (7,200
 //! and those that left the playlist a minute ago), 2 KB a period; of a channel for which nobody
@@ -81,7 +81,7 @@ struct DashState {
     followed: Instant,
 }
 
-/// A programme of a channel, or a recording.
+/// What is between two breaks of a recording or channel: its streams may be others.
 struct DashProgramme {
     /// Number of its first segment.
     first: usize,
@@ -437,7 +437,7 @@ impl LiveDash {
             Ahead {
                 segment: segments.segment(number).cloned(),
                 is_complete: segments.is_complete(),
-                is_last: M::HAS_PROGRAMMES && is_break,
+                is_last: is_break,
                 is_silent: next > number + SILENT_SEGMENTS,
                 begins,
                 streams: None,
@@ -447,7 +447,7 @@ impl LiveDash {
         let programme = state.as_ref()?.programmes.back();
         let is_break = ahead.segment.as_ref().is_some_and(|segment| segment.is_break);
         let is_begun = programme.is_some_and(|one| one.first == number);
-        ahead.begins |= M::HAS_PROGRAMMES && is_break && !is_begun;
+        ahead.begins |= is_break && !is_begun;
         ahead.streams = programme.and_then(|one| {
             let streams = one.streams.clone()?;
             let pids = one.fragments.pids(&streams);

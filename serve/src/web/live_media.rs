@@ -2,8 +2,8 @@
 //! live_media: what fragments of MP4 are made of: a recording while it is written, or a channel.
 //!
 //! A recording is a file with a plan of its packets. A channel's packets lie side by side in the
-//! parts of its window, over which bytes and segments are numbered; its oldest are forgotten, and
-//! each programme has streams of its own.
+//! parts of its window, over which bytes and segments are numbered; its oldest are forgotten. Each
+//! programme, which begins with a break, has streams of its own.
 //!
 //! Costs a look-up; of a channel two locks a read of 64 KiB.
 //!
@@ -26,7 +26,7 @@ use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
 use crate::library::asset::Asset;
 
-/// Bytes of a channel's segment in which streams are looked for.
+/// Bytes of a programme's first segment in which streams are looked for.
 const SURVEY_BYTES_MAX: u64 = 512 << 10;
 
 /// Packets and bytes so far.
@@ -45,8 +45,6 @@ pub(super) trait LiveMedia: Clone + Send + Sync + 'static {
     /// The word for it in answers, and the reason to come again.
     const WORD: &str;
     const NOT_YET: NoAsset;
-    /// True where each programme, which begins with a break, has streams of its own.
-    const HAS_PROGRAMMES: bool;
 
     /// Returns its name in the log.
     fn name(&self) -> &str;
@@ -63,7 +61,9 @@ pub(super) trait LiveMedia: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// The media cannot be read.
-    fn streams(&self, segment: &GrowingSegment) -> io::Result<Option<RecordedStreams>>;
+    fn streams(&self, segment: &GrowingSegment) -> io::Result<Option<RecordedStreams>> {
+        streams_of(self, segment)
+    }
     /// True when the bytes of a segment are there.
     fn has(&self, segment: &GrowingSegment) -> bool;
     /// True of a file that has less than what was cut of it.
@@ -72,6 +72,19 @@ pub(super) trait LiveMedia: Clone + Send + Sync + 'static {
     fn fault(&self, error: &io::Error) -> NoAsset;
     /// Returns the time at which it was changed last, if it has one.
     fn modified(&self) -> Option<SystemTime>;
+}
+
+/// Looks for the streams of a programme in its first segment.
+fn streams_of(
+    media: &impl LiveMedia,
+    segment: &GrowingSegment,
+) -> io::Result<Option<RecordedStreams>> {
+    let bytes = (segment.file.end - segment.file.start).min(SURVEY_BYTES_MAX);
+    let mut beginning = segment.tables.to_vec();
+    let tables = beginning.len();
+    beginning.resize(tables + bytes as usize, 0);
+    media.bytes().read_exact_at(&mut beginning[tables..], segment.file.start)?;
+    Ok(RecordedStreams::of_programme(&beginning))
 }
 
 /// A recording and its content as they are now.
@@ -85,7 +98,6 @@ pub(super) struct RecordingNow {
 impl LiveMedia for RecordingNow {
     const WORD: &str = "recording";
     const NOT_YET: NoAsset = NoAsset::CHANGING;
-    const HAS_PROGRAMMES: bool = false;
 
     fn name(&self) -> &str {
         &self.asset.name
@@ -121,8 +133,12 @@ impl LiveMedia for RecordingNow {
         OpenBytes(&self.file)
     }
 
-    fn streams(&self, _: &GrowingSegment) -> io::Result<Option<RecordedStreams>> {
-        RecordedStreams::find(&self.asset.plan, &OpenBytes(&self.file))
+    fn streams(&self, segment: &GrowingSegment) -> io::Result<Option<RecordedStreams>> {
+        // Streams of its beginning may come late.
+        if segment.file.start == 0 {
+            return RecordedStreams::find(&self.asset.plan, &OpenBytes(&self.file));
+        }
+        streams_of(self, segment)
     }
 
     fn has(&self, segment: &GrowingSegment) -> bool {
@@ -183,7 +199,6 @@ impl ChannelNow {
 impl LiveMedia for ChannelNow {
     const WORD: &str = "channel";
     const NOT_YET: NoAsset = NoAsset::NotOnAir;
-    const HAS_PROGRAMMES: bool = true;
 
     fn name(&self) -> &str {
         &self.window.name
@@ -212,15 +227,6 @@ impl LiveMedia for ChannelNow {
 
     fn bytes(&self) -> impl ReadAt {
         ChannelBytes(self)
-    }
-
-    fn streams(&self, segment: &GrowingSegment) -> io::Result<Option<RecordedStreams>> {
-        let bytes = (segment.file.end - segment.file.start).min(SURVEY_BYTES_MAX);
-        let mut beginning = segment.tables.to_vec();
-        let tables = beginning.len();
-        beginning.resize(tables + bytes as usize, 0);
-        self.bytes().read_exact_at(&mut beginning[tables..], segment.file.start)?;
-        Ok(RecordedStreams::of_programme(&beginning))
     }
 
     fn has(&self, segment: &GrowingSegment) -> bool {

@@ -40,8 +40,17 @@ pub(crate) struct LiveState {
     /// Time that a channel's playlist lists.
     shift_ticks: u64,
     dates: Vec<PartDate>,
+    /// Another date that is not certain yet.
+    doubtful: Option<DoubtfulDate>,
     shown: ShownTracks,
     texts: Option<LiveTexts>,
+}
+
+/// Time zero by one look.
+struct DoubtfulDate {
+    /// The segment that was not whole, and number of its parts.
+    cut: (usize, usize),
+    began: SystemTime,
 }
 
 /// The playlist, and the update without its beginning.
@@ -113,6 +122,7 @@ impl LiveState {
             sliding_from: None,
             shift_ticks: 0,
             dates: Vec::new(),
+            doubtful: None,
             shown,
             texts: None,
         }
@@ -129,16 +139,30 @@ impl LiveState {
         self.shown = shown;
     }
 
-    /// Takes the wall time at which the first segment began by what is received now.
+    /// Takes the wall time at which the first segment began by what is received now. Another than
+    /// before is believed when more was cut since: behind a gap the clock's next reference may
+    /// still be to come.
     pub(crate) fn note_date(&mut self, began: SystemTime) {
-        let known = self.dates.last().map(|date| date.began);
-        let drift = |known: SystemTime| {
-            began.duration_since(known).unwrap_or_else(|error| error.duration())
+        let differs = |known: SystemTime| {
+            let drift = began.duration_since(known).unwrap_or_else(|error| error.duration());
+            drift > DATE_DRIFT
         };
-        if known.is_none_or(|known| drift(known) > DATE_DRIFT) {
+        let next = self.segments.next_number();
+        let Some(known) = self.dates.last().map(|date| date.began) else {
+            self.dates.push(PartDate { segment: 0, began });
+            return;
+        };
+        let doubtful = self.doubtful.take();
+        if !differs(known) {
+            return;
+        }
+        let cut = (next, self.segments.parts(next).len());
+        match doubtful.filter(|doubtful| !differs(doubtful.began)) {
             // The segment that is not whole may be listed already, by its parts.
-            let segment = known.map_or(0, |_| self.segments.next_number() + 1);
-            self.dates.push(PartDate { segment, began });
+            Some(doubtful) if cut > doubtful.cut => {
+                self.dates.push(PartDate { segment: next + 1, began });
+            }
+            doubtful => self.doubtful = doubtful.or(Some(DoubtfulDate { cut, began })),
         }
     }
 
@@ -392,6 +416,12 @@ mod tests {
         let before = channel.play(600);
         let hour = Duration::from_secs(3600);
         channel.state.note_date(SystemTime::UNIX_EPOCH + hour + Duration::from_millis(900));
+        // Once is not enough.
+        channel.state.note_date(SystemTime::UNIX_EPOCH);
+        channel.play(600);
+        channel.state.note_date(SystemTime::UNIX_EPOCH + hour);
+        let doubtful = channel.play(600);
+        assert!(!doubtful.contains("#EXT-X-PROGRAM-DATE-TIME:1970-01-01T01:"));
         channel.state.note_date(SystemTime::UNIX_EPOCH + hour);
         let text = (0..4).map(|_| channel.play(600)).last().unwrap();
         let tag = "#EXT-X-PROGRAM-DATE-TIME:";

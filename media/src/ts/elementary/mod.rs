@@ -272,8 +272,13 @@ impl ElementaryDemuxer {
                     stream.lose();
                 }
             }
-            self.targets.fill(0);
-            for (index, stream) in self.streams.iter().enumerate() {
+        }
+        self.targets.fill(0);
+        for (index, stream) in self.streams.iter().enumerate() {
+            // What has its PID in the meantime is another's.
+            let is_other =
+                |&(pid, kind): &(u16, u8)| pid == stream.pid && kind != stream.stream_type;
+            if !map.streams.iter().any(is_other) {
                 self.targets[usize::from(stream.pid)] = index as u8 + 1;
             }
         }
@@ -450,6 +455,8 @@ const SURVEY_PACKETS_MAX: u64 = 1 << 15;
 /// After so many packets it is looked whether all is known.
 const SURVEY_LOOK_PACKETS: u64 = 256;
 
+#[cfg(test)]
+mod growing_tests;
 #[cfg(test)]
 mod recorded_tests;
 #[cfg(test)]

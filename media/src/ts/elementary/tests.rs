@@ -42,7 +42,7 @@ impl Muxer {
         packets(MAP_PID, &map, self.counters.entry(MAP_PID).or_default(), &mut self.bytes);
     }
 
-    fn clock(&mut self, time: u64) {
+    pub(super) fn clock(&mut self, time: u64) {
         let ticks = time % (1 << 33) * TICKS_PER_TIMESTAMP;
         self.bytes.extend(clock_packet(CLOCK_PID, 0, ticks));
     }
@@ -120,7 +120,7 @@ fn nal_units(number: u64) -> Vec<Vec<u8>> {
     units
 }
 
-fn picture(number: u64) -> Vec<u8> {
+pub(super) fn picture(number: u64) -> Vec<u8> {
     nal_units(number).iter().flat_map(|unit| [&[0, 0, 0, 1][..], unit].concat()).collect()
 }
 
@@ -339,6 +339,25 @@ fn tracks_go_on_when_the_map_names_other_pids() {
     assert_eq!(counts, [50, 92]);
     let (packets, faults) = sent(&muxer.bytes, &whole, 0);
     assert!(faults == 0 && packets.len() > 50);
+}
+
+#[test]
+fn another_coding_of_the_same_pid_is_not_taken_for_the_stream() {
+    let mut muxer = film(25);
+    let offset = muxer.bytes.len() + TS_PACKET_BYTES;
+    let lasts = 25 * PICTURE;
+    muxer.tables(&[(PICTURES.0, 0x24), SOUND]);
+    muxer.title(900_000 + lasts, 25, [PICTURES.0, SOUND.0]);
+    muxer.tables(&[PICTURES, SOUND]);
+    muxer.title(900_000 + 2 * lasts, 25, [PICTURES.0, SOUND.0]);
+    let whole = demux(&muxer.bytes).unwrap();
+    let counts: Vec<_> = whole.tracks().iter().map(|track| track.samples.len()).collect();
+    assert_eq!(counts, [50, 138]);
+    let [before, behind] = [24, 25].map(|at| samples(&whole.tracks()[0])[at].decode);
+    assert_eq!(behind - before, lasts + PICTURE);
+    let [other] = whole.left_out() else { panic!("{:?}", whole.left_out()) };
+    let expected = format!("PID 256, H.265: named by a map at byte {offset}, behind the beginning");
+    assert!(other.reason.starts_with(&expected), "{}", other.reason);
 }
 
 #[test]
