@@ -318,7 +318,7 @@ impl GrowingSegments {
             place.byte = clock.byte_of(place.packet);
             place.tables = (!context.is_led() || place.packet < first).then_some(*context);
         } else if let Some(context) = in_force {
-            // Decoders have no use for the others of these pictures.
+            // Decoders of the pictures before have no use for these, key frame or not.
             let played = starts.entries.played(&context);
             place.is_break |=
                 self.played.has_other_pictures(played) && self.are_other(&place, played);
@@ -404,9 +404,10 @@ impl GrowingSegments {
         if ticks <= before + STEP_TICKS_MAX {
             return false;
         }
-        let since = (before + STEP_TICKS_MAX).saturating_sub(self.delay);
-        let near = ticks.saturating_sub(self.delay + ROUNDING_TICKS);
-        clock.reference_from(since).is_none_or(|(_, at)| at >= near)
+        // Where something was sent there are references around the middle.
+        let (lasts, due) = (ticks - before, |time: u64| time.saturating_sub(self.delay));
+        let found = clock.reference_from(due(before + lasts / 2));
+        found.is_none_or(|(_, at)| at >= due(ticks - lasts / 4))
     }
 
     /// Longest time of the segment, as a time of presentation.

@@ -187,6 +187,24 @@ fn streams_without_pictures_are_cut_by_the_clock() {
 }
 
 #[test]
+fn pictures_that_seldom_come_are_no_holes() {
+    for apart in [RATE * 5 / 4, RATE * 3] {
+        let mut source = Source::new(1);
+        for _ in 0..20 {
+            source = source.send(1).send_clock(apart - 1).skip([(apart - 1) * PICTURE, 0]);
+        }
+        for packets in LOOKS {
+            let growing = source.recorded(packets);
+            assert_eq!(holes(&growing), []);
+            let lasts = 20 * apart * PICTURE * 300;
+            let least = lasts / ((growing.target_s() + 1) * TICKS_PER_SECOND);
+            let most = least + least / 2 + 2;
+            assert!((growing.list().len() as u64) <= most, "{apart}: {:?}", growing.list());
+        }
+    }
+}
+
+#[test]
 fn pictures_that_come_early_or_late_keep_segments_short() {
     for [pictures, clock] in [[0, 9 * SECOND / 10], [0, SECOND], [3 * SECOND, 0]] {
         let source = Source::new(50).send(11 * RATE + 7).skip([pictures, clock]).send(4 * RATE);
