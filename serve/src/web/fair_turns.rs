@@ -5,7 +5,7 @@
 //! client that asks for hundreds would keep all others waiting. So each address has a queue of its
 //! own, and the next turn is that of the address that has waited for longest since its last. Work
 //! that several clients ask for is done once, at the first turn of any of them: none waits behind
-//! the other wishes of the one that asked first.
+//! the other requests of the first client.
 //!
 //! Costs a lock and two entries of maps for each request that waits, and a look at each claim of an
 //! address for a turn that is handed on.

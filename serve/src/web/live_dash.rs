@@ -81,7 +81,8 @@ struct DashState {
     followed: Instant,
 }
 
-/// What is between two breaks of a recording or channel: its streams may be others.
+/// A programme reaches from one break of a recording or channel to the next: its streams may be
+/// other ones than those before.
 struct DashProgramme {
     /// Number of its first segment.
     first: usize,
