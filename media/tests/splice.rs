@@ -480,12 +480,40 @@ fn cost_of_a_packet() {
     }
 }
 
+/// Frames of AAC in a file, by ffprobe.
+fn sound_frames(path: &Path) -> Option<u64> {
+    let of_sound = ["-v", "error", "-select_streams", "a", "-count_packets", "-show_entries"];
+    let path = path.to_str().expect("a path in UTF-8");
+    let all =
+        [&of_sound[..], &["stream=nb_read_packets", "-of", "default=nk=1:nw=1", path]].concat();
+    let count = output("ffprobe", &all)?.0;
+    Some(count.lines().next().expect("a stream").parse().expect("a number"))
+}
+
+/// Duration of a frame of AAC at 48 kHz, in units of 90 kHz.
+const FRAME_TICKS: u64 = 1920;
+
+/// Longest time between decoding the first picture and the first sound, less a picture.
+const EARLY_TICKS: u64 = 60 * 90;
+
 #[test]
-fn room_does_not_grow_while_files_repeat() {
+fn files_follow_their_last_sound_and_room_does_not_grow_while_they_repeat() {
     let Some(films) = alike("repeated") else { return };
     for film in &films {
         let parts: Vec<_> = (0..40).map(|_| whole(film)).collect();
         let channel = play(&parts, 0, None);
         assert!(channel.room_ticks_max < TICKS_PER_SECOND / 1000, "{film:?}");
+        // Sound lasts longest in all of them: the next file follows its last frame, however many
+        // lie in a PES packet, but for the time by which pictures are decoded early.
+        let times = &inspect(&channel.stream).times[&SOUND];
+        let starts: Vec<u64> = times.iter().copied().step_by(times.len() / 40).collect();
+        assert_eq!(starts.len(), 40);
+        let Some(frames) = sound_frames(film) else { return };
+        for pair in starts.windows(2) {
+            let lasts = pair[1] - pair[0];
+            let silent = lasts.checked_sub(frames * FRAME_TICKS - 1);
+            assert!(silent <= Some(EARLY_TICKS), "{film:?}: {lasts}, {frames} frames");
+            assert!(silent.is_some(), "{film:?}: {lasts}, {frames} frames");
+        }
     }
 }

@@ -62,6 +62,8 @@ fn run(data: &[u8]) {
                 packet[0] = 0x47;
                 splicer.push(&packet, now, &mut out);
             }
+            4 if step[1] < 8 => splicer.skip(),
+            4 => splicer.run_ahead(u64::from(step[1]) * TICKS_MS),
             _ => {
                 now += u64::from(step[7]) * TICKS_MS / 16;
                 splicer.push(&unit(step), now, &mut out);

@@ -46,6 +46,9 @@ pub(crate) struct Frame {
     pub(crate) codec: Codec,
 }
 
+/// Reads the header of a frame; none where none begins.
+pub(crate) type FrameParser = fn(&[u8; HEADER_BYTES]) -> Option<Frame>;
+
 /// Bytes, samples and samples a second of the frame of MPEG audio that begins here; none where none
 /// does, or one of free format.
 pub(crate) fn mpeg_audio_frame(bytes: &[u8]) -> Option<(u32, u32, u32)> {
@@ -60,7 +63,7 @@ pub(crate) fn mpeg_audio_frame(bytes: &[u8]) -> Option<(u32, u32, u32)> {
 #[derive(Debug)]
 pub struct FrameDemuxer {
     container: Container,
-    parse: fn(&[u8; HEADER_BYTES]) -> Option<Frame>,
+    parse: FrameParser,
     file_bytes: u64,
     at: u64,
     first: Option<Frame>,
@@ -79,7 +82,7 @@ impl FrameDemuxer {
     /// none of another file. Costs a read of 32 bytes, and with tags some more.
     pub fn of(file: &(impl ReadAt + ?Sized), file_bytes: u64) -> Option<FrameDemuxer> {
         let kinds = [
-            (Container::Adts, adts::parse as fn(&[u8; HEADER_BYTES]) -> Option<Frame>),
+            (Container::Adts, adts::parse as FrameParser),
             (Container::MpegAudio, mpeg_audio::parse),
         ];
         let begins = kinds.into_iter().filter_map(|(container, parse)| {
@@ -323,4 +326,4 @@ const TAGS_MAX: usize = 64;
 const SEARCH_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

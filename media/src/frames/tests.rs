@@ -11,7 +11,7 @@ fn mp3_frame(fill: u8) -> Vec<u8> {
 }
 
 /// An ADTS frame of AAC-LC, 44.1 kHz, stereo, of so many bytes.
-fn adts_frame(bytes: usize, fill: u8) -> Vec<u8> {
+pub(crate) fn adts_frame(bytes: usize, fill: u8) -> Vec<u8> {
     let mut frame = vec![fill; bytes];
     let size = [(bytes >> 11) as u8 | 0x80, (bytes >> 3) as u8, (bytes << 5) as u8 | 0x1f, 0xfc];
     frame[..3].copy_from_slice(&[0xff, 0xf1, 0x50]);

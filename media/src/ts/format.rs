@@ -13,6 +13,7 @@
 
 use crate::bits::{Bits, without_emulation};
 use crate::byte_stream::start_codes;
+use crate::frames::{FrameParser, parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::sequence::{SequenceSet, believable};
 use crate::tracks::{Display, PixelAspect, ShownPictures};
 
@@ -78,6 +79,16 @@ impl Coding {
     /// True for sound.
     pub fn is_audio(self) -> bool {
         !self.is_video() && self != Coding::Data
+    }
+
+    /// The parser of the headers of its frames, where each tells where the next begins.
+    pub(super) fn frame_parser(self) -> Option<FrameParser> {
+        match self {
+            Coding::Aac => Some(parse_adts),
+            Coding::MpegAudio => Some(parse_mpeg_audio),
+            Coding::Ac3 | Coding::Eac3 => Some(parse_dolby),
+            _ => None,
+        }
     }
 }
 

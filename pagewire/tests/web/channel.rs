@@ -353,7 +353,7 @@ const DAY_S: f64 = 86_400.0;
 /// Seconds after which timestamps of 33 bits begin anew.
 const CLOCK_S: f64 = (1_u64 << 33) as f64 / 90_000.0;
 /// Longest distance of two pictures: sound may last longer than the pictures of a file.
-const STEP_MAX_S: f64 = 0.3;
+const STEP_MAX_S: f64 = 0.1;
 
 mod clients {
     use super::*;

@@ -27,7 +27,7 @@ mod time_bases;
 use std::io;
 
 pub use chapter::{copy_elementary, lay_out_elementary};
-use payload::PesPayload;
+pub(in crate::ts) use payload::PesPayload;
 use pictures::{Pictures, PicturesFault};
 pub(crate) use recorded::{PartContext, PartTrack};
 pub use recorded::{PartLimit, RecordedPart, RecordedStreams};
@@ -41,7 +41,6 @@ use super::psi::ProgrammeMap;
 use super::survey::{Programme, Survey};
 use super::tables::{TableChange, TableReader};
 use super::{PIDS, TsHeader, TsPacket};
-use crate::frames::{parse_adts, parse_dolby, parse_mpeg_audio};
 use crate::plan::{ElementaryStream, PacketPlan, RtpIdentity, STREAMS_MAX};
 use crate::tracks::{
     Codec, Container, LeftOut, Presentation, SampleFault, SampleTable, TRACKS_MAX, Track,
@@ -212,13 +211,11 @@ impl ElementaryDemuxer {
 
     fn add(&mut self, pid: u16, (stream_type, coding): (u8, Coding), language: Option<[u8; 3]>) {
         let bytes = self.file_bytes;
-        let units = match coding {
-            Coding::H264 => EsUnits::Pictures(Box::new(Pictures::new(false, bytes))),
-            Coding::H265 => EsUnits::Pictures(Box::new(Pictures::new(true, bytes))),
-            Coding::Aac => EsUnits::Sound(Box::new(Sound::new(parse_adts, bytes))),
-            Coding::MpegAudio => EsUnits::Sound(Box::new(Sound::new(parse_mpeg_audio, bytes))),
-            Coding::Ac3 | Coding::Eac3 => EsUnits::Sound(Box::new(Sound::new(parse_dolby, bytes))),
-            other => return self.leave_out(pid, name(other), unsupported(other)),
+        let units = match (coding, coding.frame_parser()) {
+            (Coding::H264, _) => EsUnits::Pictures(Box::new(Pictures::new(false, bytes))),
+            (Coding::H265, _) => EsUnits::Pictures(Box::new(Pictures::new(true, bytes))),
+            (_, Some(parse)) => EsUnits::Sound(Box::new(Sound::new(parse, bytes))),
+            (other, None) => return self.leave_out(pid, name(other), unsupported(other)),
         };
         if self.streams.len() == TRACKS_MAX {
             let reason = format!("one more than the {TRACKS_MAX} tracks that are sent");

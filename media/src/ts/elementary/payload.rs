@@ -14,7 +14,7 @@ use crate::ts::{TsHeader, TsPacket};
 
 /// State of one PID behind the packets so far.
 #[derive(Debug, Default)]
-pub(super) struct PesPayload {
+pub(in crate::ts) struct PesPayload {
     continuity: Option<u8>,
     state: PesState,
     /// Header of the PES packet in work.
@@ -32,16 +32,16 @@ enum PesState {
 
 /// What a packet adds to the elementary stream.
 #[derive(Debug, Default)]
-pub(super) struct PesPart<'a> {
+pub(in crate::ts) struct PesPart<'a> {
     /// Times of the PES packet whose payload begins here.
-    pub(super) begins: Option<PesTimes>,
+    pub(in crate::ts) begins: Option<PesTimes>,
     /// True when packets are missing before this one.
-    pub(super) is_after_loss: bool,
+    pub(in crate::ts) is_after_loss: bool,
     /// True when the PES packet that begins here is scrambled.
-    pub(super) is_scrambled: bool,
+    pub(in crate::ts) is_scrambled: bool,
     /// Bytes of the elementary stream, and their offset in the packet.
-    pub(super) bytes: &'a [u8],
-    pub(super) at: usize,
+    pub(in crate::ts) bytes: &'a [u8],
+    pub(in crate::ts) at: usize,
 }
 
 impl PesPayload {
@@ -52,7 +52,7 @@ impl PesPayload {
     }
 
     /// Takes the PID's next packet, which is not scrambled.
-    pub(super) fn feed<'a>(&mut self, packet: &TsPacket<'a>) -> PesPart<'a> {
+    pub(in crate::ts) fn feed<'a>(&mut self, packet: &TsPacket<'a>) -> PesPart<'a> {
         let mut bytes = packet.payload();
         let mut part = PesPart::default();
         if packet.header.is_damaged() || bytes.is_empty() {

@@ -12,14 +12,14 @@
 //! Does not correct for encoder delay.
 
 use super::time_bases::{SECOND, TimeBases};
-use crate::frames::{Frame, HEADER_BYTES};
+use crate::frames::{Frame, FrameParser, HEADER_BYTES};
 use crate::tracks::{Codec, MediaSample, SampleFault, SampleTable, SampleTableBuilder};
 use crate::ts::rewrite::PesTimes;
 
 /// The frames of one elementary stream so far.
 #[derive(Debug)]
 pub(super) struct Sound {
-    parse: fn(&[u8; HEADER_BYTES]) -> Option<Frame>,
+    parse: FrameParser,
     file_bytes: u64,
     /// Bytes of the elementary stream so far.
     passed: u64,
@@ -65,7 +65,7 @@ struct HeldFrame {
 }
 
 impl Sound {
-    pub(super) fn new(parse: fn(&[u8; HEADER_BYTES]) -> Option<Frame>, file_bytes: u64) -> Sound {
+    pub(super) fn new(parse: FrameParser, file_bytes: u64) -> Sound {
         Sound {
             parse,
             file_bytes,

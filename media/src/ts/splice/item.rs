@@ -9,6 +9,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.4.9 (map), §2.6.16 (CA descriptor), table 2-34 (stream types).
 //! Does not look at payloads behind the PES header.
 
+use crate::frames::FrameParser;
 use crate::ts::format::{Coding, tags};
 use crate::ts::rewrite::PesTimes;
 use crate::ts::survey::Programme;
@@ -44,6 +45,8 @@ pub struct SpliceItem {
     pub(super) clock: Option<(u64, u64)>,
     scrambled: Option<u16>,
     packets: u64,
+    /// Time at which the first packet is due.
+    begins: u64,
 }
 
 /// A stream of an item.
@@ -56,6 +59,9 @@ pub(super) struct SpliceStream {
     pub(super) descriptors: Vec<u8>,
     /// Pictures or sound.
     pub(super) is_media: bool,
+    pub(super) is_video: bool,
+    /// Knows the headers of its frames, of sound.
+    pub(super) frame_parser: Option<FrameParser>,
     /// Decoding time of the first PES packet that has one, 90 kHz.
     pub(super) first_time: Option<u64>,
 }
@@ -82,6 +88,7 @@ impl SpliceItem {
             clock: None,
             scrambled: None,
             packets: 0,
+            begins: 0,
         };
         let mut used = [0; 3];
         for track in &programme.tracks {
@@ -103,6 +110,8 @@ impl SpliceItem {
                 stream_type: track.stream_type,
                 descriptors: without_ca(&track.descriptors),
                 is_media: track.coding != Coding::Data,
+                is_video: track.coding.is_video(),
+                frame_parser: track.coding.frame_parser(),
                 first_time: None,
             });
             used[kind] += 1;
@@ -116,6 +125,9 @@ impl SpliceItem {
     /// for any file that keeps to the standard.
     pub fn look_ahead(&mut self, bytes: &[u8; TS_PACKET_BYTES], due: u64) -> bool {
         let packet = TsPacket { header: TsHeader::read(bytes), bytes };
+        if self.packets == 0 {
+            self.begins = due;
+        }
         self.packets += 1;
         if packet.header.is_sync() && !packet.header.is_damaged() {
             self.look(&packet, due);
@@ -148,6 +160,11 @@ impl SpliceItem {
             return Err(SpliceRefusal::Scrambled { pid });
         }
         self.clock.ok_or(SpliceRefusal::NoClock { pid: self.pcr_pid, packets: self.packets })
+    }
+
+    /// Ticks from the first packet to the first clock reference.
+    pub(super) fn before_clock(&self) -> u64 {
+        self.clock.map_or(0, |(_, due)| due.saturating_sub(self.begins))
     }
 
     /// Ticks from the first clock reference to the first decoding time of a stream; none if that

@@ -4,8 +4,8 @@
 //! Players stop, or lose seconds, where PIDs, counters or clocks jump. So the stream that leaves
 //! has fixed PIDs, counters that run on, one clock, and tables of its own. `item` describes a file
 //! to join, `playing` takes its packets, `time_base` moves its clock, `announce` makes tables,
-//! `slots` the packets of a constant rate, `cut` tells where streams end of a file that is left in
-//! its middle; [`super::rewrite`] writes fields.
+//! `slots` the packets of a constant rate, `sound_length` finds the end of sound, `cut` finds the
+//! ends of streams of a file that is left in its middle; [`super::rewrite`] writes fields.
 //!
 //! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, pictures 0x100 to 0x10f, sound 0x110 to 0x11f, others
 //! 0x120 to 0x12f. The clock is always on 0x100: in the packets of the pictures if the file has it
@@ -13,9 +13,10 @@
 //!
 //! Time is an argument: ticks of 27 MHz of channel time, which is also the channel's clock (PCR).
 //! Without a constant rate the packets added by a call are due at the time given to it, and clock
-//! references keep the differences that they have in the file. With one, packet `k` is due at
-//! `k` × 188 × 8 / rate, clock references are made from that, and null packets fill up; media
-//! waits 250 ms at most, and PES packets for which there is no room in that time are dropped.
+//! references keep the differences that they have in the file, unless a caller has packets leave
+//! ahead of their clock ([`Splicer::run_ahead`]). With one, packet `k` is due at
+//! `k` × 188 × 8 / rate, clock references are made from that, and null packets fill up; media waits
+//! 250 ms at most, and PES packets for which there is no room in that time are dropped.
 //!
 //! Costs 79 ns a packet of H.264 of 2 Mb/s, three copies of it among them, and 22 ns a packet at a
 //! constant rate of which most are null packets (best of 20 runs of `cost_of_a_packet` in
@@ -31,6 +32,7 @@ mod cut;
 mod item;
 mod playing;
 mod slots;
+mod sound_length;
 mod time_base;
 
 pub use cut::OpenUnits;
@@ -53,6 +55,9 @@ const TIME_MAX: u64 = 1 << 62;
 
 /// Clock references are at most this far apart, less two ticks of rounding.
 const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25 - 2;
+
+/// Farthest that packets leave ahead of their clock.
+const AHEAD_TICKS_MAX: u64 = 60 * TICKS_PER_SECOND;
 
 /// Most time filled by one call; more than that is left out and counted.
 const FILL_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
@@ -146,13 +151,15 @@ pub struct Splice {
 }
 
 /// Stream of the output.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct OutputStream {
     /// Counter of the last packet with payload.
     continuity: u8,
     /// Decoding time of the last PES packet, and the step to it, in 90 kHz.
     time: Option<u64>,
     step: u64,
+    /// Duration of that PES packet by its frames, of sound; known when its item ends.
+    duration: Option<u64>,
 }
 
 /// Entry of the queue of a constant rate.
@@ -200,7 +207,7 @@ impl Splicer {
         Ok(Self {
             announce: Announce::new(settings),
             slots: settings.constant_rate.map(Slots::new),
-            outputs: [OutputStream { continuity: 0x0f, time: None, step: 0 }; OUTPUTS],
+            outputs: [OutputStream { continuity: 0x0f, ..OutputStream::default() }; OUTPUTS],
             item: None,
             now: 0,
             clock_sent: None,
@@ -218,6 +225,9 @@ impl Splicer {
         let map = announce::map(item)?;
         let due = due.clamp(self.now, TIME_MAX);
         let fixed = if self.slots.is_some() { DELAY_TICKS } else { 0 };
+        if let Some(before) = &self.item {
+            before.note_durations(&mut self.outputs);
+        }
         let overlap = self.overlap(item, due + fixed);
         let room = overlap.min(ROOM_TICKS_MAX);
         self.item = Some(PlayingItem::new(item, (pcr, due), fixed + room));
@@ -292,6 +302,22 @@ impl Splicer {
         }
     }
 
+    /// Lets packets of the item that plays leave so many ticks ahead of its clock, from the next
+    /// one on: clock references are earlier by as much, timestamps stay where they are.
+    pub fn run_ahead(&mut self, ticks: u64) {
+        if let Some(item) = &mut self.item {
+            item.run_ahead(ticks.min(AHEAD_TICKS_MAX));
+        }
+    }
+
+    /// Goes on at another place of the item that plays, from the next clock reference on, whose
+    /// time base may be another.
+    pub fn skip(&mut self) {
+        if let Some(item) = &mut self.item {
+            item.skip();
+        }
+    }
+
     /// Adds to `out` all that is due before `time` besides packets still to be pushed. Called
     /// every 20 ms or so while nothing plays, or between packets that are far apart, it keeps
     /// tables and clock alive.
@@ -343,13 +369,19 @@ impl Splicer {
         }
     }
 
-    /// Time at which the next file should start so that its streams follow those sent without a
-    /// gap or an overlap, if it has as much time between its clock and its pictures as the one that
-    /// plays. Files often have a picture or two more than their clock has time for: a channel that
-    /// starts the next file by the clock alone has its [`Splice::room_ticks`] grow by that with
-    /// every file.
+    /// Time at which the next file should start so that its first picture or sound follows the last
+    /// of this one, if it has as much time before that as the one that plays. Files often have a
+    /// picture or two more than their clock has time for, others a clock that runs on behind their
+    /// pictures. By the clock alone, files of the first kind would make [`Splice::room_ticks`] grow
+    /// without a limit, those of the second would leave gaps.
     pub fn media_end(&self) -> Option<u64> {
         self.item.as_ref()?.media_end(&self.outputs, self.now)
+    }
+
+    /// Time at which the last packet of pictures or sound of the item that plays was due; none
+    /// where none has passed since it began or was skipped in.
+    pub fn media_left(&self) -> Option<u64> {
+        self.item.as_ref()?.media_left()
     }
 
     /// Packets taken, sent and dropped so far.

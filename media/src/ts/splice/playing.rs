@@ -11,6 +11,7 @@
 //! Does not repair losses of the file: it counts them.
 
 use super::item::{FIRST_PID, SpliceItem};
+use super::sound_length::SoundLength;
 use super::time_base::{TimeBase, difference};
 use super::{OutputStream, QueuedPacket, SpliceCounts};
 use crate::ts::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
@@ -20,6 +21,16 @@ use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 /// Timestamps further from their due time belong to another time base: no decoder has to keep
 /// data for longer (ISO/IEC 13818-1 §2.14.3.1 allows H.264 10 s).
 pub(super) const FAR_TICKS: i64 = 10 * TICKS_PER_SECOND.cast_signed();
+
+/// Longest duration of a PES packet of sound, 90 kHz: longer ones have headers that lie. Frames of
+/// a very low rate fill the usual packet of 3 KB with 1.5 s.
+const UNIT_MAX: u64 = 2 * 90_000;
+
+/// Time between decoding and presentation of a picture; of 25 a second, files have none to two
+/// pictures of reordering. It is one constant for all files, so that the room between files stays
+/// bounded in every order of them: with a constant of each file, two of which one has longer sound
+/// and the other pictures that begin earlier would need more room in each turn.
+const REORDER_TICKS: i64 = TICKS_PER_SECOND.cast_signed() / 25;
 
 /// A longer step between timestamps tells nothing about the duration of an access unit.
 const STEP_MAX: u64 = 90_000;
@@ -33,6 +44,14 @@ pub(super) struct PlayingItem {
     base: TimeBase,
     /// Ticks that timestamps are moved beyond the clock.
     delay: u64,
+    /// Ticks from its first packet to its first clock reference.
+    before_clock: u64,
+    /// Ticks by which packets leave ahead of the clock.
+    ahead: u64,
+    /// Packets before the next clock reference are left out.
+    awaits_clock: bool,
+    /// Time at which the last packet of pictures or sound left.
+    media_left: Option<u64>,
     /// A discontinuity of the clock was announced, and its first reference has not come.
     is_announced: bool,
     streams: Vec<PlayingStream>,
@@ -40,8 +59,14 @@ pub(super) struct PlayingItem {
 
 struct PlayingStream {
     output: usize,
-    /// Ticks from the first clock reference to the first decoding time, of pictures and sound.
+    /// Pictures or sound.
+    is_media: bool,
+    /// Pictures.
+    is_video: bool,
+    /// Ticks from the first clock reference to the first decoding time, where that comes soon.
     lead: Option<i64>,
+    /// Length of its last PES packet, of sound.
+    length: Option<SoundLength>,
     /// A PES packet has begun.
     is_started: bool,
     /// One with timestamps has passed since the start or the last discontinuity.
@@ -73,7 +98,10 @@ impl PlayingItem {
         for stream in &item.streams {
             streams.push(PlayingStream {
                 output: stream.output,
-                lead: item.lead(stream).filter(|_| stream.is_media),
+                is_media: stream.is_media,
+                is_video: stream.is_video,
+                lead: item.lead(stream),
+                length: stream.frame_parser.map(SoundLength::new),
                 is_started: false,
                 is_joined: false,
                 is_dropping: false,
@@ -85,7 +113,18 @@ impl PlayingItem {
         }
         wanted[usize::from(item.pcr_pid)] |= CLOCK;
         let base = TimeBase::new(pcr, due, delay);
-        Self { wanted, base, delay, is_announced: false, streams }
+        let before_clock = item.before_clock();
+        Self {
+            wanted,
+            base,
+            delay,
+            before_clock,
+            ahead: 0,
+            awaits_clock: false,
+            media_left: None,
+            is_announced: false,
+            streams,
+        }
     }
 
     /// Takes the next packet, due at `due`.
@@ -112,13 +151,20 @@ impl PlayingItem {
             0 => None,
             _ => self.follow_clock(&adaptation, due, counts),
         };
-        let media = at.filter(|_| packet.header.has_payload()).and_then(|at| {
+        let takes_media = packet.header.has_payload() && !self.awaits_clock;
+        let media = at.filter(|_| takes_media).and_then(|at| {
             let stream = &mut self.streams[at];
-            let start = Start { base: &self.base, due: due + self.delay };
+            let start = Start { base: &self.base, due: due + self.ahead + self.delay };
             let is_kept = stream.admit(packet, &start, outputs, counts);
             let has_pcr = pcr.is_some() && stream.output == 0;
             let made = if is_kept { stream.rewrite(packet, &self.base, has_pcr) } else { None };
+            if let Some(length) = stream.length.as_mut().filter(|_| is_kept) {
+                length.add(packet);
+            }
             counts.dropped_packets += u64::from(made.is_none());
+            if stream.is_media && made.is_some() {
+                self.media_left = Some(due);
+            }
             made
         });
         TakenPacket { pcr, media }
@@ -133,22 +179,34 @@ impl PlayingItem {
     ) -> Option<u64> {
         self.is_announced |= adaptation.discontinuity;
         let pcr = adaptation.pcr?;
-        if self.base.follow(pcr, due, std::mem::take(&mut self.is_announced)) {
+        self.awaits_clock = false;
+        if self.base.follow(pcr, due + self.ahead, std::mem::take(&mut self.is_announced)) {
             counts.clock_discontinuities += 1;
             self.streams.iter_mut().for_each(|stream| stream.is_joined = false);
         }
-        Some(self.base.pcr(pcr))
+        Some((self.base.pcr(pcr) + PCR_MODULUS - self.ahead % PCR_MODULUS) % PCR_MODULUS)
     }
 
-    /// Time at which the clock of the next file begins if its streams are to follow without a gap
-    /// and if it has as much time before them as this one.
+    /// Time at which the next file begins so that its first stream follows the last end of one
+    /// here, if it has as much time before that as this one.
     pub(super) fn media_end(&self, outputs: &[OutputStream], now: u64) -> Option<u64> {
-        let ends = self.streams.iter().filter(|stream| stream.is_joined).filter_map(|stream| {
-            let end = outputs[stream.output].end()? * TICKS_PER_TIMESTAMP + PCR_MODULUS;
-            let clock = (end - self.delay).wrapping_add_signed(-stream.lead?);
-            Some(now.saturating_add_signed(difference(clock, now, PCR_MODULUS)))
+        let media = || self.streams.iter().filter(|stream| stream.is_media);
+        let starts = media().filter_map(|stream| Some(stream.lead? + stream.before_shown()));
+        let ends = media().filter(|stream| stream.is_joined).filter_map(|stream| {
+            let output = OutputStream { duration: stream.duration(), ..outputs[stream.output] };
+            let end = output.end()? * TICKS_PER_TIMESTAMP + PCR_MODULUS;
+            let end = end.wrapping_add_signed(-self.base.moved_beyond());
+            Some(difference(end, now, PCR_MODULUS) + stream.before_shown())
         });
-        ends.max()
+        let clock = now.saturating_add_signed(ends.max()? - starts.min()?);
+        Some(clock.saturating_sub(self.before_clock))
+    }
+
+    /// Notes how long the last PES packets are.
+    pub(super) fn note_durations(&self, outputs: &mut [OutputStream]) {
+        for stream in self.streams.iter().filter(|stream| stream.is_joined) {
+            outputs[stream.output].duration = stream.duration();
+        }
     }
 
     /// Takes no more PES packets of the stream with this PID in the file.
@@ -157,6 +215,24 @@ impl PlayingItem {
         if let Some(at) = usize::from(wanted).checked_sub(1) {
             self.streams[at].is_over = true;
         }
+    }
+
+    /// Lets packets leave so many ticks ahead of the clock.
+    pub(super) fn run_ahead(&mut self, ticks: u64) {
+        self.ahead = ticks;
+    }
+
+    /// Goes on at another place of the file.
+    pub(super) fn skip(&mut self) {
+        (self.is_announced, self.awaits_clock, self.media_left) = (true, true, None);
+        for stream in &mut self.streams {
+            (stream.is_started, stream.is_joined, stream.last) = (false, false, None);
+        }
+    }
+
+    /// Time at which the last packet of pictures or sound left.
+    pub(super) fn media_left(&self) -> Option<u64> {
+        self.media_left
     }
 
     /// Drops the rest of the PES packet that the output stream is in.
@@ -175,6 +251,17 @@ struct Start<'a> {
 }
 
 impl PlayingStream {
+    /// Duration of the last PES packet by its frames, of sound, in units of 90 kHz.
+    fn duration(&self) -> Option<u64> {
+        let counted = self.length.as_ref().and_then(SoundLength::ticks);
+        counted.filter(|&ticks| ticks <= UNIT_MAX)
+    }
+
+    /// Ticks from decoding to presentation, in most files.
+    fn before_shown(&self) -> i64 {
+        if self.is_video { REORDER_TICKS } else { 0 }
+    }
+
     /// True for the repetition of the packet before; notes losses.
     fn is_repetition(
         &mut self,
@@ -291,12 +378,13 @@ impl OutputStream {
     /// End of the last PES packet, in 90 kHz. Two units where nothing is known of its duration, so
     /// that rounding leaves the times in order.
     pub(super) fn end(&self) -> Option<u64> {
-        Some(self.time? + self.step.max(2))
+        Some(self.time? + self.duration.unwrap_or(self.step).max(2))
     }
 
     /// Notes the decoding time of a PES packet; the step from the one before is the duration if
     /// both are of one file.
     pub(super) fn note(&mut self, time: u64, is_same_file: bool) {
+        self.duration = None;
         if let Some(last) = self.time.replace(time).filter(|_| is_same_file) {
             let step = difference(time, last, TIME_MODULUS);
             if let Ok(step @ 1..=STEP_MAX) = u64::try_from(step) {

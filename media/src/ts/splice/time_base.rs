@@ -65,6 +65,11 @@ impl TimeBase {
         difference(self.pcr(pcr), due % PCR_MODULUS, PCR_MODULUS).unsigned_abs()
     }
 
+    /// Ticks by which timestamps are moved further than the clock, with their rounding.
+    pub(super) fn moved_beyond(&self) -> i64 {
+        difference(self.time_offset * 300, self.offset, PCR_MODULUS)
+    }
+
     /// Offset of timestamps.
     pub(super) fn time_offset(&self) -> u64 {
         self.time_offset
@@ -111,6 +116,8 @@ mod tests {
             let moved = (pcr / 300 + base.time_offset()) % TIME_MODULUS * 300;
             let wanted = 27_000_000 + 600 - pcr % 300;
             assert!(moved.abs_diff(wanted) <= 150, "{pcr}: {moved} {wanted}");
+            let beyond = 600_i64.checked_add_unsigned(moved).unwrap() - wanted.cast_signed();
+            assert_eq!(base.moved_beyond(), beyond, "{pcr}");
         }
     }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_file: a file that a channel plays: its packets with their times, and its duration.
+//! A file that a channel plays: its packets with their times, and its duration.
 //!
 //! The duration of play is measured by the pictures and the sound: files often have a picture or
 //! two more than their clock has time for, and a channel that started the next file by the clock
-//! alone would lose them. A few seconds of packets at both ends are read for that, once a file.
+//! alone would lose them. Others have a clock that runs on behind their pictures, which is not
+//! played, or packets behind its last reference whose time can only be guessed; where pictures and
+//! sound leave later than the next file begins, the last minute of them leaves a little faster
+//! ([`PlayTime`]). A few seconds of packets at both ends are read for that, once a file.
 //!
 //! Sources: `media::Splicer::media_end`.
 //! Does not follow a recording: a file that is being written is refused until it is complete.
@@ -30,8 +33,22 @@ pub(super) struct ChannelFile {
     programmes: Vec<media::Programme>,
     /// Programme number to play; the first without.
     program: Option<u16>,
+    time: PlayTime,
     /// Duration of play.
     pub(super) duration: Duration,
+}
+
+/// Time of play by the file's clock. Where media leave until later than the next file begins, their
+/// last minute leaves faster: at a constant rate, the excess of a shorter time would find no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PlayTime {
+    /// Time by the clock from which on packets leave faster, and that of the last one.
+    from: u64,
+    left: u64,
+    /// Time of play at which the last one leaves.
+    until: u64,
+    /// End of play.
+    end: u64,
 }
 
 /// Reason why a channel cannot play a file.
@@ -74,8 +91,10 @@ impl ChannelFile {
         if asset.is_growing() {
             return Err(Unplayable::Recorded);
         }
+        let time = PlayTime::by_clock(asset.plan.duration_ticks());
+        let duration = Duration::ZERO;
         let mut measured =
-            ChannelFile { asset, file, programmes: Vec::new(), program, duration: Duration::ZERO };
+            ChannelFile { asset, file, programmes: Vec::new(), program, time, duration };
         let mut survey = Survey::default();
         let mut reader = measured.reader(0);
         for _ in 0..SURVEY_PACKETS_MAX {
@@ -85,8 +104,19 @@ impl ChannelFile {
             reader.each(|packet, _| survey.feed(packet));
         }
         measured.programmes = survey.finish();
-        measured.duration = duration_of(measured.media_ticks()?);
+        for tail_ticks in TAILS_TICKS {
+            if let Some(media) = measured.media_ticks(tail_ticks)? {
+                measured.time = PlayTime::new(time.end, media);
+                break;
+            }
+        }
+        measured.duration = duration_of(measured.time.end);
         Ok(measured)
+    }
+
+    /// Returns the time of play of a time by the file's clock, in ticks.
+    pub(super) fn played_at(&self, clock_ticks: u64) -> u64 {
+        self.time.of(clock_ticks)
     }
 
     /// Returns the description of the file from RTP packet `entry` on, played at `due`.
@@ -95,13 +125,13 @@ impl ChannelFile {
         let mut item = item.map_err(Unplayable::Refused)?;
         let plan = &self.asset.plan;
         let mut reader = self.reader(entry);
-        let until = plan.ticks(entry) + LOOK_AHEAD_TICKS;
+        let offset = plan.ticks(entry);
+        let until = offset + LOOK_AHEAD_TICKS;
         let mut is_enough = false;
         while !is_enough && reader.packet < plan.packets() && plan.ticks(reader.packet) < until {
             if !reader.fill(self)? {
                 break;
             }
-            let offset = plan.ticks(entry);
             reader.each(|packet, ticks| {
                 is_enough = is_enough || item.look_ahead(packet, due + ticks - offset);
             });
@@ -138,17 +168,18 @@ impl ChannelFile {
     /// at a time, by their numbers, and the streams' PIDs, in order: a PES packet that begins there
     /// would have no end. Reads three seconds around that time.
     pub(super) fn open_units(&self, ticks: u64) -> io::Result<Vec<(u64, u16)>> {
-        let plan = &self.asset.plan;
-        if ticks >= plan.duration_ticks() {
+        if ticks >= self.time.end {
             return Ok(Vec::new());
         }
         let (from, until) = (ticks.saturating_sub(UNIT_TICKS), ticks + BEHIND_TICKS);
-        let mut reader = self.reader(plan.packets_before(from));
+        // Time of play is never behind the clock: it begins early enough.
+        let mut reader = self.reader(self.asset.plan.packets_before(from));
         let mut open = OpenUnits::default();
         let mut is_enough = false;
         while !is_enough && reader.fill(self)? {
             for index in 0.. {
-                let Some((packet, due)) = reader.packet(index) else { break };
+                let Some((packet, clock_ticks)) = reader.packet(index) else { break };
+                let due = self.played_at(clock_ticks);
                 if due < ticks {
                     open.show_before(packet, reader.number(index));
                 } else {
@@ -159,27 +190,60 @@ impl ChannelFile {
         Ok(open.finish())
     }
 
-    /// Plays both ends of the file to nobody and asks when the next file should start.
-    fn media_ticks(&self) -> Result<u64, Unplayable> {
+    /// Plays both ends of the file to nobody, the last so long; returns the time by its clock at
+    /// which the next file should start, and that at which the last of its pictures and sound has
+    /// left. None where there are none at its end.
+    fn media_ticks(&self, tail_ticks: u64) -> Result<Option<(u64, u64)>, Unplayable> {
         let plan = &self.asset.plan;
         let mut splicer = Splicer::new(&SpliceSettings::default()).expect("the default is good");
         let start = TICKS_PER_SECOND;
         splicer.begin(&self.item(0, start)?).map_err(Unplayable::Refused)?;
         let mut out = Vec::new();
-        let tail = plan.packets_before(plan.duration_ticks().saturating_sub(TAIL_TICKS));
+        let tail = plan.packets_before(plan.duration_ticks().saturating_sub(tail_ticks));
         let head_end = plan.packets_before(LOOK_AHEAD_TICKS).min(tail);
         for range in [0..head_end, tail..plan.packets()] {
+            if range.start > head_end {
+                splicer.skip();
+            }
             let mut reader = ChannelFileReader { end: range.end, ..self.reader(range.start) };
             while reader.fill(self)? {
                 reader.each(|packet, ticks| splicer.push(packet, start + ticks, &mut out));
                 out.clear();
             }
         }
-        let by_clock = plan.duration_ticks();
-        let by_media = splicer.media_end().map_or(0, |end| end.saturating_sub(start));
-        // A lead that differs by more is a fault of the file, and the splicer drops what overlaps.
-        let is_plausible = by_media.abs_diff(by_clock) < TAIL_TICKS;
-        Ok(if is_plausible { by_media.max(by_clock) } else { by_clock })
+        let times = splicer.media_end().zip(splicer.media_left());
+        Ok(times.map(|(end, left)| (end.saturating_sub(start), left.saturating_sub(start))))
+    }
+}
+
+impl PlayTime {
+    /// Time of play of a file whose clock ends at `clock_end`, and whose pictures and sound end at
+    /// `media_end` and leave until `media_left`.
+    fn new(clock_end: u64, (media_end, media_left): (u64, u64)) -> PlayTime {
+        // The last packet leaves before the file does.
+        let left = media_left + LEFT_TICKS;
+        // A difference of more is a fault of the file, and the splicer drops what overlaps.
+        if media_end.abs_diff(left) > ENDS_APART_MAX {
+            return PlayTime::by_clock(clock_end);
+        }
+        let from = left.saturating_sub(FASTER_TICKS);
+        // A quarter faster at most, in a file of seconds.
+        let end = media_end.max(left - (left - from) / 4);
+        PlayTime { from, left, until: end.min(left), end }
+    }
+
+    fn by_clock(clock_end: u64) -> PlayTime {
+        PlayTime { from: clock_end, left: clock_end, until: clock_end, end: clock_end }
+    }
+
+    /// Returns the time of play of a time of the clock.
+    fn of(self, ticks: u64) -> u64 {
+        let PlayTime { from, left, until, .. } = self;
+        match ticks {
+            _ if ticks <= from => ticks,
+            _ if ticks < left => from + (ticks - from) * (until - from) / (left - from),
+            _ => until + (ticks - left),
+        }
     }
 }
 
@@ -190,7 +254,7 @@ pub(super) struct ChannelFileReader {
     /// One past the last RTP packet to read.
     end: u64,
     bytes: Vec<u8>,
-    /// Ticks of each transport stream packet in `bytes`.
+    /// Ticks by the file's clock of each transport stream packet in `bytes`.
     times: Vec<u64>,
     /// Number of the first of them in the file.
     first_number: u64,
@@ -246,8 +310,15 @@ impl ChannelFileReader {
 
 /// Time in which every stream of a file has begun.
 const LOOK_AHEAD_TICKS: u64 = 2 * TICKS_PER_SECOND;
-/// Time before the end in which the last pictures and sounds begin.
-const TAIL_TICKS: u64 = 4 * TICKS_PER_SECOND;
+/// Times before the end in which the last pictures and sounds are looked for, one after the other:
+/// most files have them in the first, others go on with a clock or with null packets.
+const TAILS_TICKS: [u64; 3] = [4 * TICKS_PER_SECOND, 16 * TICKS_PER_SECOND, 64 * TICKS_PER_SECOND];
+/// Longest time from the last packet of media to the end of play, and back.
+const ENDS_APART_MAX: u64 = 4 * TICKS_PER_SECOND;
+/// Time from the last packet of media until it has left.
+const LEFT_TICKS: u64 = TICKS_PER_SECOND / 1000;
+/// Time before the last packet of media that leaves faster.
+const FASTER_TICKS: u64 = 60 * TICKS_PER_SECOND;
 /// Time from the start of a PES packet to its last packet, at most.
 pub(super) const UNIT_TICKS: u64 = 2 * TICKS_PER_SECOND;
 /// Time behind a place in which most streams have another packet.
@@ -256,3 +327,40 @@ const BEHIND_TICKS: u64 = TICKS_PER_SECOND;
 const FILL_TS_PACKETS: usize = 348;
 /// Reads of a survey: some ten megabytes.
 const SURVEY_PACKETS_MAX: usize = 160;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = TICKS_PER_SECOND;
+
+    #[test]
+    fn last_minute_of_media_leaves_faster_by_a_quarter_at_most() {
+        let end = |media_end, media_left| PlayTime::new(20 * SECOND, (media_end, media_left)).end;
+        assert_eq!(end(10 * SECOND, 9 * SECOND), 10 * SECOND, "the clock behind is not played");
+        assert_eq!(end(21 * SECOND, 19 * SECOND), 21 * SECOND);
+        assert_eq!(end(9 * SECOND + 5, 10 * SECOND), 9 * SECOND + 5);
+        let left = 10 * SECOND + LEFT_TICKS;
+        assert_eq!(end(7 * SECOND, 10 * SECOND), left - left / 4);
+        assert_eq!(end(6 * SECOND, 10 * SECOND), 20 * SECOND, "a fault of the file");
+        assert_eq!(end(15 * SECOND, 10 * SECOND), 20 * SECOND, "a fault of the file");
+        assert_eq!(end(0, 0), LEFT_TICKS - LEFT_TICKS / 4);
+    }
+
+    #[test]
+    fn times_of_play_grow_and_end_in_time() {
+        let time = PlayTime::new(105 * SECOND, (99 * SECOND, 100 * SECOND - LEFT_TICKS));
+        let times: Vec<u64> = (0..=1050).map(|n| time.of(n * SECOND / 10)).collect();
+        assert_eq!(times[..=400], (0..=400).map(|n| n * SECOND / 10).collect::<Vec<_>>());
+        assert_eq!((times[1000], times[1050]), (99 * SECOND, 104 * SECOND));
+        for pair in times[400..].windows(2) {
+            let step = pair[1] - pair[0];
+            assert!((SECOND * 59 / 600..=SECOND / 10).contains(&step), "{pair:?}");
+        }
+        let longer = PlayTime::new(10 * SECOND, (11 * SECOND, 10 * SECOND - LEFT_TICKS));
+        assert_eq!(longer.of(9 * SECOND), 9 * SECOND, "what lasts longer is not slower");
+        let long = (1 << 62) - 3 * SECOND;
+        let hours = PlayTime::new(1 << 62, (long, (1 << 62) - LEFT_TICKS));
+        assert_eq!(hours.of(1 << 62), long);
+    }
+}

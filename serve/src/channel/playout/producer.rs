@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! producer: makes the packets of a channel's stream from its files, ahead of time.
+//! Makes the packets of a channel's stream from its files, ahead of time.
 //!
 //! [`Producer::advance`] plays the timeline up to a channel time: it reads packets of the file on
 //! the air, has the [`Splicer`] join them, and fills RTP payloads of seven. A file that fails in
@@ -75,7 +75,7 @@ struct Playing {
     index: usize,
     /// Channel time minus time in the file.
     shift: u64,
-    /// Time in the file at which play began.
+    /// Time by the file's clock at which play began.
     entry_ticks: u64,
     /// Packets of the file from which on a stream is left out, and its PID, the first at the end;
     /// none until the end of the programme is near.
@@ -253,14 +253,13 @@ impl Producer {
             true => 0,
             false => file.entry(offset),
         };
-        let plan = &file.asset.plan;
         let item = file.item(entry, self.at)?;
         let splice = self.splicer.begin(&item).map_err(Unplayable::Refused)?;
         if splice.overlap_ticks > 0 {
             let ms = splice.overlap_ticks * 1000 / TICKS_PER_SECOND;
             tracing::debug!("channel.{}: {}: {ms} ms overlap", self.name, file.asset.name);
         }
-        let entry_ticks = plan.ticks(entry);
+        let entry_ticks = file.asset.plan.ticks(entry);
         self.playing = Some(Playing {
             file: file.clone(),
             reader: file.reader(entry),
@@ -277,7 +276,8 @@ impl Producer {
         if playing.ends.is_some() || self.ends_at.saturating_sub(end) > END_NEAR_TICKS {
             return;
         }
-        let ticks = self.ends_at.saturating_sub(playing.shift) + playing.entry_ticks;
+        let entered = playing.file.played_at(playing.entry_ticks);
+        let ticks = self.ends_at.saturating_sub(playing.shift) + entered;
         let mut ends = playing.file.open_units(ticks).unwrap_or_else(|error| {
             let (channel, name) = (&self.name, &playing.file.asset.name);
             tracing::debug!("channel.{channel}: {name}: reading its end: {error}");
@@ -291,6 +291,7 @@ impl Producer {
     fn play_to(&mut self, end: u64) {
         let Some(mut playing) = self.playing.take() else { return };
         self.find_ends(&mut playing, end);
+        let entered = playing.file.played_at(playing.entry_ticks);
         loop {
             let Some((packet, ticks)) = playing.reader.packet(playing.index) else {
                 match playing.reader.fill(&playing.file) {
@@ -304,7 +305,9 @@ impl Producer {
                 }
                 continue;
             };
-            let due = playing.shift + ticks.saturating_sub(playing.entry_ticks);
+            let by_clock = ticks.saturating_sub(playing.entry_ticks);
+            let played = playing.file.played_at(ticks).saturating_sub(entered);
+            let due = playing.shift + played;
             if due >= end {
                 break;
             }
@@ -314,6 +317,7 @@ impl Producer {
             {
                 self.splicer.end_stream(pid);
             }
+            self.splicer.run_ahead(by_clock.saturating_sub(played));
             self.added.clear();
             self.splicer.push(packet, due, &mut self.added);
             playing.index += 1;
@@ -382,3 +386,7 @@ const NOTHING_TICKS: u64 = TICKS_PER_SECOND / 2;
 const PENDING_TICKS_MAX: u64 = TICKS_PER_SECOND / 20;
 /// Most packets made and not taken: a thread that was stopped for long begins anew.
 const MADE_MAX: usize = 100_000;
+
+#[cfg(test)]
+#[path = "producer_tests.rs"]
+mod tests;
