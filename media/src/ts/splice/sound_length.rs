@@ -56,10 +56,8 @@ impl SoundLength {
         let bytes = self.bytes.as_ref()?;
         let (mut at, mut samples, mut rate_hz, mut follows) = (0, 0, 0, false);
         while at < bytes.len() {
-            match self
-                .frame(bytes, at)
-                .filter(|frame| follows || self.is_confirmed(bytes, at, frame))
-            {
+            let frame = self.frame(bytes, at);
+            match frame.filter(|frame| follows || self.is_confirmed(bytes, at, frame)) {
                 Some(frame) => {
                     samples += u64::from(frame.duration);
                     rate_hz = u64::from(frame.rate_hz);
