@@ -30,7 +30,7 @@ enum PesState {
     Payload,
 }
 
-/// What a packet adds to the elementary stream.
+/// Bytes and events that a packet adds to the elementary stream.
 #[derive(Debug, Default)]
 pub(in crate::ts) struct PesPart<'a> {
     /// Times of the PES packet whose payload begins here.

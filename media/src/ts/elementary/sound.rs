@@ -50,7 +50,7 @@ struct OtherFrames {
     /// The first of them, and its place in the file.
     first: Frame,
     file_offset: u64,
-    /// Those behind the first, directly behind another.
+    /// Frames behind the first, each directly behind another.
     following: u64,
     /// End of the last, in the stream.
     end: u64,
