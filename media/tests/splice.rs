@@ -512,8 +512,8 @@ fn files_follow_their_last_sound_and_room_does_not_grow_while_they_repeat() {
         for pair in starts.windows(2) {
             let lasts = pair[1] - pair[0];
             let silent = lasts.checked_sub(frames * FRAME_TICKS - 1);
-            assert!(silent <= Some(EARLY_TICKS), "{film:?}: {lasts}, {frames} frames");
-            assert!(silent.is_some(), "{film:?}: {lasts}, {frames} frames");
+            let is_early = silent.is_some_and(|silent| silent <= EARLY_TICKS);
+            assert!(is_early, "{film:?}: {lasts}, {frames} frames");
         }
     }
 }

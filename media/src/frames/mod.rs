@@ -52,11 +52,16 @@ pub(crate) type FrameParser = fn(&[u8; HEADER_BYTES]) -> Option<Frame>;
 /// Bytes, samples and samples a second of the frame of MPEG audio that begins here; none where none
 /// does, or one of free format.
 pub(crate) fn mpeg_audio_frame(bytes: &[u8]) -> Option<(u32, u32, u32)> {
+    let frame = frame_at_start(bytes, mpeg_audio::parse)?;
+    Some((frame.bytes, frame.duration, frame.rate_hz))
+}
+
+/// The frame that begins here, of which fewer bytes than a header may be there.
+pub(crate) fn frame_at_start(bytes: &[u8], parse: FrameParser) -> Option<Frame> {
     let mut header = [0; HEADER_BYTES];
     let there = bytes.len().min(HEADER_BYTES);
     header[..there].copy_from_slice(&bytes[..there]);
-    let frame = mpeg_audio::parse(&header)?;
-    Some((frame.bytes, frame.duration, frame.rate_hz))
+    parse(&header)
 }
 
 /// Goes through a file of frames, some a call.

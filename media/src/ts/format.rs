@@ -78,7 +78,12 @@ impl Coding {
 
     /// True for sound.
     pub fn is_audio(self) -> bool {
-        !self.is_video() && self != Coding::Data
+        self.is_media() && !self.is_video()
+    }
+
+    /// True for pictures and sound.
+    pub(super) fn is_media(self) -> bool {
+        self != Coding::Data
     }
 
     /// The parser of the headers of its frames, where each tells where the next begins.

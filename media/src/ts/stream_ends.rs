@@ -48,10 +48,7 @@ pub(super) struct StreamEnds {
 impl StreamEnds {
     /// Follows the pictures and sounds of a programme from now on.
     pub(super) fn watch(&mut self, map: &ProgrammeMap) {
-        let is_media = |stream_type| {
-            let coding = Coding::of(stream_type, &[]);
-            coding.is_video() || coding.is_audio()
-        };
+        let is_media = |stream_type| Coding::of(stream_type, &[]).is_media();
         self.streams.retain(|one| map.streams.iter().any(|&(pid, _)| pid == one.pid));
         for &(pid, stream_type) in &map.streams {
             if is_media(stream_type) && !self.pids().any(|known| known == pid) {

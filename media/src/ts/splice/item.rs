@@ -9,7 +9,6 @@
 //! Sources: ISO/IEC 13818-1 §2.4.4.9 (map), §2.6.16 (CA descriptor), table 2-34 (stream types).
 //! Does not look at payloads behind the PES header.
 
-use crate::frames::FrameParser;
 use crate::ts::format::{Coding, tags};
 use crate::ts::rewrite::PesTimes;
 use crate::ts::survey::Programme;
@@ -57,11 +56,7 @@ pub(super) struct SpliceStream {
     pub(super) output: usize,
     pub(super) stream_type: u8,
     pub(super) descriptors: Vec<u8>,
-    /// Pictures or sound.
-    pub(super) is_media: bool,
-    pub(super) is_video: bool,
-    /// Knows the headers of its frames, of sound.
-    pub(super) frame_parser: Option<FrameParser>,
+    pub(super) coding: Coding,
     /// Decoding time of the first PES packet that has one, 90 kHz.
     pub(super) first_time: Option<u64>,
 }
@@ -109,9 +104,7 @@ impl SpliceItem {
                 output: kind * OUTPUTS_PER_KIND + used[kind],
                 stream_type: track.stream_type,
                 descriptors: without_ca(&track.descriptors),
-                is_media: track.coding != Coding::Data,
-                is_video: track.coding.is_video(),
-                frame_parser: track.coding.frame_parser(),
+                coding: track.coding,
                 first_time: None,
             });
             used[kind] += 1;
@@ -133,7 +126,10 @@ impl SpliceItem {
             self.look(&packet, due);
         }
         self.clock.is_some()
-            && self.streams.iter().all(|stream| !stream.is_media || stream.first_time.is_some())
+            && self
+                .streams
+                .iter()
+                .all(|stream| !stream.coding.is_media() || stream.first_time.is_some())
     }
 
     fn look(&mut self, packet: &TsPacket<'_>, due: u64) {

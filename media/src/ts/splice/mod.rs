@@ -248,13 +248,14 @@ impl Splicer {
     /// Ticks by which the streams sent last longer than those of an item begin, at most, if its
     /// clock begins at `due`.
     fn overlap(&self, item: &SpliceItem, due: u64) -> u64 {
-        let overlaps = item.streams.iter().filter(|stream| stream.is_media).filter_map(|stream| {
-            let output = &self.outputs[stream.output];
-            let end = output.end()? * TICKS_PER_TIMESTAMP;
-            let start = (due % PCR_MODULUS).wrapping_add_signed(item.lead(stream)?);
-            let apart = difference(end, start.wrapping_add(PCR_MODULUS), PCR_MODULUS);
-            u64::try_from(apart).ok().filter(|&ticks| ticks < FILL_TICKS_MAX)
-        });
+        let overlaps =
+            item.streams.iter().filter(|stream| stream.coding.is_media()).filter_map(|stream| {
+                let output = &self.outputs[stream.output];
+                let end = output.end()? * TICKS_PER_TIMESTAMP;
+                let start = (due % PCR_MODULUS).wrapping_add_signed(item.lead(stream)?);
+                let apart = difference(end, start.wrapping_add(PCR_MODULUS), PCR_MODULUS);
+                u64::try_from(apart).ok().filter(|&ticks| ticks < FILL_TICKS_MAX)
+            });
         overlaps.max().unwrap_or(0)
     }
 

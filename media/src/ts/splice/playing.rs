@@ -14,6 +14,7 @@ use super::item::{FIRST_PID, SpliceItem};
 use super::sound_length::SoundLength;
 use super::time_base::{TimeBase, difference};
 use super::{OutputStream, QueuedPacket, SpliceCounts};
+use crate::ts::format::Coding;
 use crate::ts::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
 use crate::ts::{Adaptation, PCR_MODULUS, PIDS, TsPacket};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
@@ -59,10 +60,7 @@ pub(super) struct PlayingItem {
 
 struct PlayingStream {
     output: usize,
-    /// Pictures or sound.
-    is_media: bool,
-    /// Pictures.
-    is_video: bool,
+    coding: Coding,
     /// Ticks from the first clock reference to the first decoding time, where that comes soon.
     lead: Option<i64>,
     /// Length of its last PES packet, of sound.
@@ -98,10 +96,9 @@ impl PlayingItem {
         for stream in &item.streams {
             streams.push(PlayingStream {
                 output: stream.output,
-                is_media: stream.is_media,
-                is_video: stream.is_video,
+                coding: stream.coding,
                 lead: item.lead(stream),
-                length: stream.frame_parser.map(SoundLength::new),
+                length: stream.coding.frame_parser().map(SoundLength::new),
                 is_started: false,
                 is_joined: false,
                 is_dropping: false,
@@ -162,7 +159,7 @@ impl PlayingItem {
                 length.add(packet);
             }
             counts.dropped_packets += u64::from(made.is_none());
-            if stream.is_media && made.is_some() {
+            if stream.coding.is_media() && made.is_some() {
                 self.media_left = Some(due);
             }
             made
@@ -179,7 +176,9 @@ impl PlayingItem {
     ) -> Option<u64> {
         self.is_announced |= adaptation.discontinuity;
         let pcr = adaptation.pcr?;
-        self.awaits_clock = false;
+        if std::mem::take(&mut self.awaits_clock) {
+            self.base = TimeBase::new(pcr, due + self.ahead, self.delay);
+        }
         if self.base.follow(pcr, due + self.ahead, std::mem::take(&mut self.is_announced)) {
             counts.clock_discontinuities += 1;
             self.streams.iter_mut().for_each(|stream| stream.is_joined = false);
@@ -190,7 +189,7 @@ impl PlayingItem {
     /// Time at which the next file begins so that its first stream follows the last end of one
     /// here, if it has as much time before that as this one.
     pub(super) fn media_end(&self, outputs: &[OutputStream], now: u64) -> Option<u64> {
-        let media = || self.streams.iter().filter(|stream| stream.is_media);
+        let media = || self.streams.iter().filter(|stream| stream.coding.is_media());
         let starts = media().filter_map(|stream| Some(stream.lead? + stream.before_shown()));
         let ends = media().filter(|stream| stream.is_joined).filter_map(|stream| {
             let output = OutputStream { duration: stream.duration(), ..outputs[stream.output] };
@@ -224,7 +223,7 @@ impl PlayingItem {
 
     /// Goes on at another place of the file.
     pub(super) fn skip(&mut self) {
-        (self.is_announced, self.awaits_clock, self.media_left) = (true, true, None);
+        (self.awaits_clock, self.media_left) = (true, None);
         for stream in &mut self.streams {
             (stream.is_started, stream.is_joined, stream.last) = (false, false, None);
         }
@@ -259,7 +258,7 @@ impl PlayingStream {
 
     /// Ticks from decoding to presentation, in most files.
     fn before_shown(&self) -> i64 {
-        if self.is_video { REORDER_TICKS } else { 0 }
+        if self.coding.is_video() { REORDER_TICKS } else { 0 }
     }
 
     /// True for the repetition of the packet before; notes losses.

@@ -12,7 +12,7 @@
 //! in it); the headers as in [`crate::frames`].
 //! Does not keep a frame that began in the packet before: it belongs to that packet.
 
-use crate::frames::{Frame, FrameParser, HEADER_BYTES};
+use crate::frames::{Frame, FrameParser, frame_at_start};
 use crate::ts::TsPacket;
 use crate::ts::elementary::PesPayload;
 
@@ -72,10 +72,7 @@ impl SoundLength {
 
     /// Returns the frame that begins at a place.
     fn frame(&self, bytes: &[u8], at: usize) -> Option<Frame> {
-        let there = &bytes[at..bytes.len().min(at + HEADER_BYTES)];
-        let mut header = [0; HEADER_BYTES];
-        header[..there.len()].copy_from_slice(there);
-        (self.parse)(&header).filter(|frame| frame.bytes > 0)
+        frame_at_start(&bytes[at..], self.parse).filter(|frame| frame.bytes > 0)
     }
 
     /// True when a frame ends where the payload does, or where the next frame begins: payload may

@@ -45,8 +45,6 @@ struct PlayTime {
     /// Time by the clock from which on packets leave faster, and that of the last one.
     from: u64,
     left: u64,
-    /// Time of play at which the last one leaves.
-    until: u64,
     /// End of play.
     end: u64,
 }
@@ -190,26 +188,23 @@ impl ChannelFile {
         Ok(open.finish())
     }
 
-    /// Plays both ends of the file to nobody, the last so long; returns the time by its clock at
-    /// which the next file should start, and that at which the last of its pictures and sound has
-    /// left. None where there are none at its end.
+    /// Plays the last `tail_ticks` of the file to nobody; returns the time by its clock at which
+    /// the next file should start, and that at which the last of its pictures and sound has left.
+    /// None where there are none in them.
     fn media_ticks(&self, tail_ticks: u64) -> Result<Option<(u64, u64)>, Unplayable> {
         let plan = &self.asset.plan;
         let mut splicer = Splicer::new(&SpliceSettings::default()).expect("the default is good");
         let start = TICKS_PER_SECOND;
         splicer.begin(&self.item(0, start)?).map_err(Unplayable::Refused)?;
+        let mut reader =
+            self.reader(plan.packets_before(plan.duration_ticks().saturating_sub(tail_ticks)));
+        if reader.packet > 0 {
+            splicer.skip();
+        }
         let mut out = Vec::new();
-        let tail = plan.packets_before(plan.duration_ticks().saturating_sub(tail_ticks));
-        let head_end = plan.packets_before(LOOK_AHEAD_TICKS).min(tail);
-        for range in [0..head_end, tail..plan.packets()] {
-            if range.start > head_end {
-                splicer.skip();
-            }
-            let mut reader = ChannelFileReader { end: range.end, ..self.reader(range.start) };
-            while reader.fill(self)? {
-                reader.each(|packet, ticks| splicer.push(packet, start + ticks, &mut out));
-                out.clear();
-            }
+        while reader.fill(self)? {
+            reader.each(|packet, ticks| splicer.push(packet, start + ticks, &mut out));
+            out.clear();
         }
         let times = splicer.media_end().zip(splicer.media_left());
         Ok(times.map(|(end, left)| (end.saturating_sub(start), left.saturating_sub(start))))
@@ -229,16 +224,18 @@ impl PlayTime {
         let from = left.saturating_sub(FASTER_TICKS);
         // A quarter faster at most, in a file of seconds.
         let end = media_end.max(left - (left - from) / 4);
-        PlayTime { from, left, until: end.min(left), end }
+        PlayTime { from, left, end }
     }
 
     fn by_clock(clock_end: u64) -> PlayTime {
-        PlayTime { from: clock_end, left: clock_end, until: clock_end, end: clock_end }
+        PlayTime { from: clock_end, left: clock_end, end: clock_end }
     }
 
     /// Returns the time of play of a time of the clock.
     fn of(self, ticks: u64) -> u64 {
-        let PlayTime { from, left, until, .. } = self;
+        let PlayTime { from, left, end } = self;
+        // Time of play at which the last packet leaves.
+        let until = end.min(left);
         match ticks {
             _ if ticks <= from => ticks,
             _ if ticks < left => from + (ticks - from) * (until - from) / (left - from),
