@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! attempts: slows wrong passwords by address, and by address and user.
+//! Slows wrong passwords by address, and by address and user.
 //!
 //! Each pair of address and user has [`PAIR_BURST`] wrong attempts, and one more each
 //! [`PAIR_MS`]; each address as a whole has more of both. What is over is refused without a look at

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! authorization: the Authorization field taken apart: Basic, Bearer and Digest.
+//! The Authorization field taken apart: Basic, Bearer and Digest.
 //!
 //! Sources: RFC 9110 §11.4, RFC 7617 §2, RFC 6750 §2.1, RFC 7616 §3.4, RFC 2617 §3.2.2.
 //! Does not verify anything.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! client_prefix: networks by address and prefix, and the network by which a client is counted.
+//! Networks by address and prefix, and the network by which a client is counted.
 //!
 //! Sources: RFC 4632 §3.1 (prefix notation), RFC 4291 §2.3 and §2.5.4 (a subnet is a /64).
 //! Does not resolve names.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! credentials: the credentials of one request, verified: users, tokens, signatures, the hook.
+//! The credentials of one request, verified: users, tokens, signatures, the hook.
 //!
 //! A password that is new costs 20 ms of a core: half of the cores verify passwords at most, four
 //! at most, and [`CHECKS_WAITING`] may wait. One that was right is remembered for five minutes from

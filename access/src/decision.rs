@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! decision: may this client do this with this path: the one function that every request passes.
+//! The decision about a client, a verb and a path: the one function that every request passes.
 //!
 //! A policy can be replaced while clients are served: what was verified before stays remembered
 //! where the user's line is the same, and nonces stay valid.

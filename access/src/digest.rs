@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! digest: challenges of Digest, and the responses to them.
+//! Challenges of Digest, and the responses to them.
 //!
 //! HTTP clients must count their requests (`qop=auth`). RTSP clients of RFC 2326 do not (live555,
 //! GStreamer): their response is bound to method, address and nonce, and can be sent again from

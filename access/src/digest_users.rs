@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! digest_users: users of an htdigest file, whose lines hold H(user:realm:password).
+//! Users of an htdigest file, whose lines hold H(user:realm:password).
 //!
 //! Such a hash is as good as the password for HTTP Digest and RTSP Digest, and is guessed fast:
 //! the file must be readable by the server alone.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! error: options of access that cannot be used. A client's wrong credentials are a
+//! Options of access that cannot be used. A client's wrong credentials are a
 //! [`crate::AccessVerdict`], never an error.
 
 use std::fs;

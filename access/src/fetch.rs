@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fetch: one HTTP request to a server of the operator's: the hook, or a set of keys.
+//! One HTTP request to a server of the operator's: the hook, or a set of keys.
 //!
 //! Blocks: callers run it on a thread that may. Every part of it has a time limit, the answer a
 //! limit of bytes; redirects are not followed, and proxies of the environment are not used.

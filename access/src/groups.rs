@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! groups: names for sets of users, from the `[groups]` table of the configuration.
+//! Names for sets of users, from the `[groups]` table of the configuration.
 //!
 //! Does not check that the users exist: a user may be added to the file of users later.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! hook: a server of the operator's that is asked about each client and path.
+//! A server of the operator's that is asked about each client and path.
 //!
 //! It gets a JSON object by POST: `user` and `password` (Basic), or `token` (Bearer or
 //! `access_token`), `address`, `verb`, `path` and `protocol`. A status of 2xx allows, all else

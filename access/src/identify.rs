@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! identify: who a client is, for a page that offers to log in.
+//! The user name of a client, for a page that offers to log in.
 //!
 //! A library may be open in part: then no request for it is answered 401, and a browser never asks
 //! for a password. Here credentials are asked for until they are those of a user, whatever that

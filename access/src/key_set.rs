@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! key_set: public keys that verify tokens, from a JWKS file or address.
+//! Public keys that verify tokens, from a JWKS file or address.
 //!
 //! A set is loaded again when it is an hour old, and when a token names a key that it does not
 //! have, but not twice within [`PAUSE`]: a stranger's tokens cost the issuer two requests a minute,

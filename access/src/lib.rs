@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! access: who may list, play and download what: rules, users, signed URLs, tokens, and a hook.
+//! Access to paths by listing, playing and downloading: rules, users, signed URLs, tokens, a hook.
 //!
 //! [`Access::decide`] answers one question for every protocol: may this client do this with this
 //! path. Rules ([`rules`]) name the kinds of credentials that open a path; each kind has a file:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! nonces: nonces of Digest, which the server recognises without keeping them, and the counts that
-//! were used with each.
+//! Nonces of Digest, which the server recognises without keeping them, and the counts that were
+//! used with each.
 //!
 //! A nonce is the time, a random number, and a MAC of both with the client's address: it is valid
 //! for [`NONCE_S`] seconds and for that address. Counts are kept from a nonce's first use on, in a

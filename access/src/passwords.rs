@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! passwords: users of an htpasswd file, by Argon2id and bcrypt.
+//! Users of an htpasswd file, by Argon2id and bcrypt.
 //!
 //! Verifying takes some 20 ms of a core on purpose; the caller bounds how often. A name that is not
 //! in the file takes as long as one that is.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! paths: one spelling for each path, so that no rule can be evaded by another one.
+//! One spelling for each path, so that no rule can be evaded by another one.
 //!
 //! Escapes are undone by `wire`, which has one text for each path, of whatever bytes. Here empty
 //! components and `.` are dropped, as the served folder drops them; a path with `..` has no

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! policy: rules with the credentials that they name, read from files and checked together.
+//! Rules with the credentials that they name, read from files and checked together.
 //!
 //! A server without rules and without credentials is open. With credentials and without rules
 //! everything needs one of them: who gives a file of users means to shut the door.

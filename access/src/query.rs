@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! query: credentials in the query of an address, and their way into the addresses that a playlist
-//! lists.
+//! Credentials in the query of an address, and their way into the addresses that a playlist lists.
 //!
 //! A player sends what a playlist says: the query of the playlist's own address is not part of a
 //! relative address in it (RFC 3986 §5.2.2). So the credentials are written behind each. They are

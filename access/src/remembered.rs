@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! remembered: answers about credentials that were verified before, by a keyed hash of them.
+//! Answers about credentials that were verified before, by a keyed hash of them.
 //!
 //! Holds neither passwords nor tokens: an entry's key is a MAC under a key that is made at start.
 //! Costs 300 ns for the MAC, and a look-up. Times are those of a steady clock, which is never set.

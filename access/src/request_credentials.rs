@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! request_credentials: results of the credentials of one request, for further decisions about it.
+//! Results of the credentials of one request, for further decisions about it.
 //!
 //! Some requests are decided about several times: the index of a folder, the picture of a title,
 //! the licence of its renditions. A digest response is accepted once (RFC 7616 §3.4), and a wrong

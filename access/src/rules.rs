@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rules: the `[[access]]` tables: paths, verbs, and the credentials that open them.
+//! The `[[access]]` tables: paths, verbs, and the credentials that open them.
 //!
 //! The rule of the longest path that names the verb decides; others are not looked at. A path that
 //! no rule names is refused. Where the file system does not tell upper from lower case, `/FILMS`

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! signed_url: addresses that open one path, or all below one, until a time.
+//! Addresses that open one path, or all below one, until a time.
 //!
 //! | parameter | holds |
 //! |---|---|

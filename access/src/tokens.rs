@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tokens: JSON web tokens: signature, algorithm, audience, issuer, times, and paths.
+//! JSON web tokens: signature, algorithm, audience, issuer, times, and paths.
 //!
 //! Algorithms are those of the configuration, all of them asymmetric; the token's own word only
 //! selects among them. A token needs `exp` and `aud`. The claim `paths` (a text or a list) limits

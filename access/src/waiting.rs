@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! waiting: places for requests that wait for their turn at something slow, bounded as a whole and
-//! for each client address.
+//! Places for requests that wait for their turn at something slow, bounded as a whole and for each
+//! client address.
 //!
 //! A place is given back when it is dropped: also by a request whose client hangs up while it
 //! waits, since its future is dropped at that point. Costs a lock and a look-up for each place.

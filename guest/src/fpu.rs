@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `fpu`: cost of vector registers inside a kernel, measured by the module `pagewire_fpu`.
+//! Cost of vector registers inside a kernel, measured by the module `pagewire_fpu`.
 //!
 //! The module measures sections and copies when its file is read; the job prints those lines as
 //! `guest: fpu …`. The job itself measures the cost of a section to a program that calls the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `paths`: cost of a packet by each member of `paths::PATHS`, from two readings of the clock.
-//! Under `-icount` the clock counts instructions.
+//! Cost of a packet by each member of `paths::PATHS`, from two readings of the clock. Under
+//! `-icount` the clock counts instructions.
 //!
 //! The job runs the server's code: it passes batches of packets to a path object and makes the
 //! headers for each batch. Datagrams go to the dummy interface, which drops them below the whole

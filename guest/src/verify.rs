@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `verify`: every member of `paths::PATHS` sends 4,000 packets over the loopback interface, and
-//! each received byte is compared.
+//! Every member of `paths::PATHS` sends 4,000 packets over the loopback interface, and each
+//! received byte is compared.
 //!
 //! The first packet begins at an odd offset of the file, the last packet is short, and sequence
 //! numbers wrap on the way. The lengths of batches vary, so that segment runs begin and end

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! lab: measures the CPU cost of data paths on this machine.
+//! Measures the CPU cost of data paths on this machine.
 //!
 //! Each experiment is one file and one line in [`EXPERIMENTS`]. Runs are interleaved between
 //! members, the bytes of every member are verified before its time counts, and figures are medians

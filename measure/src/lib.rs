@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! measure: meters, private networks, interleaved rounds, statistics, results and reports.
+//! Meters, private networks, interleaved rounds, statistics, results and reports.
 //!
 //! Both programs use it: `pagewire serve --path auto` and `pagewire paths` rank the paths of a
 //! machine with it ([`calibrate`]), and the laboratory's experiments are built on it. Runs are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What earlier sessions of a source have brought, as far as the next one depends on it.
+//! Results of earlier sessions of a source, as far as the next one depends on them.
 //!
 //! Sources: RFC 2326 §10.5, §12.29.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process may use up.
+//! Limits on the resources of a process.
 //!
 //! Sources: setrlimit(2), nice(2).
 //! Does not limit the number of processes: the kernel counts those of a user together, and the

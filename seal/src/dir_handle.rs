@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! dir_handle: an open folder, whose descriptor names all files below it.
+//! An open folder, whose descriptor names all files below it.
 //!
 //! Other users may be able to write in a source or target folder, and may replace a folder by a
 //! symlink at any moment. So the kernel resolves each path below a [`DirHandle`] and refuses every

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! error: errors of sealing: a caller's wrong option or key, a failed system call, and faults of a
-//! file. A fault of one file stops that file only.
+//! Errors of sealing: a caller's wrong option or key, a failed system call, and faults of a file. A
+//! fault of one file stops that file only.
 
 use std::io;
 use std::path::{Path, PathBuf};

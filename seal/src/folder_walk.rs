@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! folder_walk: lists all below a folder once: files with sizes and times, folders, and the rest.
+//! Lists all below a folder once: files with sizes and times, folders, and the rest.
 //!
 //! Symlinks and special files are reported and never followed. All paths are relative to the
 //! [`DirHandle`], a descriptor that is held open, so they are short and stay valid when the folder

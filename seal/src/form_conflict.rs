@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! form_conflict: refuses targets that another form of protection already uses.
+//! Refuses targets that another form of protection already uses.
 //!
 //! The journal of a folder of `seal folder` or `seal epub` lists its content, and the folder of a
 //! film is replaced in one step: files of one form in the other's folder would be lost, or be

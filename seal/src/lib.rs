@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! seal: protection of libraries: enciphers folders, publications and streams file by file.
+//! Protection of libraries: enciphers folders, publications and streams file by file.
 //!
 //! CBC is serial within a message, so a single file runs at the latency of the AES unit. Many files
 //! at once run at its throughput: the [`engine`] keeps as many messages in the lanes of a core as

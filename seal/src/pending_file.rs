@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pending_file: a file that gets its final name when it is complete.
+//! A file that gets its final name when it is complete.
 //!
 //! A reader of the target sees the old file, or none, or the complete new one. The file is written
 //! beside its target and renamed. In a folder that is itself hidden until it is complete

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! target_path: paths of files and folders to be made, in folders where others may write.
+//! Paths of files and folders to be made, in folders where others may write.
 //!
 //! The folder that the caller names is opened once, and all paths below it are relative to its
 //! descriptor. A symlink in its place is followed only when this user or root made it: another

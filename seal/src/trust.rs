@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! trust: tests whether a file or folder with one of this program's names is this program's own.
+//! Tests whether a file or folder with one of this program's names is this program's own.
 //!
 //! A user who can write in a folder can plant there, under one of this program's names, a symlink
 //! to another user's file, a pipe without a writer, an endless device, or a hard link to a file. So

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! working_folder: hidden folders, renamed to the target when complete and found by the next run.
+//! Hidden folders, renamed to the target when complete and found by the next run.
 //!
 //! Other users may be able to write in the folder above (`/tmp`, a share). So the name ends in
 //! random digits that other users cannot predict, `mkdir` refuses an existing name, and only this

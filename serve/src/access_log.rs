@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! access_log: one line for each answer over HTTP and each session of RTSP, in the combined format.
+//! One line for each answer over HTTP and each session of RTSP, in the combined format.
 //!
 //! A thread of its own formats and writes; a bounded queue leads to it. A disk that is slow or full
 //! costs lines, which are counted, and never holds up an answer. What a client has written is

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! config: options of a server, checked before anything is opened.
+//! Options of a server, checked before anything is opened.
 //!
 //! Every limit has a default with its reason here; the command line offers those that operators
 //! change.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! drain: a server that accepts no more, and serves to the end what it has begun.
+//! A server that accepts no more, and serves to the end what it has begun.
 //!
 //! It begins when a successor has taken over the listening sockets. Connections of HTTP are closed
 //! behind the next answer, HTTP/2 tells its clients so (GOAWAY); sessions of RTSP play on, and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! error: errors of starting a server: a host's refusal or a caller's wrong option. Mistakes of
-//! peers are answered on the wire and never become an [`Error`].
+//! Errors of starting a server: a host's refusal or a caller's wrong option. Mistakes of peers are
+//! answered on the wire and never become an [`Error`].
 
 use std::io;
 use std::net::SocketAddr;

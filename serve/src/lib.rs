@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! serve: a folder as downloads over HTTP and as paced streams over RTSP/RTP.
+//! A folder as downloads over HTTP and as paced streams over RTSP/RTP.
 //!
 //! Control (RTSP, HTTP, RTCP, time-outs) runs on tokio; media is sent by pacer threads that wait
 //! only for the clock; reader threads wait for disks. The three communicate by queues and by the

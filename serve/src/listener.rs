@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! listener: accepts, counts and serves connections, each in a task of its own.
+//! Accepts, counts and serves connections, each in a task of its own.
 //!
 //! When the process has no file descriptor left, a new client is told the reason and existing ones
 //! are not disturbed. A connection over a limit on clients ([`crate::limits`]) is told the reason,

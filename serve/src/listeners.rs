@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! listeners: registers the listening sockets of a server and places their connections.
+//! Registers the listening sockets of a server and places their connections.
 //!
 //! RTSP and the administrator are served on the caller's runtime. Connections of HTTP, HTTPS and
 //! RTSPS are accepted on the first event loop and handed to the loop that has the fewest.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_settings: the settings that connections read, parted into those that stay as they were at
-//! the start and those that a reload replaces.
+//! The settings that connections read, parted into those that stay as they were at the start and
+//! those that a reload replaces.
 //!
 //! A running server keeps no [`Config`]: a setting that connections read is a field of one of the
 //! two structs, so that none is read from a configuration that is no longer in force. Limits, keys,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! meter: packets and bytes sent, their lateness and their CPU cost.
+//! Packets and bytes sent, their lateness and their CPU cost.
 //!
 //! Each pacer thread owns its [`PacerCounters`] and publishes a copy every [`PUBLISH_EVERY`] and
 //! before a longer sleep. Counting takes no lock. Publishing locks the copy for an addition of

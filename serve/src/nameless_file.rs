@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! nameless_file: files that no folder lists. What is kept in them goes with the process, however
-//! it ends.
+//! Files that no folder lists. What is kept in them goes with the process, however it ends.
 //!
 //! Sources: open(2) (`O_TMPFILE`), memfd_create(2).
 

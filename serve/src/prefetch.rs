@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! prefetch: threads that keep each session's coming seconds in the page cache, so that the pacer
-//! never waits for a disk.
+//! Threads that keep each session's coming seconds in the page cache, so that the pacer never waits
+//! for a disk.
 //!
 //! A pacer requests a window of a file and continues; a reader thread makes the window resident and
 //! advances the session's mark; the pacer sends up to the mark only. A missing page delays only its

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! reload: another configuration for a running server, without the end of a session.
+//! Another configuration for a running server, without the end of a session.
 //!
 //! All that a host or a file can refuse is opened first; then each part takes its new value. So a
 //! configuration with a fault changes nothing. What is replaced: limits, pace and rates

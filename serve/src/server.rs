@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! server: starts all parts in order and stops them in reverse.
+//! Starts all parts in order and stops them in reverse.
 //!
 //! Threads: one pacer a core, one event loop a core for HTTP, four readers, one each for images and
 //! names, five for plans; tasks on the caller's runtime for everything else. Ports are opened

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! server_state: the parts of a running server that all connections share.
+//! The parts of a running server that all connections share.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;

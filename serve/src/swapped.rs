@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! swapped: a value that a reload replaces while others read it.
+//! A value that a reload replaces while others read it.
 //!
 //! A reader gets a reference count of the value of the moment and keeps it as long as it needs: a
 //! request sees one state from its begin to its end. Costs a read lock and two reference counts a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! turn: the end of a task's turn on its thread.
+//! The end of a task's turn on its thread.
 //!
 //! A task that reads a peer's input takes a bounded share of it a turn, one read, and then lets the
 //! others have theirs: input that is ready never makes it wait, so nothing else would end its turn.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `counters`: the processor itself counts blocked loads, and after every so many the kernel
-//! records which instruction was running.
+//! The processor itself counts blocked loads, and after every so many the kernel records which
+//! instruction was running.
 //!
 //! It costs the program next to nothing and counts what the hardware did. But a count names no
 //! stores, and when the kernel looks, the processor is some instructions on. So the result is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `lackey`: runs the program in valgrind, whose tool lackey writes down every instruction, load
-//! and store, and judges the trace as it arrives.
+//! Runs the program in valgrind, whose tool lackey writes down every instruction, load and store,
+//! and judges the trace as it arrives.
 //!
 //! Lackey misses no access in any function, at some half a million accesses a second. The trace of
 //! a second of the program would be hundreds of gigabytes, so it goes through a pipe and is never

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stalls: finds the loads of a program that wait for a store before them, and that store.
+//! Finds the loads of a program that wait for a store before them, and that store.
 //!
 //! A narrow store before a wide load of the same bytes stops the load until the store has reached
 //! the cache, and no profile by time points at the store. A processor with an event for such loads

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! terminal: escaped text, standard output and Ctrl-C for the programs `pagewire` and
-//! `pagewire-lab`, and the search of each for the other.
+//! Escaped text, standard output and Ctrl-C for the programs `pagewire` and `pagewire-lab`, and the
+//! search of each for the other.
 //!
 //! Both print names that strangers have written, both may write into a closed pipe, and both work
 //! for minutes until Ctrl-C.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the tracks of a file are cut.
+//! Times at which the tracks of a file are cut into segments.
 //!
 //! The pictures decide: a cut is made before a key frame, at the last one that keeps the segment
 //! within the target duration as it is rounded in a playlist, else at the next one. Where none

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the pictures of a track are shown: the turn and the form of pixels that containers name.
+//! Display of the pictures of a track: the turn and the form of pixels that containers name.
 //!
 //! Decoders do not know them: a telephone that is held upright writes pictures that lie on their
 //! side, and names the turn beside them.

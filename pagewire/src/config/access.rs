@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! access: `[[access]]` tables as checked rules, and `[groups]`; the line of each fault.
+//! `[[access]]` tables as checked rules, and `[groups]`; the line of each fault.
 //!
 //! Does not check values (the crate `access` does), nor that credentials exist.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channels: `[channel.NAME]` tables as checked channels, and the line of each setting.
+//! `[channel.NAME]` tables as checked channels, and the line of each setting.
 //!
 //! The server checks values and names settings; this file knows where each was written.
 //!

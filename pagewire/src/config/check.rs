@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! check: a configuration file, judged with what only the disk knows: named files and folders,
-//! their modes, the certificate with its key, tokens and secrets with the films that they open.
+//! A configuration file, judged with what only the disk knows: named files and folders, their
+//! modes, the certificate with its key, tokens and secrets with the films that they open.
 //!
 //! Faults of the file itself come first and alone; the host is asked only about a file that has
 //! none. So a file can be checked on another machine than the one that it is for: status 1 then

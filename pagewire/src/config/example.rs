@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! example: a configuration file with every setting, its help and its default, as
+//! A configuration file with every setting, its help and its default, as
 //! `/etc/pagewire/pagewire.toml` of the package; and the table of keys of the documents.
 //!
 //! Settings with a default stand in comments with that default, others with an example of their

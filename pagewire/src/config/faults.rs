@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! faults: findings in a configuration file, sorted by line and bounded in number.
+//! Findings in a configuration file, sorted by line and bounded in number.
 //!
 //! Does not judge: its callers do.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! grammar: a text as a TOML table, and its faults of grammar in words with a cure.
+//! A text as a TOML table, and its faults of grammar in words with a cure.
 //!
 //! The parser continues after a fault and guesses: what it reports of the rest of a line, or of
 //! the settings behind a list that is not closed, is left out.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! keys: the keys of the configuration file and the names in the environment, made from the flags
-//! of `pagewire serve`.
+//! The keys of the configuration file and the names in the environment, made from the flags of
+//! `pagewire serve`.
 //!
 //! A flag `--session-timeout` is the key `session_timeout` and the variable
 //! `PAGEWIRE_SESSION_TIMEOUT`; the folder, which has no flag, is `folder`. Types, defaults and

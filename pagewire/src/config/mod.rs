@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! config: the files of `pagewire serve --config FILE` and `pagewire load --scenario FILE`, read
-//! into checked settings.
+//! The files of `pagewire serve --config FILE` and `pagewire load --scenario FILE`, read into
+//! checked settings.
 //!
 //! A file is judged as a whole: every fault is reported with its line, so that one reading of the
 //! messages corrects the file. Unknown keys are faults, for a misspelt setting would otherwise be a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! nearest: the known key that a misspelt one was meant to be.
+//! The known key that a misspelt one was meant to be.
 //!
 //! Sources: Wagner and Fischer, "The String-to-String Correction Problem" (1974).
 //! Does not guess where nothing is close.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! reader: values of TOML by type; each mismatch is a fault with its line and its cure.
+//! Values of TOML by type; each mismatch is a fault with its line and its cure.
 //!
 //! Sources: TOML 1.0, "Integer", "Offset Date-Time", "Array of Tables".
 //! Does not know settings: `channels` does.

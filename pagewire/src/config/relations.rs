@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! relations: rules between settings that a file or variable breaks: one needs another, or two
-//! exclude each other.
+//! Rules between settings that a file or variable breaks: one needs another, or two exclude each
+//! other.
 //!
 //! clap judges the rules and names the arguments of the command line; this file finds where each
 //! was written. clap says which argument is missing and not which one needs it: that is the one

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! scenario: the file of `pagewire load --scenario FILE` as a checked scenario.
+//! The file of `pagewire load --scenario FILE` as a checked scenario.
 //!
 //! The client checks values and names settings; this file knows where each was written.
 //!

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! schema: a JSON Schema of the configuration file, made from the definitions of the flags and of
-//! channels, for editors (Even Better TOML, taplo).
+//! A JSON Schema of the configuration file, made from the definitions of the flags and of channels,
+//! for editors (Even Better TOML, taplo).
 //!
 //! Sources: JSON Schema draft 2020-12, Core and Validation.
 //! Does not have the rules between settings, which `config check` judges.

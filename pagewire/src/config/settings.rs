@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! settings: keys of the file that are flags, as texts for the parsers of the flags.
+//! Keys of the file that are flags, as texts for the parsers of the flags.
 //!
 //! A value is written in TOML's own type: a switch is `true` or `false`, a number is a number, and
 //! a flag that may stand several times is a list. A relative path is relative to the folder of the

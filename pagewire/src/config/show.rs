@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! show: effective settings and where each is from, as TOML that can be read back or as JSON.
+//! Effective settings and where each is from, as TOML that can be read back or as JSON.
 //!
 //! A secret is never shown: neither a value that came from the file of a secret, nor a password
 //! within an address, nor the query of a service's address; the line then is a comment. Paths are

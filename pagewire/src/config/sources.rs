@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! sources: settings of `serve` from the command line, the environment, the files that systemd
-//! hands over, and the configuration file, put together.
+//! Settings of `serve` from the command line, the environment, the files that systemd hands over,
+//! and the configuration file, put together.
 //!
 //! The first source in this order that has a setting wins; the default comes last. What wins is
 //! written as one command line, which clap parses by its rules, so that a setting means the same

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tables: tables of a parsed file as TOML text again, for `config show`.
+//! Tables of a parsed file as TOML text again, for `config show`.
 //!
 //! Comments and the order of keys within a table are not kept; values are.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! verbs: `pagewire config check|show|schema|example`.
+//! `pagewire config check|show|schema|example`.
 //!
 //! Exit status of `check`: 0 no fault; 1 the file is right and this host is not ready for it (a
 //! file that is missing, a certificate that does not load); 2 the file has faults. Of `show`: 0, or

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! confinement: the sandbox of a server: which files it may open, and what holds, for the log.
+//! The sandbox of a server: which files it may open, and what holds, for the log.
 //!
 //! Read: the served folder, keys, the folders of the files that the options name (a file that is
 //! replaced is another file in the same folder; where that folder holds files of others, the file

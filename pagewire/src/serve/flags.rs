@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! flags: errors of a server in the words of its command line.
+//! Errors of a server in the words of its command line.
 //!
 //! Does not print them.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! notify: tells the service manager what this server does.
+//! Tells the service manager what this server does.
 //!
 //! A service of `Type=notify` counts as started when it says so, not when its process exists; it
 //! says when it reloads and stops, shows a line of status, and is restarted where it was to show

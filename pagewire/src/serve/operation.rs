@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! operation: the life of a server as a service: sockets and user before it starts, signals and the
-//! service manager while it runs, and its end.
+//! The life of a server as a service: sockets and user before it starts, signals and the service
+//! manager while it runs, and its end.
 //!
 //! The order matters. Sockets come first, as root may have to open them; then the user changes;
 //! files are read, and paths measured, as that user; the sandbox closes; only then do threads

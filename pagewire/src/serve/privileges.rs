@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! privileges: root opens the ports and then becomes the user of `--user`, for good.
+//! Root opens the ports and then becomes the user of `--user`, for good.
 //!
 //! The kernel keeps user, groups and capabilities per thread, and the calls behind safe functions
 //! change those of their own; so it is done before another thread starts, and refused afterwards.

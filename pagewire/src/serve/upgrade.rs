@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! upgrade: SIGUSR2 starts the program anew, as it is on the disk now, to follow this process.
+//! SIGUSR2 starts the program anew, as it is on the disk now, to follow this process.
 //!
 //! The new process has the arguments of this one, reads the configuration by itself, and is given
 //! the listening sockets by a link that is its standard input. Once it serves, this one accepts no

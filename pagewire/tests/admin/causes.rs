@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a client is slow: one whose network loses packets and one that does not read are named as
+//! Causes of slow clients: one whose network loses packets and one that does not read are named as
 //! such, beside one that nothing is wrong with.
 
 use std::io::{Read, Write};

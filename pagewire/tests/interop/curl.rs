@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! curl: whole downloads, resumed ones, ranges and conditions give the bytes and the status they
-//! must.
+//! Whole downloads, resumed ones, ranges and conditions give the bytes and the status they must.
 //!
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges).
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `framed_sendfile`: `sendfile` of a batch of a framed wire image.
+//! `sendfile` of a batch of a framed wire image.
 //!
 //! Frame headers and RTP headers lie in the file between the payloads, so a batch is one range and
 //! nothing is copied: the socket refers to the page cache's pages. One call a batch.

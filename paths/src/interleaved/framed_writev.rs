@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `framed_writev`: mapped file, one `writev` of header and payload of every packet of a batch.
+//! Mapped file, one `writev` of header and payload of every packet of a batch.
 //!
 //! Costs one copy a byte and one call a batch of up to 512 packets. The header of a packet is the
 //! frame's four bytes and RTP's twelve.

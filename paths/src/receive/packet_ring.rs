@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `packet_ring`: whole frames from a packet socket's ring, no call a datagram.
+//! Whole frames from a packet socket's ring, no call a datagram.
 //!
 //! A packet socket sees copies of received frames: the kernel copies the frames that the filter
 //! ([`super::filter`]) lets through into a ring that this process has mapped, block by block, and

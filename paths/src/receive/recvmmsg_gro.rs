@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `recvmmsg_gro`: up to 64 runs of datagrams a call, each as the kernel has joined it.
+//! Up to 64 runs of datagrams a call, each as the kernel has joined it.
 //!
 //! A sender's super-packet (`UDP_SEGMENT`) over a virtual device, and datagrams of a stream that
 //! the receiving device's driver delivers together, pass through the kernel as one packet: the work

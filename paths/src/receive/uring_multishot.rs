@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_multishot`: multishot receives, all ports in one ring.
+//! Multishot receives, all ports in one ring.
 //!
 //! A port is armed once. The kernel puts its datagrams into buffers that it shares with this
 //! process ([`Multishot`]) whenever this thread is in the kernel; the one call that waits for all

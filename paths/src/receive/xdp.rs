@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `xdp`: whole frames from XDP sockets, past the kernel's network altogether.
+//! Whole frames from XDP sockets, past the kernel's network altogether.
 //!
 //! A program on the device ([`super::program`]) sends frames for awaited ports to an XDP socket,
 //! one for each queue of the device, before IP, UDP or a firewall see them, and passes all others

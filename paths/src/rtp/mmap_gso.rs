@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mmap_gso`: the mapped file, header and payload of a whole run gathered into one call;
-//! `mmap_writev`: the same for each packet.
+//! The mapped file, header and payload of a whole run gathered into one call; `mmap_writev`: the
+//! same for each packet.
 //!
 //! The path for a stream without a wire image (yet): it sends from the asset itself, so the headers
 //! may be any session's own. Costs one copy per byte and one call per run of up to 49 packets of

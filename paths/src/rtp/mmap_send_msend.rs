@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mmap_send_msend`: cork, send the header, the engine's call with the address of the payload,
-//! uncork.
+//! Cork, send the header, the engine's call with the address of the payload, uncork.
 //!
 //! `mmap_send_msend` of table 1-C of the data-paths paper (n copies, of the header; 1 mmap, n cork,
 //! n send, n msend and n uncork calls): `mmap_send_rtp` without the copy of the payload. Costs one

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mmap_send_rtp`: cork, send the header, send the payload from the mapped file, uncork.
+//! Cork, send the header, send the payload from the mapped file, uncork.
 //!
 //! `mmap_send_rtp` of table 1-B of the data-paths paper (2n copies by its count of the header as
 //! one; 1 mmap, n cork, n send, n send and n uncork calls): the work of `mmap_writev`, which takes

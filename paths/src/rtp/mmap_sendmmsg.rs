@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mmap_sendmmsg`: the mapped file, all packets of a batch as messages of one call, each of a
-//! header and a payload.
+//! The mapped file, all packets of a batch as messages of one call, each of a header and a payload.
 //!
 //! It separates the cost of system calls from the work per packet: against `mmap_writev` it saves
 //! only the calls, because each message still passes through the kernel alone. Costs one copy per

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `read_send_rtp`: read the payload behind the header in one buffer, send the buffer.
+//! Read the payload behind the header in one buffer, send the buffer.
 //!
 //! `read_send_rtp` of table 1-B of the data-paths paper (2n copies, n reads and n sends): against
 //! `read_writev` the kernel has one range to gather instead of two. Costs two copies per byte and

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring`: the gathered runs of many sessions in one submission to `io_uring`.
+//! The gathered runs of many sessions in one submission to `io_uring`.
 //!
 //! Headers and payloads of a run are gathered, as by `mmap_gso`, from memory and the mapped file
 //! into one segmented send; but a pacer's whole burst, all sessions that are due, goes to the

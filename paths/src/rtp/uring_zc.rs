@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_zc`: `uring` with references to the pages of the mapped file instead of a copy.
+//! `uring` with references to the pages of the mapped file instead of a copy.
 //!
 //! Costs no copy and one call per burst. Headers are copied within the program, into buffers that
 //! stay as they are until the kernel's notification; the pages of the file are the page cache's

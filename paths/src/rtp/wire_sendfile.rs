@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `wire_sendfile`: `sendfile` of a whole run of the wire image, cut into datagrams by the kernel.
+//! `sendfile` of a whole run of the wire image, cut into datagrams by the kernel.
 //!
 //! The cheapest path of a stock kernel. Headers lie in the file between the payloads, so a run is
 //! one range and nothing is copied: the socket refers to the page cache's pages. One call per run

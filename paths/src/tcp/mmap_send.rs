@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mmap_send`: the mapped file, one `send` a step.
+//! The mapped file, one `send` a step.
 //!
 //! `mmap_send` of table 1-A of the data-paths paper (n copies, 1 mmap and n sends): against
 //! `read_write` it saves the read and its copy, and bytes that the socket does not take cost

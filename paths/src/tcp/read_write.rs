@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `read_write`: read into a buffer, send the buffer. The reference for downloads.
+//! Read into a buffer, send the buffer. The reference for downloads.
 //!
 //! The way of a plain program. Costs two copies per byte and two calls per step of at most 128 KiB
 //! (15 calls per megabyte), more when the socket takes part of a step: the rest is read again.

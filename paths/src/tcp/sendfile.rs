@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `sendfile`: page cache to socket inside the kernel, no user buffer.
+//! Page cache to socket inside the kernel, no user buffer.
 //!
 //! Costs no copy and one call per step of at most 4 MiB or the room in the socket's buffer. The
 //! socket refers to the page cache until the peer has acknowledged: a file overwritten in place

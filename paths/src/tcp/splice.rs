@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `splice`: page cache into a pipe, the pipe into the socket.
+//! Page cache into a pipe, the pipe into the socket.
 //!
 //! The steps of `sendfile`, with a pipe of this process instead of the kernel's own. Costs no copy
 //! and two calls per step of at most the pipe's size, 256 KiB (16 pages for a user who has many

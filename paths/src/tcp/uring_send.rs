@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_send`: the mapped file, sent by `io_uring`.
+//! The mapped file, sent by `io_uring`.
 //!
 //! Does the same as `mmap_send` by another entrance to the kernel. Costs one copy per byte and one
 //! call per step of at most 1 MiB or the room in the socket's buffer. For one connection a ring is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_send_zc`: the file read into a registered buffer and sent from there without a copy, in
-//! one submission to `io_uring`.
+//! The file read into a registered buffer and sent from there without a copy, in one submission to
+//! `io_uring`.
 //!
 //! A read of at most 64 KiB is linked to the send. Costs one copy per byte, the read, and one call
 //! per step; more when the socket takes part of a step: the rest is read again.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `vmsplice`: ranges of the mapped file into a pipe, the pipe into the socket.
+//! Ranges of the mapped file into a pipe, the pipe into the socket.
 //!
 //! The one path that sends many ranges of a file in a step ([`DownloadPath::send_ranges`]): the
 //! pictures of an interleaved film are a hundred ranges a segment, which `sendfile` sends by a call

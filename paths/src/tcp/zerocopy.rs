@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `zerocopy`: the mapped file, `MSG_ZEROCOPY`, and the kernel's report.
+//! The mapped file, `MSG_ZEROCOPY`, and the kernel's report.
 //!
 //! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
 //! each page is looked up and pinned, and the kernel reports when the peer has acknowledged them.

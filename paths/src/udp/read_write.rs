@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `read_write`: read a datagram's bytes into a buffer, send the buffer. The reference.
+//! Read a datagram's bytes into a buffer, send the buffer. The reference.
 //!
 //! The way of a plain program: `read_write` of table 1-A of the data-paths paper (2n copies, n
 //! reads and n writes). Costs two copies per byte and two calls per packet.

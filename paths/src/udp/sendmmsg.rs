@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `sendmmsg`: the mapped file, all packets of a batch as messages of one call.
+//! The mapped file, all packets of a batch as messages of one call.
 //!
 //! It separates the cost of system calls from the work per packet: against `mmap_send` it saves
 //! only the calls, because each message still passes through the kernel alone. Costs one copy per

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `splice`: page cache into a pipe, the pipe into the socket, a run at a time.
+//! Page cache into a pipe, the pipe into the socket, a run at a time.
 //!
 //! The steps of `sendfile`, with a pipe of this process instead of the kernel's own: it shows the
 //! cost of that hidden pipe and of a second system call. Costs no copy and two calls per run, which

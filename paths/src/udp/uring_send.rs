@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_send`: the runs of many destinations, from the mapped file, in one submission to
-//! `io_uring`.
+//! The runs of many destinations, from the mapped file, in one submission to `io_uring`.
 //!
 //! A run is one range of the file, sent by `IORING_OP_SEND` and cut into datagrams by the kernel.
 //! Costs one copy per byte, and one call for all due batches.

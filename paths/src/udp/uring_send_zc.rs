@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_send_zc`: the file read into registered buffers and sent from there without a copy, all
-//! in one submission to `io_uring`.
+//! The file read into registered buffers and sent from there without a copy, all in one submission
+//! to `io_uring`.
 //!
 //! A read of up to 64 KiB is linked to the sends of the runs in it; the runs of several
 //! destinations share a buffer, each from a page's beginning. Costs one copy per byte, the read,

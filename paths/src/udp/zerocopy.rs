@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `zerocopy`: the mapped file, `MSG_ZEROCOPY` of a whole run, cut into datagrams by the kernel.
+//! The mapped file, `MSG_ZEROCOPY` of a whole run, cut into datagrams by the kernel.
 //!
 //! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
 //! each page is looked up and pinned, and the kernel reports when it has let go of them. Costs no

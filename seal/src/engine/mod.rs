@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! engine: runs sealing works on all cores; each worker enciphers slices of many files together.
+//! Runs sealing works on all cores; each worker enciphers slices of many files together.
 //!
 //! By default each core has one worker. A worker takes works from a queue, largest first, opens
 //! their streams, and runs rounds: fill a slice of every stream (one read), encipher all slices in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! outcome: results, wall time and CPU time of a sealing run.
+//! Results, wall time and CPU time of a sealing run.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stage: the time that each worker spends in each stage of sealing.
+//! The time that each worker spends in each stage of sealing.
 //!
 //! A worker is always in one stage. Code that begins another stage calls [`enter`], from any depth
 //! in a form, and the time up to then is added to the stage before. The account is thread-local, so

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! work_queue: the works that no worker has taken yet, largest first.
+//! The works that no worker has taken yet, largest first.
 //!
 //! A worker takes as many works at once as its round has room for, but at most its share of the
 //! unfinished works: those in the queue and those that workers have open. So the first worker to

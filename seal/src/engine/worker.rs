@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! worker: one thread that runs rounds over its open streams.
+//! One thread that runs rounds over its open streams.
 //!
 //! Each round cuts its slices from one buffer, allocated once. Nothing stays in the buffer between
 //! rounds, so a short stream uses little of it and many streams fit.

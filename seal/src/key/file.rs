@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! file: keys in files: hex digits as `openssl rand -hex 32` writes them, or the bytes themselves.
+//! Keys in files: hex digits as `openssl rand -hex 32` writes them, or the bytes themselves.
 //!
 //! A file of 16, 24 or 32 bytes is the key itself, unless all its bytes are hex digits: 32 digits
 //! are a key of 16 bytes, and 16 or 24 digits, half a key, are an error (a random key of 16 bytes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! key: sealing keys: their sources, and the keys derived from them.
+//! Sealing keys: their sources, and the keys derived from them.
 //!
 //! A [`Secret`] is 16, 24 or 32 bytes that are overwritten when it is dropped and are never shown.
 //! It remembers the option it came from, so that a message can name the option and needs none of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! passphrase: keys derived from passphrases by Argon2id.
+//! Keys derived from passphrases by Argon2id.
 //!
 //! A passphrase has few bits, so each guess must be expensive: [`Stretch`] sets the cost, and its
 //! salt makes each guess valid for one folder only. Both are stored with the sealed files. They are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! canonical: the canonical form of a licence: the bytes that are signed.
+//! The canonical form of a licence: the bytes that are signed.
 //!
 //! Keys are sorted by code point (the order of their UTF-8 bytes). There is no white space. Only
 //! characters that JSON requires to be escaped are escaped, with hexadecimal digits in upper case.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! date: dates in licences: ISO 8601 in the profile of RFC 3339, to and from seconds since 1970.
+//! Dates in licences: ISO 8601 in the profile of RFC 3339, to and from seconds since 1970.
 //!
 //! Sources: RFC 3339 §5.6; H. Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days from
 //! civil and back, in eras of 400 years that begin on 1 March). Does not support leap seconds

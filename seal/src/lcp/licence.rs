@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! licence: the licence document: issues it for a book, reads it and opens it.
+//! The licence document: issues it for a book, reads it and opens it.
 //!
 //! Sources: Readium LCP 1.0.4 §3 (members), §4 (user key, key check), §5 (signature); RFC 9562 §5.4
 //! (random UUIDs). Does not read the book: a licence contains only its key and links.

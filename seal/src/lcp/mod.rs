@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! lcp: licences of Readium LCP, basic profile: each lets one passphrase open one publication.
+//! Licences of Readium LCP, basic profile: each lets one passphrase open one publication.
 //!
 //! A publication has a random content key. Its licence contains that key enciphered under the user
 //! key, which is the hash of a passphrase, and is signed by the provider. A reading system needs

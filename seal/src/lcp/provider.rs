@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! provider: a provider for tests: a root certificate and a provider's certificate signed by it.
+//! A provider for tests: a root certificate and a provider's certificate signed by it.
 //!
 //! Real providers get their certificates from the licence authority, whose root is built into the
 //! reading systems. Only a verifier that is given this provider's root trusts it.

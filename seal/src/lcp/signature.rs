@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! signature: signatures of licences: signs as the provider and verifies as a reader.
+//! Signatures of licences: signs as the provider and verifies as a reader.
 //!
 //! ECDSA values are r and s side by side, as in XML Signature, not the DER sequence that OpenSSL
 //! makes. A signature costs about 1 ms with RSA-2048, 0.05 ms with P-256; one a book.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! journal: writes the journal; lines are gathered and go out in one write.
+//! Writes the journal; lines are gathered and go out in one write.
 //!
 //! When a write fails (a full disk), the journal is cut back to its last whole line, and the files
 //! whose lines were in the failed write are not done. Only one run at a time: the journal is locked

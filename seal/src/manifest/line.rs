@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! line: one line of the journal: a check of 16 hex digits, a space, a JSON object, a line feed.
+//! One line of the journal: a check of 16 hex digits, a space, a JSON object, a line feed.
 //!
 //! The check is BLAKE3 of the object under the key for [`crate::key::Purpose::Line`], cut to 64
 //! bits. Paths are bytes, as in Linux: a byte that is not UTF-8 is written `\xNN`, a backslash

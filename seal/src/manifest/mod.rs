@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! manifest: records of sealed files in `TARGET/.pagewire-seal`, an append-only journal of lines.
+//! Records of sealed files in `TARGET/.pagewire-seal`, an append-only journal of lines.
 //!
 //! The first line records how the folder was sealed. Each file has a line after it, written before
 //! the file is renamed to its final name. So a run can resume after a kill at any moment: a file

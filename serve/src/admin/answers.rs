@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! answers: the operations of the administrator's API.
+//! The operations of the administrator's API.
 //!
 //! Those that look at each session run on threads that may block.
 //!

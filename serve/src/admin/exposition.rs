@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! exposition: the text in which Prometheus reads metrics.
+//! The text in which Prometheus reads metrics.
 //!
 //! Every label value comes from a list in this program (protocols, paths, causes, limits): no
 //! request can make a series. Costs one string for a scrape.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! login: who is logged in as administrator, by cookie.
+//! Logins of administrators, by cookie.
 //!
 //! Whoever logs in gets a cookie of 256 random bits, which no script can read and no other site can
 //! have sent. It is good for a working day, two hours of them unused, and while the user's password

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! metrics: the server in figures for Prometheus.
+//! The server in figures for Prometheus.
 //!
 //! Names carry their unit. Labels have values of fixed lists alone, so the number of series is the
 //! same whatever clients ask. A scrape merges the pacers' histograms and looks at each session:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! admin: the administrator's listener: health, metrics, a JSON API and the page that uses it.
+//! The administrator's listener: health, metrics, a JSON API and the page that uses it.
 //!
 //! It speaks HTTP/1.1 by the reader and the answers of the served files ([`wire::http`]), on the
 //! control side's threads: a scrape or a list of sessions holds up no download. Requests that other

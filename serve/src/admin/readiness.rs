@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! readiness: whether the server can serve: its listeners accept, its folder can be read, its
-//! pacers run.
+//! Readiness of the server: its listeners accept, its folder can be read, its pacers run.
 //!
 //! Costs reading one name of the folder, on a thread that may block.
 //!

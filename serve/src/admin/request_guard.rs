@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! request_guard: refuses requests that a web page of somebody else has a browser make.
+//! Refuses requests that a web page of somebody else has a browser make.
 //!
 //! A browser that can reach this address is open to every page that its user visits. A page can
 //! send it requests without reading the answers (cross-site request forgery), and, by a name whose

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! routes: every address of the administrator's listener, in one list.
+//! Every address of the administrator's listener, in one list.
 //!
 //! A test compares the list with `docs/openapi.json`, which is served as it stands.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! trace_files: a trace of packets as a file: for Perfetto, or for a spreadsheet.
+//! A trace of packets as a file: for Perfetto, or for a spreadsheet.
 //!
 //! Times are microseconds since the trace began. In Perfetto each packet has an event when it was
 //! due and one when it was sent, on rows of their own, and its lateness is a curve; below 0 it was

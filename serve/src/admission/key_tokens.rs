@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! key_tokens: a file of tokens that open keys of sealed films.
+//! A file of tokens that open keys of sealed films.
 //!
 //! Tokens are compared in a time that depends on their lengths alone.
 //!

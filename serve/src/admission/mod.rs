@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! admission: the one place that decides about every request.
+//! The one place that decides about every request.
 //!
 //! HTTP calls it for the index, for files and for keys, RTSP for streams, before anything is
 //! opened. The rules and credentials are those of the crate `access`; here a request is named in

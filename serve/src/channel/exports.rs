@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! exports: channels as lists and programme guides for players: M3U, XMLTV and SDP.
+//! Channels as lists and programme guides for players: M3U, XMLTV and SDP.
 //!
 //! Set-top boxes and players take a list of channels (M3U) and a guide (XMLTV) whose entries they
 //! match by `tvg-id`, here the channel's name. Titles and file names are hostile text: hidden

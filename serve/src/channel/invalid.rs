@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! invalid: the list of a channel's settings, and the error about one of them.
+//! The list of a channel's settings, and the error about one of them.
 //!
 //! A reader of configuration files needs the key of each setting and the place of a fault, so that
 //! it can name the line; the list here is the only one.

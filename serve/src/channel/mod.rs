@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel: a playlist that is always on the air, computed from the wall clock alone.
+//! A playlist that is always on the air, computed from the wall clock alone.
 //!
 //! A channel has no state that a second server would have to copy: its settings, the durations of
 //! its files and the time of day name the frame that is due. So two servers with one configuration

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! name_hash: a number from a name that is the same on every server and in every release.
+//! A number from a name that is the same on every server and in every release.
 //!
 //! It seeds shuffles and identifies descriptions. The standard library's hasher promises no value.
 //!

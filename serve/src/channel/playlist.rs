@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! playlist: the files that a channel's settings name at the moment, and what is wrong with them.
+//! The files that a channel's settings name at the moment, and what is wrong with them.
 //!
 //! Files come, go and break while a channel plays. Each expansion asks the caller about every name
 //! and answers with a [`Lineup`] for the timeline and a list of [`EntryFault`]s for the log and the

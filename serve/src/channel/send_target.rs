@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! send_target: an address that a channel is sent to, as a URL, and the rules of such addresses.
+//! An address that a channel is sent to, as a URL, and the rules of such addresses.
 //!
 //! Multicast reaches everyone in the scope of its address, so a mistake here is everyone's: groups
 //! of routing protocols, groups without a scope and odd RTP ports are refused before a packet is

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! settings: a channel's settings as an operator writes them, and as the server uses them.
+//! A channel's settings as an operator writes them, and as the server uses them.
 //!
 //! [`ChannelDraft`] holds text and numbers of any size; [`ChannelDraft::check`] turns it into a
 //! [`ChannelConfig`], which every later part may trust. A fault names the setting, the value and

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! shown_text: titles and file names as text of one line that hides nothing.
+//! Titles and file names as text of one line that hides nothing.
 //!
 //! A file name may hold line feeds, escape sequences and marks that turn the direction of writing.
 //! In a playlist a line feed begins an entry of its own. Settings with such characters are refused;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! timeline: the programme of a channel at any time, a pure function of settings, durations and
-//! the wall clock.
+//! The programme of a channel at any time, a pure function of settings, durations and the wall
+//! clock.
 //!
 //! Two servers with the same settings and files compute the same programme without a message
 //! between them, a viewer in the past asks about an earlier time, and a restart changes nothing.

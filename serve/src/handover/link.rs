@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! link: messages between two processes over a socket pair, some with descriptors.
+//! Messages between two processes over a socket pair, some with descriptors.
 //!
 //! `SOCK_SEQPACKET` keeps the messages apart and tells the end of the other process; so no message
 //! is ever seen in part, and nobody waits for one that will not come.

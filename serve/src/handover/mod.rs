@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! handover: a running server gives its sockets to the process that follows it.
+//! A running server gives its sockets to the process that follows it.
 //!
 //! Both ends hold one socket pair ([`link`]). The old process sends its listening sockets and its
 //! shared media ports (`SCM_RIGHTS`), so that both accept from one queue of connections: none is

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! offer: the first message of a handover, in JSON: names of the sockets that come with it, and
-//! what the old process has to say to the new one.
+//! The first message of a handover, in JSON: names of the sockets that come with it, and what the
+//! old process has to say to the new one.
 //!
 //! A field that a version does not know is passed over, and one that is missing has its default, so
 //! either of two versions may be the newer. A change that breaks this takes another number

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! predecessor: the new process's side of a handover.
+//! The new process's side of a handover.
 //!
 //! Sources: see [`crate::handover`].
 //! Does not decide which of the sockets are used ([`crate::ListeningSockets::open`] does).

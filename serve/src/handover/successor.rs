@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! successor: the old process's side of a handover.
+//! The old process's side of a handover.
 //!
 //! Sources: see [`crate::handover`].
 //! Does not stop the old server ([`crate::Server::drain`] does).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! administered: the index and the state of channels, for the administrator's API.
+//! The index and the state of channels, for the administrator's API.
 //!
 //! Addresses in them are those of the public listeners, by the host name by which the administrator
 //! knows this server.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! body_reader: reads the content of an answer into memory, piece by piece, for TLS and HTTP/2.
+//! Reads the content of an answer into memory, piece by piece, for TLS and HTTP/2.
 //!
 //! A piece is read in place, without waiting for a disk (`RWF_NOWAIT`); what is not in memory is
 //! fetched by a thread that may wait. Costs a copy of every byte and a system call a piece: TLS has

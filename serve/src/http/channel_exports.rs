@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_exports: addresses of documents about channels: those of all together
-//! ([`crate::http::channel_lists`]) and `/channel/NAME.sdp`. HLS of a channel is [`crate::web`]'s.
+//! Addresses of documents about channels: those of all together ([`crate::http::channel_lists`])
+//! and `/channel/NAME.sdp`. HLS of a channel is [`crate::web`]'s.
 //!
 //! A server without channels has none of these paths; files of these names are served instead.
 //!

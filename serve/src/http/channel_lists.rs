@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_lists: documents about all channels, for players and guides: `/channels.m3u` (list,
-//! multicast where a channel has it), `/channels-rtsp.m3u` (the same by RTSP alone),
-//! `/channels.xml` (XMLTV of the coming day), `/channels.json` (state).
+//! Documents about all channels, for players and guides: `/channels.m3u` (list, multicast where a
+//! channel has it), `/channels-rtsp.m3u` (the same by RTSP alone), `/channels.xml` (XMLTV of the
+//! coming day), `/channels.json` (state).
 //!
 //! A guide of ten channels of short files has megabytes and takes 50 ms: on an event loop, two
 //! clients that pipelined requests for it held up all others for seconds. So a document is made on

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! client_stream: the connection of an HTTP client, plain or TLS, and its receiving side.
+//! The connection of an HTTP client, plain or TLS, and its receiving side.
 //!
 //! Bytes are read into the loop's buffer and parsed from there, so that a silent connection holds
 //! none. A read that does not fill the buffer has drained the socket, so it is not repeated (tokio

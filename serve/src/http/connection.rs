@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! connection: the requests of one HTTP/1 connection, plain or TLS, answered one after the other.
+//! The requests of one HTTP/1 connection, plain or TLS, answered one after the other.
 //!
 //! Sources: RFC 9112 §9.3 (persistence), §9.3.2 (pipelining), §9.6 (closing).
 //! Does not resolve paths ([`crate::http::resource`]).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! content: the sources of an answer's parts, and what the answer takes until it is sent.
+//! The sources of an answer's parts, and what the answer takes until it is sent.
 //!
 //! Files, listings and playlists are shared by all answers that have them. A made segment, and a
 //! text that was made for one answer, take memory or disk as long as it is sent, and are counted

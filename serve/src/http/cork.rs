@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! cork: TCP waits for full segments while an answer is sent by several calls.
+//! TCP waits for full segments while an answer is sent by several calls.
 //!
 //! Each `sendfile`, and each 64 KiB within one, ends with a segment of its own, however short,
 //! unless TCP is told to wait (`TCP_CORK`): `MSG_MORE`, which the kernel sets between those pieces,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! cors: header fields that let pages of other servers read answers.
+//! Header fields that let pages of other servers read answers.
 //!
 //! Where no origin is configured, any page may read media (films, playlists, segments, subtitles,
 //! pictures of films, and keys that are everybody's) of a server that asks nobody for credentials:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! download_pace: sends playable media at a multiple of its rate, and any file within the limits.
+//! Sends playable media at a multiple of its rate, and any file within the limits.
 //!
 //! Players ask for the rest of a film in one request and stop reading when their buffer is full, or
 //! end half-way: sent as fast as the network allows, much of it is never watched. So a body leaves

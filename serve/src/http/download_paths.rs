@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! download_paths: a pool of open download paths; a response borrows one.
+//! A pool of open download paths; a response borrows one.
 //!
 //! Opening a path may create a ring, a pipe or a buffer, even for files of a few bytes. So opened
 //! paths are kept, as many as were in use at once, at most [`KEPT_MAX`]. Costs a lock at each end

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! event_loops: one thread a core that serves HTTP connections, each in a task of its thread.
+//! One thread a core that serves HTTP connections, each in a task of its thread.
 //!
 //! A loop is a tokio runtime of one thread: epoll, a run queue, a timer wheel. A connection stays
 //! on its loop from accept to close, so that its requests wake no other thread; what may wait for a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! film_keys: keys of sealed films, served to players at `/keys/NAME/NUMBER.key`.
+//! Keys of sealed films, served to players at `/keys/NAME/NUMBER.key`.
 //!
 //! Keys come from a folder of key files, which is never the served one nor below it, or are derived
 //! on request from a secret held by the caller that starts the server, for films in the served

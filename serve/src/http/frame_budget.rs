@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! frame_budget: bounds the bytes and the frames that a client of HTTP/2 has read, in a turn and in
-//! all.
+//! Bounds the bytes and the frames that a client of HTTP/2 has read, in a turn and in all.
 //!
 //! The `h2` crate reads frames until the socket is empty, and frames such as PRIORITY, PING and
 //! WINDOW_UPDATE (13 bytes, which may wake a stream) ask for nothing: one connection that sends

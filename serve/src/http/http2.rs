@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! http2: serves the streams of one HTTP/2 connection, behind TLS.
+//! Serves the streams of one HTTP/2 connection, behind TLS.
 //!
 //! The `h2` crate has the protocol: frames, HPACK, flow control, and limits against floods of
 //! resets, pings and settings. Each stream is a task of the connection's loop, which finds its

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! joined_files: files that continue each other, as the parts of a channel's window that hold one
-//! segment. Offsets of an answer count over all of them.
+//! Files that continue each other, as the parts of a channel's window that hold one segment.
+//! Offsets of an answer count over all of them.
 //!
 //! Does not hold the bytes: a file that is emptied meanwhile ends the answer.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! long_turns: the share that long answers have of their event loop, beside all that is new.
+//! The share that long answers have of their event loop, beside all that is new.
 //!
 //! A step of a download fills a socket, which takes up to milliseconds. If each were made as soon
 //! as its socket has room, whoever connects would wait for those of all downloads: to be accepted,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! http: serves files, the index and keys over HTTP.
+//! Serves files, the index and keys over HTTP.
 //!
 //! Each connection is a task on one of the event loops ([`event_loops`]): [`connection`] reads its
 //! requests, [`resource`] finds the answer to one, [`transmit`] sends it. Files come from the

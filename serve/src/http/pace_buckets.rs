@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pace_buckets: rates of downloads, and the leaky buckets of what a connection has sent ahead of
-//! them.
+//! Rates of downloads, and the leaky buckets of what a connection has sent ahead of them.
 //!
 //! A bucket drains at its rate and holds a burst; what is above that has to drain before the next
 //! turn leaves. Media has a bucket for all rates between two powers of two, so that the debt of a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pictures: finds the file of a request for a poster or thumbnails.
+//! Finds the file of a request for a poster or thumbnails.
 //!
 //! Does not make pictures ([`crate::posters`]) or describe them ([`crate::web`]).
 

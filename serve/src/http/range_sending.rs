@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! range_sending: sends ranges of a file to a connection, in steps, from page cache to socket.
+//! Sends ranges of a file to a connection, in steps, from page cache to socket.
 //!
 //! A step takes at most a [`PART_BYTES`] more than [`STEP_BYTES_MAX`]. The first of an answer, of
 //! [`FIRST_BYTES_MAX`], is made at once, so that short answers wait for no long ones; the others

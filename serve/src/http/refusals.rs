@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! refusals: answers to clients that are not admitted, or for whom there is no room.
+//! Answers to clients that are not admitted, or for whom there is no room.
 //!
 //! Sources: RFC 9110 §15.5.2 (401), §15.5.4 (403), §15.6.4 (503), §10.2.3 (Retry-After); RFC 6585
 //! §4 (429).

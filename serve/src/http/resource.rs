@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! resource: finds the answer to a request: a file, the index, a key, a channel's export.
+//! Finds the answer to a request: a file, the index, a key, a channel's export.
 //!
 //! [`crate::admission`] admits each request before anything is opened. A sealed film consists of
 //! ordinary files, except that its keys ([`crate::http::film_keys`]) may not be cached and its

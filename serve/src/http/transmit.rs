@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! transmit: sends the answer to a request.
+//! Sends the answer to a request.
 //!
 //! An answer whose bytes are all in memory leaves by one `sendmsg`. A larger file's head is sent
 //! with `MSG_MORE`, so that it leaves with the first bytes of the file, which go from page cache to

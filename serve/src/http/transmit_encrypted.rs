@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! transmit_encrypted: sends the answer to a request over TLS, encrypted in this process.
+//! Sends the answer to a request over TLS, encrypted in this process.
 //!
 //! Up to [`PIECE_BYTES`] are read into the loop's buffer, encrypted into records of 16 KiB and
 //! written by one call. What the socket does not take stays in the connection's buffer, encrypted,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! watched: what those who watch the server see of a request: the file that a connection is sent,
-//! the bytes, a line of the access log.
+//! Reports a request to the watchers of the server: the file that a connection is sent, the bytes,
+//! a line of the access log.
 //!
 //! Costs a hash of the file's name for an answer of more than [`NOTED_BYTES_MIN`], and a line of
 //! the access log where there is one.

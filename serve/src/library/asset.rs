@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! asset: a file that can be streamed, its plan, and the open files that its sessions share.
+//! A file that can be streamed, its plan, and the open files that its sessions share.
 //!
 //! A plan takes a few megabytes for hours of media, so it stays in memory while the asset is
 //! streamed and is read from the cache afterwards. All sessions of one asset share one [`Source`]:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! background: the scanning threads. [`SCANNERS`] threads run scans that peers wait for, one
-//! follows recordings, and the background planner, of the lowest priority, plans the indexed files
-//! from the start on.
+//! The scanning threads. [`SCANNERS`] threads run scans that peers wait for, one follows
+//! recordings, and the background planner, of the lowest priority, plans the indexed files from the
+//! start on.
 //!
 //! A slice of a scan that peers wait for runs on a scanner, any other on the planner; a job moves
 //! between the two after a slice. Their nice values yield the processor to the pacers and the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! byte_name_trials: files whose names are no UTF-8, by every protocol of a running server.
+//! Files whose names are no UTF-8, by every protocol of a running server.
 //!
 //! Sources: RFC 3986 §2.5 (an address stands for bytes); [`wire::http::path_text`].
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! elementary: the elementary streams of a transport stream, as an asset with tracks.
+//! The elementary streams of a transport stream, as an asset with tracks.
 //!
 //! Few clients want them, so they are looked for when one asks first: by a job of the scanning
 //! threads like any other, which reads the file once more. What it finds is kept in the cache

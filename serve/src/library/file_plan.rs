@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! file_plan: plans one file outside of a running server, exactly as a server plans it.
+//! Plans one file outside of a running server, exactly as a server plans it.
 //!
 //! Costs what a scan costs ([`super::planning`]): one read of a transport stream, one of the tables
 //! of other files. Keeps nothing: the cache belongs to servers and recorders.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! following: follows recordings while they are written. One thread reads the new bytes of each and
-//! makes the next plan.
+//! Follows recordings while they are written. One thread reads the new bytes of each and makes the
+//! next plan.
 //!
 //! Following begins with the first request, after one scan of the file so far, and lasts while the
 //! recording has sessions or recent requests; a followed recording is answered without a scan. A

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! formats: classifies files by extension: media that is streamed, media of another format, or
-//! neither.
+//! Classifies files by extension: media that is streamed, media of another format, or neither.
 //!
 //! The class decides the text shown to people. A stream that cannot be streamed and a film of
 //! another format are explained; any other name is an ordinary file.

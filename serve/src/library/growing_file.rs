@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! growing_file: a recording while it is written: the newest plan and open file, for all sessions.
+//! A recording while it is written: the newest plan and open file, for all sessions.
 //!
 //! Plans are immutable; a growing recording has a sequence of them, each extending the one before
 //! under the same identity. A session switches to the newest when it reaches the end of its plan.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! inotify: watches on the folders below the served one, and their events.
+//! Watches on the folders below the served one, and their events.
 //!
 //! Each folder is opened beneath the served one without following a symbolic link
 //! ([`Folder::subfolder`]) and watched by its descriptor, so neither a link nor a concurrent rename

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! listing: the list of files, by a walk over the folder and by a look at one name after an event.
+//! The list of files, by a walk over the folder and by a look at one name after an event.
 //!
 //! Everything is opened beneath the served folder without following links to folders, so a link
 //! costs as much as a file. A look at a name costs O(log n) for n listed files; a walk costs one

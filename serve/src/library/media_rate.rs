@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! media_rate: rate at which a file is consumed when it is played.
+//! Rate at which a file is consumed when it is played.
 //!
 //! A playable asset's is its length over its duration; a segment's is its length over the durations
 //! that its playlist gives, so that a quiet scene has its own rate. A recording that is still

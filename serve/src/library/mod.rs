@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! library: names of the files in the served folder, and the plan of each streamed asset.
+//! Names of the files in the served folder, and the plan of each streamed asset.
 //!
 //! Names are kept in memory (about 200 bytes a file); plans stay only while an asset is streamed or
 //! was requested lately. A known file (its plan in memory or in the cache, or a refusal) is

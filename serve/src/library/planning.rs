@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! planning: makes a plan by reading a file once, slice by slice: all of a transport stream, the
-//! tables of an MP4; and, once more, where the access units of a transport stream's elementary
-//! streams lie.
+//! Makes a plan by reading a file once, slice by slice: all of a transport stream, the tables of an
+//! MP4; and, once more, where the access units of a transport stream's elementary streams lie.
 //!
 //! A scan advances by [`SLICE_BYTES`] a call and can be suspended between two calls, so that many
 //! scans share a few threads and none occupies a thread to its end. Before each slice the open file

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! queue: files that wait for the background planner, each once, the shortest first, so that a long
-//! file does not delay the others. A file may have a time before which it is not due.
+//! Files that wait for the background planner, each once, the shortest first, so that a long file
+//! does not delay the others. A file may have a time before which it is not due.
 //!
 //! Costs a name and a tree entry per waiting file; O(log n) a call.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! scans: the scans in progress and their scheduling.
+//! The scans in progress and their scheduling.
 //!
 //! A scan is a job that [`SCANNERS`] threads advance slice by slice in rotation, so that a short
 //! file is planned soon beside any number of long ones. A peer that waits for a scan holds only a

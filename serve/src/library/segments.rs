@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! segments: parts of HTTP Live Streaming titles: the segments that a playlist lists, and the media
-//! playlists that a multivariant one lists.
+//! Parts of HTTP Live Streaming titles: the segments that a playlist lists, and the media playlists
+//! that a multivariant one lists.
 //!
 //! A segment is named like a transport stream. An encrypted one is not a stream, and a clear one is
 //! six seconds of a film: neither is planned, shown as a stream or warned about. So playlists are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! served_folder: opens files of the served folder; no request leaves it.
+//! Opens files of the served folder; no request leaves it.
 //!
 //! A name without symbolic links is opened by one `openat2` with `RESOLVE_BENEATH` and
 //! `RESOLVE_NO_SYMLINKS`. A name with links, or any name where `openat2` is missing (before Linux

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! summary: description of an asset in the index.
+//! Description of an asset in the index.
 
 use media::cmaf::is_carried;
 use media::tracks::{LeftOut, TrackMedia};

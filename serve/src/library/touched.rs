@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! touched: names with recent events, held until each has been quiet for [`QUIET`], so that a file
-//! being copied in is looked at once and not at every write. A name that is never quiet is looked
-//! at every [`UNQUIET_MAX`].
+//! Names with recent events, held until each has been quiet for [`QUIET`], so that a file being
+//! copied in is looked at once and not at every write. A name that is never quiet is looked at
+//! every [`UNQUIET_MAX`].
 //!
 //! Costs O(log n) a call for n waiting names; an event for a name that waits costs one hash
 //! look-up.

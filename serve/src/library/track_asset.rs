@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! track_asset: a file whose tracks are RTP streams of their own, and the layouts of its chapters
-//! that sessions share.
+//! A file whose tracks are RTP streams of their own, and the layouts of its chapters that sessions
+//! share.
 //!
 //! The presentation of a file says where its samples lie; the packets of a chapter (a second of a
 //! track) are laid out by a reader thread when the first session comes near it, from pages that it

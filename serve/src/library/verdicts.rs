@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! verdicts: results of scans by file: which files are no streams, and when a file may be scanned
-//! again.
+//! Results of scans by file: which files are no streams, and when a file may be scanned again.
 //!
 //! A file without a clock is read to its end before that is known, and a file being written changes
 //! under its scan, so a peer that keeps asking for either would keep a scan busy. A refusal holds

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! watch: keeps the names current, by a walk of the folder at start and inotify from then on.
+//! Keeps the names current, by a walk of the folder at start and inotify from then on.
 //!
 //! When watches run out (fs.inotify.max_user_watches) or inotify is missing, one warning is logged
 //! and the folder is walked again every [`WALK_AGAIN`]; a large one less often, since walks take at

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! capacity: refuses a session that would make others late, by the load of the pacers, and a viewer
-//! over HTTP by that of the whole process as well.
+//! Refuses a session that would make others late, by the load of the pacers, and a viewer over HTTP
+//! by that of the whole process as well.
 //!
 //! The load is the greater of two: the processor time that the pacers took in the last second or
 //! more, and the time that the rates of all sessions will take at the present cost of a byte. The

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! copies: the bytes of made segments and long texts that one address reads at a time.
+//! The bytes of made segments and long texts that one address reads at a time.
 //!
 //! A segment whose bytes were put together lies in memory or on the disk as long as somebody reads
 //! it, and all of them have a limit together ([`crate::web`]). A text that was made for one answer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! limits: upper bounds on connections, sessions and file descriptors per connection, per address
-//! and in total.
+//! Upper bounds on connections, sessions and file descriptors per connection, per address and in
+//! total.
 //!
 //! An address has an entry only while it holds a connection or a session, so the table is never
 //! longer than their number and departed clients leave nothing behind. An IPv6 host owns a whole

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pace: delays requests of a connection that come faster than the limit, and what comes beside
-//! requests: interleaved frames, and reads that end none of them.
+//! Delays requests of a connection that come faster than the limit, and what comes beside requests:
+//! interleaved frames, and reads that end none of them.
 //!
 //! A delay is a sufficient answer: nothing is read while a request waits, so TCP flow control stops
 //! the peer's sends. A client that asks too fast is served at the limit and loses nothing.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rates: limits on the rate of downloads per connection, per address and in total, and each
-//! download's share of them.
+//! Limits on the rate of downloads per connection, per address and in total, and each download's
+//! share of them.
 //!
 //! A share is the limit divided by the downloads in progress, read again at each turn of a
 //! download, so it follows those that begin and end. Shares are equal: what a slow or paced peer

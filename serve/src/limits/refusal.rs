@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! refusal: kinds of refusal with their user-visible text, counted, logged at most once a minute.
+//! Kinds of refusal with their user-visible text, counted, logged at most once a minute.
 //!
 //! Sources: RFC 2326 §7.1.1, §12.31 (Retry-After), RFC 9110 §10.2.3.
 //! Does not encode answers (`rtsp.rs` and `http.rs` do).

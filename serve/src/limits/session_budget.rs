@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! session_budget: sums of the rates of sessions, in all and of each user, and the sessions of each
-//! user and asset.
+//! Sums of the rates of sessions, in all and of each user, and the sessions of each user and asset.
 //!
 //! A session counts with the mean rate of its media from SETUP to its end, also while it pauses: it
 //! may play on at any time. Only users and assets with a session have an entry. Costs a lock and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! batches: a segment run of an asset as a batch of a path: from the file, from its wire image, or
-//! in frames for a connection.
+//! A segment run of an asset as a batch of a path: from the file, from its wire image, or in frames
+//! for a connection.
 //!
 //! Costs what [`Gather`](super::gather::Gather) costs; of an image nothing is made.
 //!

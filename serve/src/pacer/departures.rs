@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! departures: sessions whose bursts the kernel spreads: each send carries its due time, and the
-//! device's queue (`fq` or `etf`) holds it until then.
+//! Sessions whose bursts the kernel spreads: each send carries its due time, and the device's queue
+//! (`fq` or `etf`) holds it until then.
 //!
 //! A session is asked for when it is added: by the device that its packets leave by. Where that has
 //! no such queue, the session is paced by the pacer alone, and the reason is logged once, with the

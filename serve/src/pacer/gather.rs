@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gather: the gather list of a batch: an RTP header and the pieces of the file for each packet.
+//! The gather list of a batch: an RTP header and the pieces of the file for each packet.
 //!
 //! Filled from the plan into buffers that a pacer thread reuses: 12 bytes are written per packet,
 //! nothing is allocated after the first batches.

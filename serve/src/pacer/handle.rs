@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! handle: by which the control side directs one session on its pacer thread.
+//! The control side's handle on one session of a pacer thread.
 //!
 //! Each call queues a [`PacerCommand`]; those that answer wait for the thread's reply.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! media_target: the target of a session's media: datagrams or a stream.
+//! The target of a session's media: datagrams or a stream.
 //!
 //! A reader of a stream that does not keep up fills its socket. The media due meanwhile is its
 //! backlog; beyond [`BACKLOG_MAX`] the session skips to the next place where play can start, so

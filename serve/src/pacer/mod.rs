@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pacer: one pinned thread a core, each with a timing wheel of sessions; sends packets as they
-//! fall due.
+//! One pinned thread a core, each with a timing wheel of sessions; sends packets as they fall due.
 //!
 //! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
 //! slot. Few sessions share fewer slots ([`grid_ticks`]), because a wake costs as much as two

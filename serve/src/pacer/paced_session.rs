@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! paced_session: a session on a pacer thread, of either kind of asset.
+//! A session on a pacer thread, of either kind of asset.
 //!
 //! A session of a transport stream changes its kind when it begins to show pictures at another rate
 //! (their source is one of tracks), and when it goes on normally. Costs a branch a step.

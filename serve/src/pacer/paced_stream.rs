@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! paced_stream: one session on a pacer thread: finds the due packets that are in memory and sends
-//! them.
+//! One session on a pacer thread: finds the due packets that are in memory and sends them.
 //!
 //! A step sends every packet that becomes due before the session's next wake, in as few calls as
 //! segment runs allow, so a packet leaves at most one burst early and, if the machine keeps up,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! paced_track: a track of a session on a pacer thread: goes from chapter to chapter and sends the
-//! packets that are due.
+//! A track of a session on a pacer thread: goes from chapter to chapter and sends the packets that
+//! are due.
 //!
 //! Costs per burst: some binary searches in the layout of a second, which has tens to hundreds of
 //! units, and one send call per row; a lock and a look-up once a second.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! paced_tracks: one session of an asset with tracks on a pacer thread: sends the due packets of
-//! all its tracks by one clock.
+//! One session of an asset with tracks on a pacer thread: sends the due packets of all its tracks
+//! by one clock.
 //!
 //! Each track goes from chapter to chapter (a second of its packets, laid out by a reader thread);
 //! the next is asked for when one is entered, so the pacer never waits for a disk. A step sends

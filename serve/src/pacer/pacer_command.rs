@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pacer_command: the commands by which the control side directs a pacer thread.
+//! The commands by which the control side directs a pacer thread.
 //!
 //! They are queued and carried out in order, each for one session. Costs a futex wake where the
 //! thread sleeps.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! play_start: the beginning of a play, and the plays that follow the one under way.
+//! The beginning of a play, and the plays that follow the one under way.
 //!
 //! A queued play begins on the pacer thread at the moment at which the media before it ends, so the
 //! control side is not waited for. Its first second is asked for a second ahead. Costs a look-up a

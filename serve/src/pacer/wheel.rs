@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! wheel: a timing wheel of sessions, one slot a millisecond.
+//! A timing wheel of sessions, one slot a millisecond.
 //!
 //! Insert and take are O(1) and allocate nothing once the slots have grown to their working size.
 //! An entry is never searched for and removed: a session remembers the tick it is due at, and an

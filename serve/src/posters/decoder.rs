@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! decoder: runs ffmpeg in its sandbox, with pipes to and from it, until a deadline.
+//! Runs ffmpeg in its sandbox, with pipes to and from it, until a deadline.
 //!
 //! The program named in [`DecoderCommand`] restricts itself and becomes ffmpeg. It gets coded
 //! pictures on its standard input, one after the other, and writes JPEG to its standard output; it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! maker: chooses key frames of a file and makes its poster, or its thumbnails with their list.
+//! Chooses key frames of a file and makes its poster, or its thumbnails with their list.
 //!
 //! A poster is one of six key frames between a tenth and half of the title: the first that is
 //! not flat. A flat picture (black, a fade) takes few bytes as JPEG, so the bytes tell.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! posters: a poster and thumbnails of each file with pictures, made of its key frames by ffmpeg.
+//! A poster and thumbnails of each file with pictures, made of its key frames by ffmpeg.
 //!
 //! `film.mp4/poster.jpg` is a picture of 320 pixels' width; `film.mp4/thumbnails.vtt` lists
 //! thumbnails of 160, a hundred on each `film.mp4/thumbnails-N.jpg`. They are made when they are

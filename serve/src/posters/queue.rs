@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! queue: who waits for which pictures, and whose turn it is.
+//! The queue of requests for pictures, fair to client addresses.
 //!
 //! Requests for the same pictures share one making. Posters come before thumbnails, which take
 //! twenty times as long. An address takes at most half of the places that others leave free, so a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! store: posters and thumbnails in the cache folder, beside plans and wire images.
+//! Posters and thumbnails in the cache folder, beside plans and wire images.
 //!
 //! ```text
 //! magic      8

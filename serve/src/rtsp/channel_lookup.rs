@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_lookup: the channel that a request's path names, and the reason why it has no media.
+//! The channel that a request's path names, and the reason why it has no media.
 //!
 //! Costs a lock and a comparison of names.
 //!

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! control: housekeeping of sessions: sends sender reports and BYE, reads receiver reports, ends
-//! sessions.
+//! Housekeeping of sessions: sends sender reports and BYE, reads receiver reports, ends sessions.
 //!
 //! One task checks all sessions four times a second and the pacers' events as they come; one reads
 //! the shared RTCP port. Costs about a microsecond per session and check.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! describe: DESCRIBE: the session description of an asset, from its plan.
+//! DESCRIBE: the session description of an asset, from its plan.
 //!
 //! Costs a look-up in the library and some hundred bytes of text.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! media_ports: the ports that send RTP and receive RTCP.
+//! The ports that send RTP and receive RTCP.
 //!
 //! In the shared form every session's RTP leaves from one port and one RTCP socket beside it serves
 //! all: a firewall needs two open ports, a session costs one descriptor. Each session still has a

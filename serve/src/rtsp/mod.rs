@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rtsp: carries out the requests of one RTSP connection.
+//! Carries out the requests of one RTSP connection.
 //!
 //! The protocol itself, syntax and permitted order of requests, is in [`wire::rtsp`]. Here a
 //! DESCRIBE becomes a library look-up, a SETUP ([`setup`]) a transport and an entry in a pacer, a

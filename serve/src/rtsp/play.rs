@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! play: PLAY of a transport stream or a channel, and PAUSE of any session.
+//! PLAY of a transport stream or a channel, and PAUSE of any session.
 //!
 //! With a Scale other than 1 the pictures of the file are played ([`super::play_tracks`]). A PLAY
 //! becomes a position in the plan; it begins when its reply is written ([`super::starting`]), or

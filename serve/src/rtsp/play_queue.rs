@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! play_queue: plays of a session that follow the one under way, for clients that play pieces.
+//! Plays of a session that follow the one under way, for clients that play pieces.
 //!
 //! A PLAY with a Range that arrives while a piece is under way (a play whose end the client has
 //! named) is queued and begins exactly where the last of the plays before it ends (RFC 2326 §10.5:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! play_range: the packets that the range of a PLAY means.
+//! The packets that the range of a PLAY means.
 //!
 //! Time of day is a place of a channel alone: what is on the air is now.
 //!

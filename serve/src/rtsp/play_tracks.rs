@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! play_tracks: PLAY of an asset with tracks.
+//! PLAY of an asset with tracks.
 //!
 //! All tracks that were set up play together. A play begins with the last random-access point of
 //! the pictures at or before the time asked for; sound begins with what is heard when that picture

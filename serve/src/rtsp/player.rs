@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! player: a small player for the server's tests: plays the start of a stream and counts losses.
+//! A small player for the server's tests: plays the start of a stream and counts losses.
 //!
 //! The crate `client` verifies far more, but serve may not depend on it (ARCHITECTURE.md, "The
 //! crates").

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rtsp_input: the receiving side of an RTSP connection: its own bytes, or the decoded bytes of an
-//! HTTP tunnel's upload half.
+//! The receiving side of an RTSP connection: its own bytes, or the decoded bytes of an HTTP
+//! tunnel's upload half.
 //!
 //! An upload half may end and another may follow (clients close a POST after its promised length);
 //! the tunnel lives as long as its download half.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! session_transport: the way of a session's media and RTCP to its client.
+//! The way of a session's media and RTCP to its client.
 //!
 //! Sources: RFC 2326 §10.12, §12.39; RFC 3550 §11.
 //! Does not send media (the pacer does).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! setup: SETUP: chooses the transport of a session and enters the session in a pacer.
+//! SETUP: chooses the transport of a session and enters the session in a pacer.
 //!
 //! The first offer of the client that this server can serve is taken (RFC 2326 §12.39). Over UDP a
 //! session costs a connected socket; interleaved it uses the connection it was set up on, and ends

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! standing: where a session stands between two plays, whatever each of them sends.
+//! Position of a session between two plays, whatever each of them sends.
 //!
 //! A play may go on with another form of the file: with its pictures at another rate, or from those
 //! with the file itself. So the place is kept as a time in the file, and what was sent as the

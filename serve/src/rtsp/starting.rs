@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! starting: a play whose reply is not yet written.
+//! A play whose reply is not yet written.
 //!
 //! Media over TCP shares the connection with the reply to its PLAY and must not overtake it: a
 //! client that waits for the reply drops the frames before it (ffmpeg's rtsp.c skips them), and

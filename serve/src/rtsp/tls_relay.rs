@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tls_relay: RTSP over TLS (RTSPS): a relay between the client's connection and a plain one within
-//! this process.
+//! RTSP over TLS (RTSPS): a relay between the client's connection and a plain one within this
+//! process.
 //!
 //! Media on an RTSP connection leaves by paths that write to a socket (`writev`, `sendfile`), from
 //! pacer threads; the relay's loop encrypts what comes out at the other end of that socket. So

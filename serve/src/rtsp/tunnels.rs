@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tunnels: pairs the two HTTP connections of an RTSP tunnel by cookie and host.
+//! Pairs the two HTTP connections of an RTSP tunnel by cookie and host.
 //!
 //! The download half (GET) is answered and enters the table; upload halves (POST) with its cookie,
 //! from the same host, are handed to it. A half without the other is closed after

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! manager: listening sockets from a service manager, as systemd hands them over.
+//! Listening sockets from a service manager, as systemd hands them over.
 //!
 //! `LISTEN_PID` names the process they are for, `LISTEN_FDS` how many there are, from descriptor 3
 //! on, and `LISTEN_FDNAMES` their names, with colons between. Each is checked: a TCP socket that

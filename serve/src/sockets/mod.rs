@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! sockets: the sockets that a server opens before anything else, or is given open.
+//! The sockets that a server opens before anything else, or is given open.
 //!
 //! They come from three places: from a service manager that listens in the server's place
 //! ([`ListeningSockets::from_manager`]), from the process that this one follows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! certificates: a certificate chain and its private key, read from PEM files.
+//! A certificate chain and its private key, read from PEM files.
 //!
 //! Each fault of the files has an error of its own, with the cure, since an operator meets them one
 //! after the other. A key file with permissions for others causes a warning, not an error: a

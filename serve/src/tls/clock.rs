@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! clock: time of handshakes and tickets; there is none while this host's clock is before 1970.
+//! Time of handshakes and tickets; there is none while this host's clock is before 1970.
 //!
 //! `rustls-pki-types` counts seconds since 1970 and panics before: at the start of a server, where
 //! keys of tickets are made, and in each handshake of a client that may have a ticket. So the time

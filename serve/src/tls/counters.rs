@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! counters: handshakes and reloads since the start of the server.
+//! Handshakes and reloads since the start of the server.
 //!
 //! Does not keep reasons: those are in the log.
 

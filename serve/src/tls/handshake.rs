@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! handshake: accepts a TLS client within a time-out.
+//! Accepts a TLS client within a time-out.
 //!
 //! Memory of a handshake is bounded: rustls refuses a handshake message over 64 KiB and any message
 //! out of order, and without client certificates and 0-RTT data a client sends two messages at

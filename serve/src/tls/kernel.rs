@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! kernel: connections of HTTPS that the kernel encrypts and decrypts (kernel TLS, kTLS).
+//! Connections of HTTPS that the kernel encrypts and decrypts (kernel TLS, kTLS).
 //!
 //! rustls makes the handshake; then the keys go to the kernel, where it has them tried at start
 //! with this version and cipher, and the answers of HTTP/1 leave by the paths of plain connections:

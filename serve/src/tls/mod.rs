@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tls: certificates, session terms and handshakes of HTTPS and RTSPS.
+//! Certificates, session terms and handshakes of HTTPS and RTSPS.
 //!
 //! One certificate serves both protocols and every server name: a client that asks for an unknown
 //! name (SNI) is shown the same certificate and decides itself, as with a default server elsewhere.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! plain_request: answers a client that speaks HTTP or RTSP without TLS to a port of TLS.
+//! Answers a client that speaks HTTP or RTSP without TLS to a port of TLS.
 //!
 //! The answer is 400 and the address with the right scheme: a person who typed `http://` reads it.
 //! It is not a redirect: the request, with its cookies and tokens, was sent in the clear already,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! record_socket: a client's socket, which can be read record by record during the handshake.
+//! A client's socket, which can be read record by record during the handshake.
 //!
 //! The kernel can take a connection over only where nothing behind the handshake has been read, and
 //! a client's first request often lies right behind it. So a socket of a connection that the kernel

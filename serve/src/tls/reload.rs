@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! reload: loads the certificate again when its files change.
+//! Loads the certificate again when its files change.
 //!
 //! A thread looks at both files once a second, two statx calls. Links are followed, so a switched
 //! link (certbot's `live/`, a secret of Kubernetes) is a change like any other. Alternative:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! self_signed: a certificate for this host's names and addresses, signed by itself.
+//! A certificate for this host's names and addresses, signed by itself.
 //!
 //! It is kept in the cache folder, so that a user who has accepted it is not asked again at the
 //! next start; without a cache folder each start makes one. A kept one is replaced when it expires

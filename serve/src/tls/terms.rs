@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! terms: versions, protocols, tickets and the certificate of handshakes.
+//! Versions, protocols, tickets and the certificate of handshakes.
 //!
 //! A `rustls::ServerConfig` for each use lives as long as the server; a new certificate is swapped
 //! beneath both. So a handshake costs a read lock and two reference counts more than with a fixed

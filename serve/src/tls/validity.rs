@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! validity: dates between which a certificate is valid.
+//! Dates between which a certificate is valid.
 //!
 //! Dates outside cause a warning, not an error: a host may start with a wrong clock, and a server
 //! that refuses to start serves nobody. Only the first certificate of a chain is looked at;

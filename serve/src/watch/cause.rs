@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! cause: why a client is slow, from the figures of some seconds.
+//! The cause of a slow client, from the figures of some seconds.
 //!
 //! A viewer sees a picture that stutters; the reasons look alike to him and need different cures.
 //! The function here is pure: figures in, one cause with the figure that tells it out. Where

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! history: figures of the whole server over the last hour, one sample for ten seconds.
+//! Figures of the whole server over the last hour, one sample for ten seconds.
 //!
 //! Costs 30 KB and, each ten seconds, the merging of the pacers' histograms.
 //!

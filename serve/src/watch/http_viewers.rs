@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! http_viewers: HTTP connections that moved more than a megabyte, with what they are sent.
+//! HTTP connections that moved more than a megabyte, with what they are sent.
 //!
 //! Each connection has an [`HttpViewer`], in which its own task counts bytes: an addition a step of
 //! up to a mebibyte. A connection enters the table once, when it has moved [`VIEWER_BYTES_MIN`], so

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! watch: what an administrator sees of a running server: sessions with the cause where one is
+//! Observation of a running server for its administrator: sessions with the cause where one is
 //! slow, the last hour, traces of packets.
 //!
 //! Pacers and connections count for themselves; here the counts are read and compared with those

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! session_row: one session as the API shows it, and its identifier.
+//! One session as the API shows it, and its identifier.
 //!
 //! The identifier is no secret and opens nothing: RTSP commands need the random one of
 //! [`crate::rtsp::stream_session`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! session_watch: looks at each session's counters, and compares them with those of seconds before.
+//! Looks at each session's counters, and compares them with those of seconds before.
 //!
 //! A cause is shown for [`CAUSE_KEPT`] after it has held, so that one who reads the list every few
 //! seconds sees what comes and goes. Keeps two looks for each session, 400 bytes.

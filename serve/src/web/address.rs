@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! address: the addresses of a file's playlists and segments, read and written.
+//! The addresses of a file's playlists and segments, read and written.
 //!
 //! | below the file's name | what it is |
 //! |---|---|

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! answers: the answer to a request for a playlist or segment of a file.
+//! The answer to a request for a playlist or segment of a file.
 //!
 //! All of them have an entity tag and conditions, as files have, and ranges. What lies below an
 //! identity never changes, and says so to caches. What changes is sent whole: Chromium's player

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! carry: credentials of a query, written behind the addresses of a playlist or an MPD, so that
-//! players send them with each segment, key and subtitle.
+//! Credentials of a query, written behind the addresses of a playlist or an MPD, so that players
+//! send them with each segment, key and subtitle.
 //!
 //! A playlist is kept once for all clients; the addresses of a client's copy are made as it is
 //! sent: one pass over the text, for requests with such a query alone. The copy has

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_answers: the answers to requests for HLS and DASH of a channel.
+//! The answers to requests for HLS and DASH of a channel.
 //!
 //! `channel/NAME/master.m3u8` names a playlist that slides with the channel's window
 //! ([`crate::channel::window`]): it has the whole time shift, in plain and in low-latency form.

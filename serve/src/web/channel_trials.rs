@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_trials: DASH of a channel that plays the clip again and again, asked for as a player
-//! does: periods, fragments, and what is gone.
+//! DASH of a channel that plays the clip again and again, asked for as a player does: periods,
+//! fragments, and what is gone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! clear_key: what players in browsers need for segments that are enciphered with cbcs.
+//! Clear key: licences and descriptions of segments enciphered with cbcs, for players in browsers.
 //!
 //! Apple's players take the key itself (`KEYFORMAT="identity"`). In browsers the key goes to the
 //! decoder through Encrypted Media Extensions, by the key system that every browser has: clear key.

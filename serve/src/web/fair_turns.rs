@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fair_turns: turns at slow work, given to client addresses in rotation.
+//! Turns at slow work, given to client addresses in rotation.
 //!
 //! A few pieces of work are done at a time. If they were done in the order of their requests, a
 //! client that asks for hundreds would keep all others waiting. So each address has a queue of its

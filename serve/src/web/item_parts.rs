@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! item_parts: the bytes of a playlist or segment, and the file ranges behind them.
+//! The bytes of a playlist or segment, and the file ranges behind them.
 //!
 //! The bytes are shared by all answers that have them: an answer is no copy.
 //!

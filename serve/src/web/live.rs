@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live: a recording as HLS while it is written.
+//! A recording as HLS while it is written.
 //!
 //! Its playlist ([`super::live_playlist`]) lists what is recorded so far, an event with time shift
 //! to its beginning, and the parts of the last segments. Segments and parts are ranges of the file;

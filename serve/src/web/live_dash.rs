@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_dash: a recording as MPEG-DASH while it is written, and a channel.
+//! A recording as MPEG-DASH while it is written, and a channel.
 //!
 //! Its segments are those of HLS, each stream of them by itself, as fragments of MP4
 //! ([`media::GrowingFragments`]). What is new is looked at when the description is asked for; the

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_manifest: the media presentation description of a recording while it is written, or of a
-//! channel.
+//! The media presentation description of a recording while it is written, or of a channel.
 //!
 //! It is dynamic, with the time shift of the playlist of HLS, and static once a recording is whole.
 //! Segments have the times of their start as names, so that a stream may be silent for a segment.

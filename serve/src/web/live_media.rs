@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_media: what fragments of MP4 are made of: a recording while it is written, or a channel.
+//! Media behind fragments of MP4: a recording while it is written, or a channel.
 //!
 //! A recording is a file with a plan of its packets. A channel's packets lie side by side in the
 //! parts of its window, over which bytes and segments are numbered; its oldest are forgotten. Each

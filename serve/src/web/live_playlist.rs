@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_playlist: the media playlist of a recording while it is written, or of a channel.
+//! The media playlist of a recording while it is written, or of a channel.
 //!
 //! That of a recording is an event; behind [`LISTED_MAX`] segments the oldest leave it. That of a
 //! channel slides: media sequence numbers and discontinuities count on. While it grows, the last

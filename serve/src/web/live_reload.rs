@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_reload: requests for what a recording or channel does not have yet.
+//! Requests for what a recording or channel does not have yet.
 //!
 //! A low-latency player asks for the playlist that has the next part (`_HLS_msn`, `_HLS_part`), or
 //! for the part that the playlist announces; the answer comes when it is there. Nothing is looked

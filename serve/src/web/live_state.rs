@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live_state: the segments of a recording or channel so far, and the texts of its playlists.
+//! The segments of a recording or channel so far, and the texts of its playlists.
 //!
 //! Costs a reload a copy of the text, which is written anew when a part was added (100 ns a
 //! segment).

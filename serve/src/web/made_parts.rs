@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! made_parts: the boxes of segments that are asked for again, and the file ranges behind them.
+//! The boxes of segments that are asked for again, and the file ranges behind them.
 //!
 //! The boxes of a segment are made of its samples. Viewers of one film ask for the same segments:
 //! they are made once, and each answer has the same bytes. What is used least goes first when all

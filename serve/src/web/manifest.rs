@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! manifest: media presentation descriptions of MPEG-DASH.
+//! Media presentation descriptions of MPEG-DASH.
 //!
 //! Pictures and each sound are adaptation sets of their own; the pictures of several renditions are
 //! representations of one set. The sound that is played to viewers who chose none is the main one,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! master: multivariant playlists of HLS.
+//! Multivariant playlists of HLS.
 //!
 //! One track of pictures and at most one of sound are one variant, sent together. Several sounds
 //! are alternatives, a group for each codec ([`super::sounds`]), and the pictures are a variant

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! media_playlist: media playlists of HLS.
+//! Media playlists of HLS.
 //!
 //! Durations are differences of times that are each rounded to a microsecond, so that they add up
 //! to the duration of the file.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! web: HTTP Live Streaming and MPEG-DASH of the files in the library, made for each request.
+//! HTTP Live Streaming and MPEG-DASH of the files in the library, made for each request.
 //!
 //! A file `films/a.mp4` is played from `films/a.mp4/master.m3u8` and `films/a.mp4/manifest.mpd`; a
 //! folder of renditions of one title from `film/master.m3u8` ([`title`]). Everything that these

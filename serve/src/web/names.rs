@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! names: sounds and subtitles as playlists and MPDs name them for viewers.
+//! Sounds and subtitles as playlists and MPDs name them for viewers.
 //!
 //! Sources: RFC 5646 (language tags); RFC 8216 §4.2 (quoted strings), §4.3.4.1 (NAME); XML 1.0 §2.2
 //! (characters).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pictures: the answer to a request for a poster, a list of thumbnails, or a sheet of them.
+//! The answer to a request for a poster, a list of thumbnails, or a sheet of them.
 //!
 //! The entity tag is that of the file's content with the item's name. Caches revalidate it, and an
 //! address with `?v=` and the identity of the content in it never changes.

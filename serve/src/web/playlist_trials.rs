@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! playlist_trials: multivariant playlists and MPDs of a running server, with side-car files.
+//! Multivariant playlists and MPDs of a running server, with side-car files.
 //!
 //! Sources: RFC 8216 §4.3.4.1 (FORCED, DEFAULT, CHARACTERISTICS, unique NAMEs), §4.3.4.2
 //! (RESOLUTION, FRAME-RATE); ISO/IEC 23009-1 §5.8.5.5 (roles).

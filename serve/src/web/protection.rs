@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! protection: segments enciphered for HLS, with keys that the server makes.
+//! Segments enciphered for HLS, with keys that the server makes.
 //!
 //! With AES-128 a whole segment is one message. Each playlist of a file has a key of its own, which
 //! is that of a sealed film named after the file and its identity: `/keys/FILE/~I/NUMBER.key`. So

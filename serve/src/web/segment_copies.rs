@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! segment_copies: segments whose bytes do not lie in the file, made once and kept.
+//! Segments whose bytes do not lie in the file, made once and kept.
 //!
 //! The samples of a transport stream lie in packets, and have to be taken out for a segment; sound
 //! that lies between pictures is many small ranges, each of which would cost a call. The segment

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! side_cars: files of subtitles beside a film: `film.srt`, `film.en.srt`, `film.pt-BR.forced.vtt`
-//! of `film.mp4`; and of a folder of renditions, in it alone: beside it other rules may hold.
+//! Files of subtitles beside a film: `film.srt`, `film.en.srt`, `film.pt-BR.forced.vtt` of
+//! `film.mp4`; and of a folder of renditions, in it alone: beside it other rules may hold.
 //!
 //! They are found among the names that the library has, by one look-up and a step for each name
 //! that begins like the film's, and opened as requests open files: no link leads out of the served

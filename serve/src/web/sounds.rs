@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! sounds: the sounds of a film as viewers choose them, and their groups in playlists of HLS.
+//! The sounds of a film as viewers choose them, and their groups in playlists of HLS.
 //!
 //! Sounds of one language and use, in several codecs, are one choice. Each codec is a group of
 //! alternatives, and a player chooses a group that it can decode. Groups have the same members, by

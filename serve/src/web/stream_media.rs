@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! stream_media: the segments and key frames of a transport stream that is sent as it is.
+//! The segments and key frames of a transport stream that is sent as it is.
 //!
 //! Segments and key frames are ranges of the file, with tables in front where they lack them. Where
 //! all have their tables in the file, playlists list ranges of it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! subtitles: the subtitles of a film, from its text tracks and side-car files, and their cues.
+//! The subtitles of a film, from its text tracks and side-car files, and their cues.
 //!
 //! Side-car files are parsed when the film's master playlist or MPD is asked for, so that one
 //! without cues is left out, with its reason in the log. Text tracks are listed from the file's

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! text_segments: the segments of subtitles, cut at the times of the film's segments.
+//! The segments of subtitles, cut at the times of the film's segments.
 //!
 //! A cue that is shown over a border is in both segments. Each segment says which media timestamp
 //! belongs to a time of its cues: the film's start where all times go on, else the place from which

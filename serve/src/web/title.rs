@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! title: files of one folder that are renditions of one title.
+//! Files of one folder that are renditions of one title.
 //!
 //! `film/master.m3u8` and `film/manifest.mpd` of a folder `film` are the title whose renditions
 //! are the media files directly in it: two to [`FILES_MAX`]. They are renditions of one title when

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ts_form: form of the playlists of a transport stream, as a client asks for it.
+//! Form of the playlists of a transport stream, as a client asks for it.
 //!
 //! Segments are byte ranges of the one file, or have an address each: some players and caches
 //! cannot ask for ranges. `master.m3u8?ranges=no` lists playlists of the second form, which have

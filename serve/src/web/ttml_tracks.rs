@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ttml_tracks: the tracks of TTML of a film, sent as fragments of MP4 at the film's borders.
+//! The tracks of TTML of a film, sent as fragments of MP4 at the film's borders.
 //!
 //! Times in documents are those of the file and cannot be moved without rewriting them. An MPD
 //! states where the times of a representation begin; a playlist cannot, so HLS has them only where

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! web_asset: the segment plan of a file, and the playlists made of it.
+//! The segment plan of a file, and the playlists made of it.
 //!
 //! A plan is made when the first of a file's addresses is asked for, on a thread that may read: for
 //! a file with tracks from its sample tables, for a transport stream from some packets at each

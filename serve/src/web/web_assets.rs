@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! web_assets: the segment plans that are in use.
+//! The segment plans that are in use.
 //!
 //! One plan serves all loops and viewers of a file. Requests that come while it is made wait for
 //! it. The plans that are used least are dropped when all take more than [`MEMORY_BYTES_MAX`];

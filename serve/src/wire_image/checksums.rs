@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! image_checksums: checksums of a wire image's blocks, made while it is written and compared
-//! before a block is sent.
+//! Checksums of a wire image's blocks, made while it is written and compared before a block is
+//! sent.
 //!
 //! A disk, or a user who can write to the cache folder, may change an image without changing its
 //! length or trailer. So the trailer has a CRC-32 of every 64 KiB (4 bytes each: 64 KiB a

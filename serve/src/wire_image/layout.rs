@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! image_layout: the bytes before each payload of a wire image, by the transport that it serves.
+//! The bytes before each payload of a wire image, by the transport that it serves.
 //!
 //! Over UDP a datagram is an RTP packet. Over TCP each packet has the header of a frame before it,
 //! which names a channel of the connection. Clients choose the channel, but all ask for channel 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! wire_image: an asset laid out as it goes on the wire, an RTP header before each payload, so that
-//! a segment run is one contiguous file range and `sendfile` sends it with no copy.
+//! An asset laid out as it goes on the wire, an RTP header before each payload, so that a segment
+//! run is one contiguous file range and `sendfile` sends it with no copy.
 //!
 //! An asset may have two: of packets for datagrams, and of packets in frames for RTSP connections
 //! ([`ImageLayout`]). Each is made on the first play that can use it, by one thread, while the play

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `steps`: runs the program natively up to the wanted functions and steps through them, one
-//! instruction at a time.
+//! Runs the program natively up to the wanted functions and steps through them, one instruction at
+//! a time.
 //!
 //! The program uses the processor's own instructions, AVX-512 included, and nothing has to be
 //! installed. The price is two switches between processes for each instruction, some 3 µs, so the

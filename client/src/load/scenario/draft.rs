@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! draft: a scenario's settings as an operator writes them, and their check.
+//! A scenario's settings as an operator writes them, and their check.
 //!
 //! [`ScenarioDraft`] holds text and numbers of any size; [`ScenarioDraft::check`] turns it into a
 //! [`Scenario`], which the load may trust. Each fault names the setting, the value and the cure;

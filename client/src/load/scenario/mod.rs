@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! scenario: groups of sessions of a load that behave differently, and their share of the sessions.
+//! Groups of sessions of a load that behave differently, and their share of the sessions.
 //!
 //! Real viewers seek, pause, leave and come back, and a few read slowly or hang. A scenario says
 //! how many of each, so that a load shows how the others fare beside them. A run is repeatable: all

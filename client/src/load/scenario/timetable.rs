@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! timetable: times and places of one session's actions, chosen by seed and number of the session.
+//! Times and places of one session's actions, chosen by seed and number of the session.
 //!
 //! A session draws from a sequence of its own, so that its choices do not depend on the others'
 //! timing: the same scenario gives the same choices in every run.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ffmpeg: copies the clip's stream into a new transport stream for each destination.
+//! Copies the clip's stream into a new transport stream for each destination.
 
 use super::peer::{Peer, Running, Setting, Streams, version};
 use super::process::Processes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live555: the example server of the library, which serves the files of its working folder.
+//! The example server of the library, which serves the files of its working folder.
 
 use super::peer::{CLIP, Peer, RTSP_PORT, Running, Setting, Streams, version};
 use super::process::Processes;

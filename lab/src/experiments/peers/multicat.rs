@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! multicat: sends the clip as RTP to one destination, a process each.
+//! Sends the clip as RTP to one destination, a process each.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! nginx: downloads by sendfile, one worker, settings that its documentation gives for files.
+//! Downloads by sendfile, one worker, settings that its documentation gives for files.
 
 use super::peer::{HTTP_PORT, Peer, Running, Setting, Streams, version};
 use super::process::Processes;

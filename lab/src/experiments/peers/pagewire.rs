@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pagewire: this program, started again as `serve`.
+//! This program, started again as `serve`.
 
 use super::peer::{HTTP_PORT, Peer, RTSP_PORT, Running, Setting, Streams};
 use super::process::Processes;

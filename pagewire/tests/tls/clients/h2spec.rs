@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! h2spec: the server conforms to HTTP/2 and HPACK in all of its cases.
+//! The server conforms to HTTP/2 and HPACK in all of its cases.
 //!
 //! Sources: RFC 9113, RFC 7541; the cases of github.com/summerwind/h2spec.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! sslyze: versions, ciphers, curves and known attacks, on both ports.
+//! Versions, ciphers, curves and known attacks, on both ports.
 //!
 //! The measure is Mozilla's configuration "intermediate", which sslyze compares with: TLS 1.2 and
 //! 1.3, forward secrecy, no weak cipher or curve, a chain that clients can verify. The certificate

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! announcer: announces a channel's multicast targets by SAP, and withdraws them at the end.
+//! Announces a channel's multicast targets by SAP, and withdraws them at the end.
 //!
 //! Costs one small packet every five minutes and target.
 //!

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! channel_clock: channel time, the clock of a channel's stream, and its relation to the wall
-//! clock.
+//! Channel time, the clock of a channel's stream, and its relation to the wall clock.
 //!
 //! Channel time counts 27 MHz ticks since the Unix epoch, so that two servers with synchronised
 //! clocks have the same. It runs on with the monotonic clock: the stream's clock (PCR) never jumps

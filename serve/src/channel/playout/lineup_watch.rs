@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! lineup_watch: keeps a channel's timeline current with the served folder.
+//! Keeps a channel's timeline current with the served folder.
 //!
 //! Whenever the library has changed, all names of the playlist are looked up again; new files are
 //! planned and measured, and the timeline is made anew. Faults are logged when they appear and when

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! playout: plays channels out: one thread a channel makes its stream and sends it.
+//! Plays channels out: one thread a channel makes its stream and sends it.
 //!
 //! `lineup_watch` (a task a channel) keeps the timeline current with the folder; `channel_file`
 //! opens and measures the files; `producer` joins their packets to one stream, some hundred

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! outlet: one target of a channel: its socket, and bursts to it.
+//! One target of a channel: its socket, and bursts to it.
 //!
 //! The packets of a burst lie one behind the other in memory and leave by one segmented send. A
 //! target that takes nothing (its interface is down, say) loses packets, which are counted; its

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! overfull: tells when the constant rate of a channel has no room for what its files need.
+//! Tells when the constant rate of a channel has no room for what its files need.
 //!
 //! A PES packet that finds no room within 250 ms is dropped whole, so pictures are missing while
 //! every packet that is sent is in order. Nobody but the channel can see that.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! peer_watch: hears the other server of a standby pair in the channel's multicast group.
+//! Hears the other server of a standby pair in the channel's multicast group.
 //!
 //! Both servers join the group that they send to. A standby sends while it has heard nobody for
 //! [`SILENCE`]; a primary listens for [`LISTEN`] when it starts, so that it continues the counters

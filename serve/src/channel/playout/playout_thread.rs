@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! playout_thread: the thread of one channel: wakes once a burst, makes packets ahead, sends those
-//! that are due.
+//! The thread of one channel: wakes once a burst, makes packets ahead, sends those that are due.
 //!
 //! Packets are made [`LEAD`] ahead of time, so that a disk that takes a moment makes nobody late.
 //! Of a standby pair the one that does not send only listens; at a take-over it begins with the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! replacement: other settings for the channels of a running server.
+//! Other settings for the channels of a running server.
 //!
 //! A channel whose settings are the same plays on untouched. A changed one is stopped and begins
 //! anew, as after a restart of the server: its viewers over RTSP end, and what viewers could go

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! checks: one check per setting of a channel, each with its rule and its cure.
+//! One check per setting of a channel, each with its rule and its cure.
 //!
 //! Sources: those of `settings`; RFC 3339 §5.6 (times).
 //! Does not look at files or interfaces.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! schedule: starts of the items of a schedule, in local time, around a day.
+//! Starts of the items of a schedule, in local time, around a day.
 //!
 //! Items recur weekly, so the last start before a time lies at most eight days back and the next at
 //! most eight days ahead; the starts of twenty days answer every question about one. A local time

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! shuffle: the order of each cycle of a shuffled playlist, from the channel's name and the number
-//! of the cycle.
+//! The order of each cycle of a shuffled playlist, from the channel's name and the number of the
+//! cycle.
 //!
 //! Every server computes the same order, in every release: the generator and the hash are fixed
 //! here and golden values guard them. An entry does not repeat over the border of two cycles: where

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! cutter: cuts what a channel sends to segments of HLS, as it is written to the window.
+//! Cuts what a channel sends to segments of HLS, as it is written to the window.
 //!
 //! Parts begin at tables, wherever in a group of pictures these come. So segments are cut over all
 //! parts as over one file, at key frames, and one in each part's length lies in two parts: it is

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! live: the segments of a window for players of HLS and DASH, and those who wait for the next.
+//! The segments of a window for players of HLS and DASH, and those who wait for the next.
 //!
 //! A channel's bytes are numbered from the first of its window on, over all parts; segments are
 //! ranges of these, so one may lie in two parts. Numbers of bytes and segments never come back:

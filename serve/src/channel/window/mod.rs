@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! window: the last minutes of a channel, kept for viewers over RTSP and HLS.
+//! The last minutes of a channel, kept for viewers over RTSP and HLS.
 //!
 //! A channel's packets are also written to a row of parts, each a file without a name with a packet
 //! plan of its own; the oldest are dropped. To a session a part is an asset that grows, and the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! planner: the thread that plans the parts of all windows as they are written.
+//! The thread that plans the parts of all windows as they are written.
 //!
 //! A few times a second it reads what was written to each newest part, scans it and publishes the
 //! part's next plan; each extends the one before. A plan is made of a part alone, so its cost stays

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! starts: the packets at which viewers of a window begin, so that none falls out of it.
+//! The packets at which viewers of a window begin, so that none falls out of it.
 //!
 //! A viewer stays as far behind the present as he began. So he may begin no further back than the
 //! parts are kept: the time shift and a grace, less [`MARGIN_TICKS`]. Where places to start are so

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tests: parts of a window continue each other, and the oldest go.
+//! Parts of a window continue each other, and the oldest go.
 
 use media::Scanner;
 use media::store::random_identity;

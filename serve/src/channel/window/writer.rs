@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! writer: writes what a channel sends to the parts of its window.
+//! Writes what a channel sends to the parts of its window.
 //!
 //! A part ends at a program association table once it is long enough: the next one then begins with
 //! tables, and can be played by itself. The parts of one channel have one SSRC, and their first

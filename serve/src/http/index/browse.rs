@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! browse: rows of the listing as the page asks for them: a folder's direct children, files that
-//! contain words, one file, recordings in progress; in an order of the client's choice.
+//! Rows of the listing as the page asks for them: a folder's direct children, files that contain
+//! words, one file, recordings in progress; in an order of the client's choice.
 //!
 //! | query | rows |
 //! |---|---|

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gzip: one gzip member made of rows compressed once and live text stored around them.
+//! One gzip member made of rows compressed once and live text stored around them.
 //!
 //! Deflate blocks that end at a byte can be concatenated. So the text above the rows is a stored
 //! block, the compressed rows end with a flush, and the text below is the last stored block; the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! index: a paged list of every file with its download address and every asset with its stream, for
-//! people (HTML) and for programs (JSON).
+//! A paged list of every file with its download address and every asset with its stream, for people
+//! (HTML) and for programs (JSON).
 //!
 //! The rows of a page, plain and compressed, are made once and shared by all clients, however
 //! slowly they read, whatever `Host` they name and wherever their page begins. A client that does

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pages: rows of the index, cut into pages whose text is made once.
+//! Rows of the index, cut into pages whose text is made once.
 //!
 //! A page ends after [`PAGE_ROWS`] rows, or earlier where names and reasons are long. Costs the
 //! rows, and their text in each form that was requested.

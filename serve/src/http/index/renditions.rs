@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! renditions: the rows of folders whose files are renditions of one title.
+//! The rows of folders whose files are renditions of one title.
 //!
 //! Such a folder has a row of its own before those of its files: its name with `/`, and the
 //! addresses of its HLS and DASH. Its files are the media files directly in it, two to

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! rows: the two forms of the index: JSON for programs, HTML for people.
+//! The two forms of the index: JSON for programs, HTML for people.
 //!
 //! The part above the rows has the live counters and is made for each answer; the rows are made
 //! once ([`super::text`]). Names are escaped, so a file's name cannot become markup. The HTML

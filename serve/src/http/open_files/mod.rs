@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! open_files: opens the files of requests without waiting; keeps those that are asked for again.
+//! Opens the files of requests without waiting; keeps those that are asked for again.
 //!
 //! A file is opened on the event loop as far as the kernel can do so from its caches
 //! (`RESOLVE_CACHED`, `RWF_NOWAIT`), and on a thread that may wait otherwise. A body of up to

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! open_file: an opened file with all that an answer needs of it.
+//! An opened file with all that an answer needs of it.
 //!
 //! A body is read by one call without waiting, and by a thread where it is not in memory. Of a file
 //! that is sent from its descriptor the parts are remembered that were found in memory, so that the

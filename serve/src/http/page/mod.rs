@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! page: the web page at `/`, at folders and at `player.html`, and that for administrators.
+//! The web page at `/`, at folders and at `player.html`, and that for administrators.
 //!
 //! Both are a short document each, with modules and style sheets of their own below
 //! `/.pagewire/VERSION/`: a name with a leading point is never one of the served folder's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! parts: the way of a session through a recording that grows, and from part to part of a channel.
+//! The way of a session through a recording that grows, and from part to part of a channel.
 //!
 //! A session holds one source: a file, or a part of a channel's window. At the end of what is known
 //! of it, the session takes its newest plan, then the part that follows. A part that was dropped

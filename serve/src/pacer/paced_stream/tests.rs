@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tests: departure times of [`super`], and the effects of a refusal or a missing page.
+//! Departure times of [`super`], and the effects of a refusal or a missing page.
 
 use std::fs::File;
 use std::net::UdpSocket;

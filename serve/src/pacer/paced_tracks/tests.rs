@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tests: memory and position of a session of tracks ([`super`]) that pauses.
+//! Memory and position of a session of tracks ([`super`]) that pauses.
 
 use std::fs::File;
 use std::net::UdpSocket;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! tests: framing of [`super`]: line ends, limits, interleaved frames, faults.
+//! Framing of [`super`]: line ends, limits, interleaved frames, faults.
 
 use super::*;
 
